@@ -27,7 +27,11 @@ def architectures(registry: str) -> set[str]:
     found = set()
     for node in ast.parse(registry).body:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
-        if name.endswith("_MODELS") and not name.startswith(NOT_SERVED) and isinstance(node.value, ast.Dict):
+        if (
+            name.endswith("_MODELS")
+            and not name.startswith(NOT_SERVED)
+            and isinstance(node.value, ast.Dict)
+        ):
             found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
     return found
 
@@ -37,9 +41,20 @@ def of_release(version: str) -> str:
     from pip._internal.network.lazy_wheel import LazyZipOverHTTP
     from pip._internal.network.session import PipSession
 
-    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--quiet",
+    ]
     done = subprocess.run(
-        [*pip, "--only-binary", ":all:", "--report", "-", f"vllm=={version}"], capture_output=True, check=True
+        [*pip, "--only-binary", ":all:", "--report", "-", f"vllm=={version}"],
+        capture_output=True,
+        check=True,
     )
     url = json.loads(done.stdout)["install"][0]["download_info"]["url"]
     return ZipFile(LazyZipOverHTTP(url, PipSession())).read(REGISTRY).decode()
@@ -55,8 +70,12 @@ def add(table: dict, version: str, names: set[str]) -> None:
 
 def write(table: dict) -> None:
     """Write one line an architecture, so that a change of one is a change of one line."""
-    lines = (f'  "{name}": {json.dumps(seen)}' for name, seen in sorted(table["architectures"].items()))
-    head = "".join(f' "{key}": {json.dumps(table[key])},\n' for key in table if key != "architectures")
+    lines = (
+        f'  "{name}": {json.dumps(seen)}' for name, seen in sorted(table["architectures"].items())
+    )
+    head = "".join(
+        f' "{key}": {json.dumps(table[key])},\n' for key in table if key != "architectures"
+    )
     body = ",\n".join(lines)
     FILE.write_text(f'{{\n{head} "architectures": {{\n{body}\n }}\n}}\n')
 

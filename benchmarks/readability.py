@@ -65,7 +65,10 @@ def words(sentence: str) -> list[str]:
 if __name__ == "__main__":
     for name in (each for each in sys.argv[1:] if each != "-v"):
         found = sentences(Path(name))
-        lengths, verbless = [len(words(one)) for one in found], [one for one in found if not FINITE & set(words(one))]
+        lengths, verbless = (
+            [len(words(one)) for one in found],
+            [one for one in found if not FINITE & set(words(one))],
+        )
         print(
             f"{Path(name).stem}: {sum(lengths)} words, {len(found)} sentences, "
             f"{sum(lengths) / len(found):.1f} words a sentence, {sum(each > 25 for each in lengths)} over 25, "

@@ -30,7 +30,11 @@ def serve_with_workshop() -> float:
     from workshop.launch.local import supervise
 
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-P", "-m", "workshop", "serve", "--background"], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-P", "-m", "workshop", "serve", "--background"],
+        check=True,
+        capture_output=True,
+    )
     workshop.connect().complete("San Francisco is a", max_tokens=16, temperature=0)
     took = time.perf_counter() - began
     supervise.stop("teaching-model")
@@ -45,10 +49,21 @@ def serve_bare() -> float:
     argv = launch.argv[: launch.argv.index("--middleware")]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(argv, env=launch.env, stdout=log, stderr=log, start_new_session=True)
-        body = json.dumps({"model": launch.served, "prompt": "San Francisco is a", "max_tokens": 16, "temperature": 0})
+        process = subprocess.Popen(
+            argv, env=launch.env, stdout=log, stderr=log, start_new_session=True
+        )
+        body = json.dumps(
+            {
+                "model": launch.served,
+                "prompt": "San Francisco is a",
+                "max_tokens": 16,
+                "temperature": 0,
+            }
+        )
         request = urllib.request.Request(
-            f"{launch.url}/completions", data=body.encode(), headers={"Content-Type": "application/json"}
+            f"{launch.url}/completions",
+            data=body.encode(),
+            headers={"Content-Type": "application/json"},
         )
         while True:
             try:
@@ -80,7 +95,9 @@ def import_megabytes() -> float:
     """Return the most resident megabytes of a Python that imports workshop and nothing else."""
     # VmHWM, not ru_maxrss: the latter counts what the parent had when it forked.
     code = "import workshop; print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
-    kib = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    kib = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     return 1.024e-3 * float(kib)
 
 
@@ -99,7 +116,9 @@ def main() -> None:
         "pairs_s": [[round(each, 2) for each in pair] for pair in times],
         "serve_s": round(statistics.median(pair[0] for pair in times), 1),
         "bare_s": round(statistics.median(pair[1] for pair in times), 1),
-        "ratio_of_medians": round(statistics.median(a for a, _ in times) / statistics.median(b for _, b in times), 3),
+        "ratio_of_medians": round(
+            statistics.median(a for a, _ in times) / statistics.median(b for _, b in times), 3
+        ),
         "import_s": round(seconds_of("-c", "import workshop"), 3),
         "help_s": round(seconds_of("-m", "workshop", "--help"), 3),
         "empty_python_s": round(empty, 3),

@@ -29,7 +29,9 @@ def steps_s(engine, requests: int, number: int) -> tuple[float, float]:
 
     sampling, found = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), []
     for one in range(requests):
-        engine.add_request(f"{number}-{one}", {"prompt_token_ids": [5 + one, *range(100, 150)]}, sampling)
+        engine.add_request(
+            f"{number}-{one}", {"prompt_token_ids": [5 + one, *range(100, 150)]}, sampling
+        )
     while engine.has_unfinished_requests():
         began = time.perf_counter(), time.thread_time()
         engine.step()
@@ -64,9 +66,13 @@ def measured(engine, scheduler, file: Path, requests: int, rounds: int) -> dict:
         "requests": requests,
         "rounds": rounds,
         "tokens_per_s": {key: round(requests / statistics.median(clock_s[key])) for key in took},
-        "processor_ms_a_step": {key: round(statistics.median(processor_s[key]) * 1e3, 3) for key in took},
+        "processor_ms_a_step": {
+            key: round(statistics.median(processor_s[key]) * 1e3, 3) for key in took
+        },
         "slower_percent": {
-            name: round((statistics.median(map(truediv, found["with"], found["without"])) - 1) * 100, 2)
+            name: round(
+                (statistics.median(map(truediv, found["with"], found["without"])) - 1) * 100, 2
+            )
             for name, found in (("by the clock", clock_s), ("processor", processor_s))
         },
         "bytes_a_step": round(statistics.mean(map(len, file.read_bytes().splitlines()))),
@@ -75,7 +81,9 @@ def measured(engine, scheduler, file: Path, requests: int, rounds: int) -> dict:
 
 def main() -> None:
     """Start the engine, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 16, 64])
     options = parser.parse_args()
@@ -89,7 +97,12 @@ def main() -> None:
     scheduler = engine.engine_core.engine_core.scheduler
     with tempfile.TemporaryDirectory() as folder:
         for requests in options.requests:
-            print(json.dumps(measured(engine, scheduler, Path(folder) / "trace", requests, options.rounds)), flush=True)
+            print(
+                json.dumps(
+                    measured(engine, scheduler, Path(folder) / "trace", requests, options.rounds)
+                ),
+                flush=True,
+            )
     os._exit(0)  # vLLM's own threads are of no more use
 
 

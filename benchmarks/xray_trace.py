@@ -42,7 +42,9 @@ async def send(llm: openai.AsyncOpenAI, model: str, request: tuple, turn: int) -
     start = 1000 * (1 + REQUESTS.index(request)) + 37 * turn
     prompt = [*(range(100 + turn, 164 + turn) if same else ()), *range(start, start + own)]
     settings = {"max_tokens": tokens, "temperature": 0, "extra_body": {"ignore_eos": True}}
-    await llm.completions.create(model=model, prompt=prompt, extra_headers={"X-Request-Id": name}, **settings)
+    await llm.completions.create(
+        model=model, prompt=prompt, extra_headers={"X-Request-Id": name}, **settings
+    )
 
 
 async def load(server: str, turn: int) -> None:
@@ -55,7 +57,9 @@ async def load(server: str, turn: int) -> None:
 def main(server: str, traced: str, to: str) -> None:
     """Send the load until its trace has all that is to be shown, and keep that."""
     count = sum(len(step.finished) for step in trace.Trace(traced).more()) + 1
-    connect(server).complete("A first answer", max_tokens=4)  # what is made at the first request is made now
+    connect(server).complete(
+        "A first answer", max_tokens=4
+    )  # what is made at the first request is made now
     for turn in range(TRIES):
         before, count = len(ended(traced, count)), count + len(REQUESTS)
         asyncio.run(load(server, turn))
@@ -63,7 +67,8 @@ def main(server: str, traced: str, to: str) -> None:
         lines = [json.loads(line) for line in Path(traced).read_text(encoding="utf-8").splitlines()]
         start_s = lines[before - 1]["time_s"]
         kept = [
-            line | {"step": at, "time_s": round(line["time_s"] - start_s, 6)} for at, line in enumerate(lines[before:])
+            line | {"step": at, "time_s": round(line["time_s"] - start_s, 6)}
+            for at, line in enumerate(lines[before:])
         ]
         shared = max(one["prefix_hit_tokens"] for line in kept for one in line["requests"])
         print(
@@ -72,7 +77,9 @@ def main(server: str, traced: str, to: str) -> None:
         if shared and len(kept) < 100 and any(line["preempted"] for line in kept):
             break
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
-    for long in {name for line in kept for name, _ in line["arrived"]}:  # vLLM adds a number that is drawn
+    for long in {
+        name for line in kept for name, _ in line["arrived"]
+    }:  # vLLM adds a number that is drawn
         text = text.replace(long, re.sub(r"^cmpl-|-0-\w+$", "", long))
     Path(to).write_text(text, encoding="utf-8")
 

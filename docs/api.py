@@ -41,7 +41,9 @@ def block(text: str) -> str:
     head, _, rest = text.partition("\n")
     if re.fullmatch(r"[A-Z]\w+:", head):
         items = re.sub(r"\n\s{5,}", " ", rest)
-        return "\n".join([f"**{head[:-1]}**\n", *(f"- {line.strip()}" for line in items.splitlines()), ""])
+        return "\n".join(
+            [f"**{head[:-1]}**\n", *(f"- {line.strip()}" for line in items.splitlines()), ""]
+        )
     return f"{text}\n"
 
 

@@ -32,7 +32,13 @@ test = {{
 def cell(source: str, kind: str, key: str) -> dict:
     """Return a cell of a notebook."""
     more = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    return {"cell_type": kind, "id": key, "metadata": {}, **more, "source": source.splitlines(keepends=True)}
+    return {
+        "cell_type": kind,
+        "id": key,
+        "metadata": {},
+        **more,
+        "source": source.splitlines(keepends=True),
+    }
 
 
 def asked(key: str) -> list[dict]:
@@ -68,13 +74,17 @@ def assignment(notebook: dict) -> tuple[dict, dict[str, str]]:
 def main() -> None:
     """Write the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("notebook", choices=course.names(), metavar="NOTEBOOK", help="such as 01_memory")
+    parser.add_argument(
+        "notebook", choices=course.names(), metavar="NOTEBOOK", help="such as 01_memory"
+    )
     parser.add_argument("--to", type=Path, default=Path("assignment"), help="folder (assignment)")
     options = parser.parse_args()
     source = course.course_folder() / f"{options.notebook}.ipynb"
     made, tests = assignment(json.loads(source.read_text(encoding="utf-8")))
     (options.to / "tests").mkdir(parents=True, exist_ok=True)
-    (options.to / source.name).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (options.to / source.name).write_text(
+        json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     for name, text in tests.items():
         (options.to / "tests" / f"{name}.py").write_text(text, encoding="utf-8")
     print(f"{options.to / source.name}, {len(tests)} tests")

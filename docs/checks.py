@@ -20,10 +20,14 @@ MARKS = "<!-- checks -->\n", "<!-- /checks -->"
 
 def words_of(name: str) -> tuple[str, list[str]]:
     """Return a notebook's questions, and its key points: the items of its recap."""
-    cells = json.loads((HERE.parent / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((HERE.parent / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
     texts = [plain("".join(cell["source"])) for cell in cells if cell["cell_type"] == "markdown"]
     questions = re.search(r"\*\*Questions:\*\* (.+)", texts[0])
-    recap = next(text for text in reversed(texts) if "## Recap\n" in text).partition("## Recap\n")[2]
+    recap = next(text for text in reversed(texts) if "## Recap\n" in text).partition("## Recap\n")[
+        2
+    ]
     return questions[1] if questions else "", re.findall(r"^- (.+)$", recap, re.MULTILINE)
 
 
@@ -35,7 +39,11 @@ def plain(text: str) -> str:
 def line_of(key: str, exercise: Exercise) -> str:
     """Return one line on a check: its title, and each wrong answer with what it tells."""
     if exercise.options:
-        wrong = [f"*{text}* {why}" for each, (text, why) in exercise.options.items() if exercise.judge(each)]
+        wrong = [
+            f"*{text}* {why}"
+            for each, (text, why) in exercise.options.items()
+            if exercise.judge(each)
+        ]
     else:
         wrong = [
             f"{', '.join(map(str, value)) if isinstance(value, tuple) else value}: {why}"
@@ -48,9 +56,19 @@ def fold(chapter: Chapter) -> str:
     """Return a notebook's part, folded."""
     questions, points = words_of(chapter.name)
     checks = [line_of(key, all_exercises()[key]) for key in chapter.checks]
-    parts = [f"<details><summary>{chapter.title}: {len(checks)} checks</summary>\n", f"**Questions:** {questions}\n"]
+    parts = [
+        f"<details><summary>{chapter.title}: {len(checks)} checks</summary>\n",
+        f"**Questions:** {questions}\n",
+    ]
     return "\n".join(
-        [*parts, "**Key points**\n", *(f"- {point}" for point in points), "\n**Checks**\n", *checks, "\n</details>\n"]
+        [
+            *parts,
+            "**Key points**\n",
+            *(f"- {point}" for point in points),
+            "\n**Checks**\n",
+            *checks,
+            "\n</details>\n",
+        ]
     )
 
 
@@ -61,4 +79,6 @@ def part() -> str:
 
 if __name__ == "__main__":
     before, _, rest = GUIDE.read_text(encoding="utf-8").partition(MARKS[0])
-    GUIDE.write_text(f"{before}{MARKS[0]}{part()}{MARKS[1]}{rest.partition(MARKS[1])[2]}", encoding="utf-8")
+    GUIDE.write_text(
+        f"{before}{MARKS[0]}{part()}{MARKS[1]}{rest.partition(MARKS[1])[2]}", encoding="utf-8"
+    )

@@ -24,7 +24,9 @@ The words of the course, each with the notebook that explains it. In the noteboo
 HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>')
 # Where no hover goes: code, formulas, headings, links, tags, the line that says what a notebook needs.
 FILES = "|".join(re.escape(term) for term in TERMS if "." in term)
-BEHIND = "".join(f"(?<!{re.escape(term)})" for term in TERMS if "." in term)  # the tick that closes one opens no code
+BEHIND = "".join(
+    f"(?<!{re.escape(term)})" for term in TERMS if "." in term
+)  # the tick that closes one opens no code
 APART = re.compile(
     rf"(```.*?```|{BEHIND}`(?!(?:{FILES})`)[^`]*`|\$[^$\n]+\$|^#.*?$|!?\[[^]]*\]\([^)]*\)|<[^>]+>|^\d+ minutes · needs: .*?$)",
     re.DOTALL | re.MULTILINE,
@@ -39,7 +41,10 @@ def pattern(term: str) -> str:
 
 
 ANY = re.compile(
-    "|".join(f"(?P<t{n}>{pattern(term)})" for n, term in sorted(enumerate(TERMS), key=lambda x: -len(x[1])))
+    "|".join(
+        f"(?P<t{n}>{pattern(term)})"
+        for n, term in sorted(enumerate(TERMS), key=lambda x: -len(x[1]))
+    )
 )
 
 
@@ -70,7 +75,10 @@ def hovers(texts: list[str]) -> list[str]:
         return f'<abbr title="{escape(TERMS[term]["says"])}">{match[0]}</abbr>'
 
     parts = [APART.split(plain(text)) for text in texts]
-    return ["".join(each if n % 2 else ANY.sub(mark, each) for n, each in enumerate(split)) for split in parts]
+    return [
+        "".join(each if n % 2 else ANY.sub(mark, each) for n, each in enumerate(split))
+        for split in parts
+    ]
 
 
 def texts(notebook: dict) -> list[dict]:
@@ -90,10 +98,21 @@ def write(path: Path) -> None:
 def page() -> str:
     """Return the glossary as a page."""
     places = {
-        path.stem[:2]: f"[{int(path.stem[:2])}](../notebooks/{path.name})" for path in NOTEBOOKS.glob("[0-9]*.ipynb")
+        path.stem[:2]: f"[{int(path.stem[:2])}](../notebooks/{path.name})"
+        for path in NOTEBOOKS.glob("[0-9]*.ipynb")
     }
-    rows = [f"| **{term}** | {each['says']} | {places[each['first']]} |" for term, each in TERMS.items()]
-    return "\n".join([HEAD, "| term | what it means | notebook |", "|---|---|---|", *sorted(rows, key=str.lower), ""])
+    rows = [
+        f"| **{term}** | {each['says']} | {places[each['first']]} |" for term, each in TERMS.items()
+    ]
+    return "\n".join(
+        [
+            HEAD,
+            "| term | what it means | notebook |",
+            "|---|---|---|",
+            *sorted(rows, key=str.lower),
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,12 @@ UV_FILE_SOURCES = {
     "cache-dir": ("UV_CACHE_DIR", " "),
     "link-mode": ("UV_LINK_MODE", " "),
 }
-UV_SOURCE_PREFIXES = ("UV_INDEX_", "UV_HTTP_", "UV_REQUEST_", "UV_CONCURRENT_")  # UV_INDEX_NAME_PASSWORD, …
+UV_SOURCE_PREFIXES = (
+    "UV_INDEX_",
+    "UV_HTTP_",
+    "UV_REQUEST_",
+    "UV_CONCURRENT_",
+)  # UV_INDEX_NAME_PASSWORD, …
 
 
 def without_foreign_python(variables):
@@ -91,7 +96,11 @@ def for_asking_pip(variables):
     PIP_QUIET would silence it, and PIP_PYTHON would ask another Python's pip.
     """
     allowed = [variable_of(option) for option in PIP_SOURCES] + ["PIP_CONFIG_FILE"]
-    return {name: value for name, value in variables.items() if not name.startswith("PIP_") or name in allowed}
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("PIP_") or name in allowed
+    }
 
 
 def for_pip(variables, options):

@@ -32,10 +32,18 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OWN_NAME = "workshop-venv"  # our folder inside a WORKSHOP_VENV that holds other things
 STAMP_NAME = "workshop-installed.json"  # marks an environment as ours
 LOCK_NAME = "workshop-install.lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
+NO_LOCKS = (
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+)  # what a file system without locks answers
 OLDEST = (3, 11)
 SETS = ("base", "local", "dev")
-DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}  # installed, and what is unpacked meanwhile
+DISK_NEEDED_GB = {
+    "base": 1.5,
+    "local": 4.0,
+    "dev": 4.5,
+}  # installed, and what is unpacked meanwhile
 
 
 def where():
@@ -45,7 +53,9 @@ def where():
         return os.path.join(ROOT, ".venv")
     wished = os.path.abspath(os.path.expanduser(wished))
     there = set(os.listdir(wished)) if os.path.isdir(wished) else set()
-    return os.path.join(wished, OWN_NAME) if there and not there & {STAMP_NAME, LOCK_NAME} else wished
+    return (
+        os.path.join(wished, OWN_NAME) if there and not there & {STAMP_NAME, LOCK_NAME} else wished
+    )
 
 
 def main(argv):
@@ -65,7 +75,10 @@ def main(argv):
         say("\n✗ %s\n→ %s" % error.args)
         return 1
     except OSError as error:
-        say("\n✗ The environment cannot be made: %s.\n→ Set WORKSHOP_VENV to a folder that you may write to." % error)
+        say(
+            "\n✗ The environment cannot be made: %s.\n→ Set WORKSHOP_VENV to a folder that you may write to."
+            % error
+        )
         return 1
     except KeyboardInterrupt:
         say("\n✗ Interrupted.\n→ Run it again: it goes on where it was.")
@@ -100,7 +113,8 @@ def need_python():
         if newer and runs(newer):
             os.execv(newer, [newer, "-I", os.path.abspath(__file__)] + sys.argv[1:])
     raise Failed(
-        "This is Python %d.%d; the workshop needs %d.%d or newer." % (sys.version_info[:2] + OLDEST),
+        "This is Python %d.%d; the workshop needs %d.%d or newer."
+        % (sys.version_info[:2] + OLDEST),
         "Install one (apt install python3.11 python3.11-venv; conda create -n py python=3.12; module load python) "
         "and run: make workshop PYTHON=python3.12",
     )
@@ -117,7 +131,9 @@ def default_set():
     shared = os.environ.get("WORKSHOP_SHARED")
     if os.environ.get("LOCAL", "").lower() in ("no", "0", "false"):
         return "base"
-    if os.environ.get("WORKSHOP_URL") or (shared and glob.glob(os.path.join(os.path.expanduser(shared), "*.json"))):
+    if os.environ.get("WORKSHOP_URL") or (
+        shared and glob.glob(os.path.join(os.path.expanduser(shared), "*.json"))
+    ):
         say("A server is given, so only the light base is installed (no torch, no vLLM).")
         return "base"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
@@ -139,7 +155,10 @@ def locks_of(wanted):
 def fingerprint(wanted):
     """Return what must be equal for an installation to count as done."""
     digest = hashlib.sha256()
-    projects = [os.path.join(ROOT, "pyproject.toml"), os.path.join(ROOT, "planner", "pyproject.toml")]
+    projects = [
+        os.path.join(ROOT, "pyproject.toml"),
+        os.path.join(ROOT, "planner", "pyproject.toml"),
+    ]
     for path in projects + locks_of(wanted):
         with open(path, "rb") as file:
             digest.update(file.read())
@@ -161,7 +180,11 @@ def is_installed(venv, wanted):
 
 def python_of(venv):
     """Return the Python of an environment."""
-    return os.path.join(venv, "Scripts", "python.exe") if os.name == "nt" else os.path.join(venv, "bin", "python")
+    return (
+        os.path.join(venv, "Scripts", "python.exe")
+        if os.name == "nt"
+        else os.path.join(venv, "bin", "python")
+    )
 
 
 def install(venv, wanted):
@@ -203,7 +226,10 @@ class alone:
         except OSError as error:
             if error.errno in NO_LOCKS:
                 return
-            say("Another installation is at work in %s: waiting for it." % os.path.relpath(self.venv))
+            say(
+                "Another installation is at work in %s: waiting for it."
+                % os.path.relpath(self.venv)
+            )
             fcntl.flock(self.file, fcntl.LOCK_EX)
 
     def __exit__(self, *error):
@@ -222,11 +248,17 @@ def need_disk(venv, wanted):
 
 def make_venv(venv):
     """Create the environment, also over one whose Python has gone. A folder of anything else is left as it is."""
-    if os.path.exists(python_of(venv)) and not with_uv.call(with_uv.pip(python_of(venv)) + ["--version"])[0]:
+    if (
+        os.path.exists(python_of(venv))
+        and not with_uv.call(with_uv.pip(python_of(venv)) + ["--version"])[0]
+    ):
         return
     there = set(os.listdir(venv)) - {LOCK_NAME}
     if there and not there & {"pyvenv.cfg", STAMP_NAME}:
-        raise Failed("%s holds something else than an environment." % venv, "Move it away, or set WORKSHOP_VENV.")
+        raise Failed(
+            "%s holds something else than an environment." % venv,
+            "Move it away, or set WORKSHOP_VENV.",
+        )
     for name in there:
         path = os.path.join(venv, name)
         shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.remove(path)

@@ -35,7 +35,15 @@ LEFT_OUT = (
 SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
 # The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
 BUILD = "hatchling\neditables\nuv\n"
-LOCK = ("--universal", "--generate-hashes", "--python-version", "3.11", "--quiet", "--no-header", "--no-annotate")
+LOCK = (
+    "--universal",
+    "--generate-hashes",
+    "--python-version",
+    "3.11",
+    "--quiet",
+    "--no-header",
+    "--no-annotate",
+)
 
 
 def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
@@ -64,7 +72,14 @@ def compile_torch(torch: str) -> None:
     """Write locks/torch.txt with the hashes of PyTorch's own index, for every Python and processor that it lists."""
     (HERE / "torch.in").write_text(f"{torch} ; sys_platform == 'linux'\n")
     try:
-        compile_with_uv("locks/torch.in", "--no-deps", "--index-url", TORCH_INDEX, "--output-file", "locks/torch.txt")
+        compile_with_uv(
+            "locks/torch.in",
+            "--no-deps",
+            "--index-url",
+            TORCH_INDEX,
+            "--output-file",
+            "locks/torch.txt",
+        )
     except subprocess.CalledProcessError:
         print(f"locks/torch.txt is left as it is: {TORCH_INDEX} cannot be reached.")
     (HERE / "torch.in").unlink()
@@ -72,7 +87,9 @@ def compile_torch(torch: str) -> None:
 
 def compile_with_uv(*args: str) -> None:
     """Resolve with uv."""
-    subprocess.run([sys.executable, "-m", "uv", "pip", "compile", *LOCK, *args], cwd=HERE.parent, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "compile", *LOCK, *args], cwd=HERE.parent, check=True
+    )
 
 
 if __name__ == "__main__":
@@ -81,5 +98,7 @@ if __name__ == "__main__":
     compile_torch(torch)
     for name, extras in SETS.items():
         compile_lock(name, extras, torch)
-        packages = re.findall(r"^[\w.-]+(?:\[.*\])?==", (HERE / f"{name}.txt").read_text(), re.MULTILINE)
+        packages = re.findall(
+            r"^[\w.-]+(?:\[.*\])?==", (HERE / f"{name}.txt").read_text(), re.MULTILINE
+        )
         print(f"locks/{name}.txt: {len(packages)} packages")

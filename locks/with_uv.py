@@ -30,7 +30,9 @@ VARIABLES = {
 }
 BETWEEN = {"find-links": ","}  # what uv wants between the values of a list; a blank in the others
 TRUE = ("1", "true", "yes", "on")  # pip's words
-DISK_FULL = "Free some space, or set WORKSHOP_VENV to a folder on another disk; LOCAL=no needs 1.5 GB only."
+DISK_FULL = (
+    "Free some space, or set WORKSHOP_VENV to a folder on another disk; LOCAL=no needs 1.5 GB only."
+)
 # What pip and uv say -> what it means, and the remedy. The first that is found counts.
 FAILURES = (
     (
@@ -110,7 +112,9 @@ def find(python, lock):
         return [uv, "pip", "install", "--python", python, "--index-strategy", "unsafe-best-match"]
     explain(re.sub("No matching distribution|Could not find a version", "", output))
     say("  uv cannot be had from your package index (%s).\n" % last_words(output))
-    say("  pip installs instead, which takes some minutes; with a uv on the PATH it takes half of one.")
+    say(
+        "  pip installs instead, which takes some minutes; with a uv on the PATH it takes half of one."
+    )
     return pip(python) + ["install"]
 
 
@@ -134,13 +138,18 @@ def use(installer, python, what, args, index=None):
     if status:
         explain(output)
         log = os.path.join(folder, "install.log")
-        raise Failed("%s could not be installed: %s" % (what, last_words(output)), "The whole output: %s" % log)
+        raise Failed(
+            "%s could not be installed: %s" % (what, last_words(output)),
+            "The whole output: %s" % log,
+        )
 
 
 @lru_cache(maxsize=None)
 def pip_options(python):
     """Return where pip is told to look for packages, by option: asked once, as pip takes half a second to say it."""
-    status, output = call(pip(python) + ["config", "list"], env=environment.for_asking_pip(os.environ))
+    status, output = call(
+        pip(python) + ["config", "list"], env=environment.for_asking_pip(os.environ)
+    )
     if status:
         say("  pip's configuration cannot be read, so it is passed over: %s" % last_words(output))
         return {}
@@ -171,7 +180,9 @@ def settings(python, cache):
         env["UV_CACHE_DIR"] = cache
     elif not wished:
         home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
-        elsewhere = os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev
+        elsewhere = (
+            os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev
+        )
         if elsewhere or not may_write_below(home):
             env["UV_CACHE_DIR"] = cache
     return flags, env
@@ -186,7 +197,12 @@ def may_write_below(folder):
 
 def call(command, folder=None, env=None, report=None):
     """Run a command; return its exit code and what it printed. report gets every line; the folder's log keeps all."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "universal_newlines": True, "errors": "replace"}
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "universal_newlines": True,
+        "errors": "replace",
+    }
     try:
         process = subprocess.Popen(command, env=env, **pipes)
     except OSError as error:  # no program, or none that runs here

@@ -30,7 +30,9 @@ class CannotBuild(Exception):
 
 def run(*command: str, **more: str) -> None:
     """Run a command in slides/; its words are shown only where it fails."""
-    done = subprocess.run(command, cwd=HERE, env={**os.environ, **more}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=HERE, env={**os.environ, **more}, capture_output=True, text=True
+    )
     if done.returncode:
         raise CannotBuild(
             f"{' '.join(command[:3])} ended with exit code {done.returncode}:\n"
@@ -55,7 +57,9 @@ def chromium() -> str:
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     found = os.environ.get("CHROME_PATH") or next(filter(None, map(shutil.which, names)), None)
     if not found:
-        raise CannotBuild("The PDF needs Chromium: install it, or set CHROME_PATH to it. Without: --html-only.")
+        raise CannotBuild(
+            "The PDF needs Chromium: install it, or set CHROME_PATH to it. Without: --html-only."
+        )
     return found
 
 
@@ -74,7 +78,9 @@ def theme() -> str:
 def external(page: str) -> list[str]:
     """Return what a page would fetch: addresses in attributes (links excepted), in CSS, in imports."""
     page = re.sub(r"<a\b[^>]*>", "", page)
-    found = re.findall(r"""(?:src|href|srcset|data|poster)\s*=\s*["']?(?!data:|#)([^"'\s>]+)""", page)
+    found = re.findall(
+        r"""(?:src|href|srcset|data|poster)\s*=\s*["']?(?!data:|#)([^"'\s>]+)""", page
+    )
     found += re.findall(r"""url\((?:&quot;|["'])?(?!data:|#)([^)"'&]+)""", page)
     return [
         address
@@ -94,11 +100,21 @@ def build(html_only: bool = False) -> list[Path]:
     for name in deck.DECKS:
         (BUILD / f"{name}.md").write_text(deck.document(name), encoding="utf-8")
         (BUILD / f"{name}_notes.md").write_text(deck.run_sheet(name), encoding="utf-8")
-        marp = ("npx", "--no-install", "marp", "--no-stdin", "--config-file", "marp.config.mjs", f"build/{name}.md")
+        marp = (
+            "npx",
+            "--no-install",
+            "marp",
+            "--no-stdin",
+            "--config-file",
+            "marp.config.mjs",
+            f"build/{name}.md",
+        )
         page, paper = BUILD / f"{name}.html", BUILD / f"{name}.pdf"
         run(*marp, "-o", str(page))
         if left := external(page.read_text(encoding="utf-8")):
-            raise CannotBuild(f"The HTML would fetch {', '.join(left[:5])}: everything must be in it.")
+            raise CannotBuild(
+                f"The HTML would fetch {', '.join(left[:5])}: everything must be in it."
+            )
         made.append(page)
         if not html_only:
             run(*marp, "--pdf", "--pdf-outlines", "-o", str(paper), CHROME_PATH=chromium())
@@ -108,7 +124,9 @@ def build(html_only: bool = False) -> list[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--html-only", action="store_true", help="leave the PDF out: no Chromium needed")
+    parser.add_argument(
+        "--html-only", action="store_true", help="leave the PDF out: no Chromium needed"
+    )
     try:
         made = build(parser.parse_args().html_only)
     except CannotBuild as error:
@@ -119,7 +137,9 @@ def main() -> int:
     for path in made:
         print(f"{path.relative_to(HERE.parent)}  {path.stat().st_size / 1e6:.1f} MB")
     for name in deck.DECKS:
-        print(f"{name}: {len(deck.slides(name))} slides, {sum(slide.minutes for slide in deck.slides(name)):g} minutes")
+        print(
+            f"{name}: {len(deck.slides(name))} slides, {sum(slide.minutes for slide in deck.slides(name)):g} minutes"
+        )
     return 0
 
 

@@ -34,18 +34,29 @@ title: {title}
 NOTE = re.compile(r"<!-- (\d+(?:\.\d+)?) min\. (.*?) -->", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
 UNREAD = re.compile(
-    r"<!--.*?-->|<div class=\"agenda.*?</div>|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>", re.DOTALL
+    r"<!--.*?-->|<div class=\"agenda.*?</div>|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>",
+    re.DOTALL,
 )
 # The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
 DECKS = {
     "workshop": (
         ("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
-        ("2", "vLLM for online inference", "a server, requests, log probabilities, many prompts", ("4", "5")),
+        (
+            "2",
+            "vLLM for online inference",
+            "a server, requests, log probabilities, many prompts",
+            ("4", "5"),
+        ),
         ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)),
     ),
     "day_two": (
         ("1", "A chat", "templates, streaming, answers of a given form, tools", ("1",)),
-        ("2", "Inside the engine", "prefill and decode, batches, chunks, prefixes, preemption", ("2",)),
+        (
+            "2",
+            "Inside the engine",
+            "prefill and decode, batches, chunks, prefixes, preemption",
+            ("2",),
+        ),
         ("3", "Guess and check", "speculation: several tokens a step", ("3",)),
         ("4", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("4",)),
         ("5", "Capstone", "your model, your GPUs, your file", ("5",)),
@@ -74,7 +85,9 @@ class Slide:
     def wheres(self) -> list[tuple[str, str, list[str]]]:
         """Where its exercises are: notebook, heading, keys."""
         found = PLACEHOLDER.findall(self.source)
-        return [_where_parts(text.removeprefix("where ")) for text in found if text.startswith("where ")]
+        return [
+            _where_parts(text.removeprefix("where ")) for text in found if text.startswith("where ")
+        ]
 
 
 @cache
@@ -86,7 +99,9 @@ def slides(deck: str) -> tuple[Slide, ...]:
             note = NOTE.search(source)
             if not note:
                 raise ValueError(f"{path.name}: no note with minutes in: {source.strip()[:60]!r}")
-            found.append(Slide(deck, path.stem, len(found) + 1, source.strip(), float(note[1]), note[2]))
+            found.append(
+                Slide(deck, path.stem, len(found) + 1, source.strip(), float(note[1]), note[2])
+            )
     return tuple(found)
 
 
@@ -97,7 +112,9 @@ def first_words() -> dict[Slide, list[str]]:
     for slide in (slide for deck in DECKS for slide in slides(deck)):
         read = UNREAD.sub(" ", fill(NOTE.sub("", slide.source), slide))
         out[slide] = [
-            term for term in glossary.terms(re.sub(r"^#+ ", "", read, flags=re.MULTILINE)) if term not in seen
+            term
+            for term in glossary.terms(re.sub(r"^#+ ", "", read, flags=re.MULTILINE))
+            if term not in seen
         ]
         seen.update(out[slide])
     return out
@@ -106,7 +123,9 @@ def first_words() -> dict[Slide, list[str]]:
 def note(slide: Slide) -> str:
     """Return what the speaker says, and what each word means that is new."""
     words = [f"{term}: {glossary.TERMS[term]['says']}" for term in first_words()[slide]]
-    return fill(slide.note, slide) + "".join(f"\n\n{word}" for word in words and ["Words that are new:", *words])
+    return fill(slide.note, slide) + "".join(
+        f"\n\n{word}" for word in words and ["Words that are new:", *words]
+    )
 
 
 def _where_parts(text: str) -> tuple[str, str, list[str]]:
@@ -136,14 +155,18 @@ def _agenda(now: str, deck: str) -> str:
 
 
 def _figure(name: str) -> str:
-    return f"<figure>{(HERE / 'figures' / f'{name}.svg').read_text(encoding='utf-8').strip()}</figure>"
+    return (
+        f"<figure>{(HERE / 'figures' / f'{name}.svg').read_text(encoding='utf-8').strip()}</figure>"
+    )
 
 
 def _picture(text: str) -> str:
     """A screenshot, cut to left, top, width, height in its own pixels, in an SVG of its own."""
     file, crop, words = (part.strip() for part in text.split("|"))
     data = base64.b64encode((ROOT / file).read_bytes()).decode()
-    width, height = struct.unpack(">II", (ROOT / file).read_bytes()[16:24])  # PNG: the header's first two numbers
+    width, height = struct.unpack(
+        ">II", (ROOT / file).read_bytes()[16:24]
+    )  # PNG: the header's first two numbers
     _, _, wide, tall = map(int, crop.split())
     return (
         f'<figure class="shot"><svg viewBox="0 0 {wide} {tall}" width="{wide * 2}" height="{tall * 2}" role="img" '
@@ -194,6 +217,8 @@ def run_sheet(deck: str) -> str:
     for slide in slides(deck):
         time = f"{int(clock // 60)}:{int(clock % 60):02d}"
         title = fill(slide.title, slide)
-        out.append(f"**{time}** · {slide.number}. {title} · {slide.minutes:g} min  \n{note(slide)}\n")
+        out.append(
+            f"**{time}** · {slide.number}. {title} · {slide.minutes:g} min  \n{note(slide)}\n"
+        )
         clock += slide.minutes
     return "\n".join(out)

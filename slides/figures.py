@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout's workshop, installed or not
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # this checkout's workshop, installed or not
 
 from drawings import (
     chat,
@@ -26,7 +28,20 @@ from drawings import (
 )
 
 FOLDER = Path(__file__).parent / "figures"
-PARTS = (memory, kv_cache, network, parallel, engine, speed, probabilities, requests, xray, chat, guess, scale)
+PARTS = (
+    memory,
+    kv_cache,
+    network,
+    parallel,
+    engine,
+    speed,
+    probabilities,
+    requests,
+    xray,
+    chat,
+    guess,
+    scale,
+)
 FIGURES = {name: draw for part in PARTS for name, draw in part.FIGURES.items()}
 
 

@@ -28,7 +28,10 @@ def ask(llm, prompt: str = PROMPT, **sampling) -> dict:
     """Return the server's JSON as it came, with the request beside it."""
     request = {"prompt": prompt, **sampling}
     answer = httpx.post(
-        f"{llm.url}/completions", json={"model": llm.model, **request}, headers=llm.headers, timeout=120
+        f"{llm.url}/completions",
+        json={"model": llm.model, **request},
+        headers=llm.headers,
+        timeout=120,
     )
     answer.raise_for_status()
     return {"request": request, "answer": answer.json()}
@@ -41,13 +44,29 @@ def record(llm) -> dict:
         "choices": ask(llm, max_tokens=8, temperature=1.0, n=2, seed=4),
         "limits": [
             ask(llm, "Question: What is Boston?\nAnswer:", temperature=0, **limits)
-            for limits in ({"max_tokens": 5}, {"max_tokens": 200}, {"max_tokens": 40, "min_tokens": 40})
+            for limits in (
+                {"max_tokens": 5},
+                {"max_tokens": 200},
+                {"max_tokens": 40, "min_tokens": 40},
+            )
         ],
-        "logprobs": {str(k): ask(llm, max_tokens=3, temperature=1.5, seed=10, logprobs=k) for k in (None, 0, 3)},
+        "logprobs": {
+            str(k): ask(llm, max_tokens=3, temperature=1.5, seed=10, logprobs=k)
+            for k in (None, 0, 3)
+        },
         "prompt_logprobs": ask(llm, max_tokens=1, temperature=0, prompt_logprobs=1),
-        "next_token": ask(llm, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=False),
+        "next_token": ask(
+            llm, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=False
+        ),
         "penalties": [
-            ask(llm, "To be, or not to", max_tokens=40, min_tokens=40, temperature=0, frequency_penalty=penalty)
+            ask(
+                llm,
+                "To be, or not to",
+                max_tokens=40,
+                min_tokens=40,
+                temperature=0,
+                frequency_penalty=penalty,
+            )
             for penalty in (-2, 0, 2)
         ],
         "surprise": ask(
@@ -64,8 +83,12 @@ def record(llm) -> dict:
 
 def spans(llm, at_once: int) -> list[dict]:
     """Return when each of twelve requests was sent, began to answer, and ended."""
-    timeline.ask(llm, CITIES, at_once=4, max_tokens=[16] * 4, temperature=1.0)  # the first requests warm up
-    return [asdict(span) for span in timeline.ask(llm, CITIES * 3, at_once, LENGTHS, temperature=1.0)]
+    timeline.ask(
+        llm, CITIES, at_once=4, max_tokens=[16] * 4, temperature=1.0
+    )  # the first requests warm up
+    return [
+        asdict(span) for span in timeline.ask(llm, CITIES * 3, at_once, LENGTHS, temperature=1.0)
+    ]
 
 
 QUESTION = "What is Boston?"
@@ -79,12 +102,17 @@ def chat(llm) -> dict:
     """Return what the slides of the chat show: a stream, answers of a given form."""
 
     def post(path: str, **asked) -> httpx.Response:
-        answer = httpx.post(f"{llm.url}{path}", json={"model": llm.model, **asked}, headers=llm.headers, timeout=120)
+        answer = httpx.post(
+            f"{llm.url}{path}", json={"model": llm.model, **asked}, headers=llm.headers, timeout=120
+        )
         return answer.raise_for_status()
 
     def say(question: str = QUESTION, **asked) -> dict:
         return post(
-            "/chat/completions", messages=[{"role": "user", "content": question}], temperature=0, **asked
+            "/chat/completions",
+            messages=[{"role": "user", "content": question}],
+            temperature=0,
+            **asked,
         ).json()
 
     lines = post("/chat/completions", messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=4, stream=True,
@@ -92,7 +120,9 @@ def chat(llm) -> dict:
     choice = {"choice": ["positive", "negative"]}
     return {
         "stream": [line.removeprefix("data: ") for line in lines if line],
-        "choice": say("Is this review positive or negative? A wonderful book.", structured_outputs=choice),
+        "choice": say(
+            "Is this review positive or negative? A wonderful book.", structured_outputs=choice
+        ),
         "free": say("Is this review positive or negative? A wonderful book.", max_tokens=24),
         "json": say(ASKED, structured_outputs={"json": FORM}, max_tokens=60),
         "tight": say(ASKED, structured_outputs={"regex": TIGHT}, max_tokens=60),
@@ -100,20 +130,38 @@ def chat(llm) -> dict:
 
 
 MODEL, GPU, SPLIT = "llama-3.1-70b", "h100", 4
-RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"  # requests a second of each replica
+RATES, REPLICAS, SLO = (
+    (4, 8, 10, 11, 12, 14),
+    (1, 2, 3),
+    "ttft=1s,tpot=60ms",
+)  # requests a second of each replica
 
 
 def capacity(_llm=None) -> dict:
     """Return the share of requests that meet the SLO, by replicas and requests a second."""
-    load = {"seconds": 30, "prompt": (500, 1500), "output": (100, 300), "slo": SLO, "router": "least-busy"}
+    load = {
+        "seconds": 30,
+        "prompt": (500, 1500),
+        "output": (100, 300),
+        "slo": SLO,
+        "router": "least-busy",
+    }
     shares = {}
     for replicas in REPLICAS:
         shares[str(replicas)] = {}
         for rate in (replicas * each for each in RATES):
-            found = simulate(MODEL, GPU, tensor_parallel_size=SPLIT, rate=rate, replicas=replicas, **load)
+            found = simulate(
+                MODEL, GPU, tensor_parallel_size=SPLIT, rate=rate, replicas=replicas, **load
+            )
             shares[str(replicas)][str(rate)] = round(found.slo_share, 3)
             print(replicas, rate, f"{found.slo_share:.0%}", flush=True)
-    return {"model": MODEL, "gpu": GPU, "tensor_parallel_size": SPLIT, "load": load, "shares": shares}
+    return {
+        "model": MODEL,
+        "gpu": GPU,
+        "tensor_parallel_size": SPLIT,
+        "load": load,
+        "shares": shares,
+    }
 
 
 def main(names: list[str]) -> int:
@@ -133,7 +181,10 @@ def main(names: list[str]) -> int:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         }
         said = {**about, **makers[name](llm)}
-        lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in said.items()]
+        lines = [
+            f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            for key, value in said.items()
+        ]
         file = FOLDER / f"{name}.json"
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         print(f"{file.name}: {file.stat().st_size / 1e3:.0f} kB")

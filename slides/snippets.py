@@ -23,9 +23,12 @@ def code(file: str, first: str, last: str) -> str:
         (code.rstrip(), sign + words)
         for code, sign, words in (line.partition(" # ") for line in lines[start : end + 1])
     ]
-    column = max(len(code) for code, _ in parts) + 1  # comments side by side, as near as they can be
+    column = (
+        max(len(code) for code, _ in parts) + 1
+    )  # comments side by side, as near as they can be
     fitting = [
-        code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}" for code, words in parts
+        code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}"
+        for code, words in parts
     ]
     return "```bash\n" + "\n".join(fitting) + "\n```"
 
@@ -48,9 +51,20 @@ def answer() -> str:
     data = answers()["answer"]["answer"]
     lines = [f"  {_cut(key)}: {_cut(data[key])}," for key in ("id", "object", "created", "model")]
     usage = ",\n".join(
-        f"    {_cut(key)}: {data['usage'][key]}" for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+        f"    {_cut(key)}: {data['usage'][key]}"
+        for key in ("prompt_tokens", "completion_tokens", "total_tokens")
     )
-    return _pre(["{", *map(html.escape, lines), '  "choices": [ … ],', '  "usage": {', html.escape(usage), "  }", "}"])
+    return _pre(
+        [
+            "{",
+            *map(html.escape, lines),
+            '  "choices": [ … ],',
+            '  "usage": {',
+            html.escape(usage),
+            "  }",
+            "}",
+        ]
+    )
 
 
 def choice() -> str:
@@ -120,7 +134,9 @@ def slide_prompt() -> str:
     """The first token of the worked example's prompt."""
     lines = ['"prompt_logprobs": [', "  {"]
     for number, (token_id, one) in enumerate(llama_70b()["prompt_logprobs"][0].items()):
-        text = [f'"{token_id}": {{'] + [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in one.items()]
+        text = [f'"{token_id}": {{'] + [
+            f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in one.items()
+        ]
         mark = '<mark class="b">' if number else "<mark>"
         lines += [
             f"    {mark}{html.escape(text[0])}</mark>",
@@ -131,7 +147,13 @@ def slide_prompt() -> str:
 
 
 def _cell(text: str, length: int) -> str:
-    text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+    text = (
+        " ".join(text.split())
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )
     return text if len(text) <= length else text[: length - 1].rstrip() + " …"
 
 
@@ -145,7 +167,9 @@ def limits() -> str:
     out = []
     for one in answers()["limits"]:
         asked = "`<br>`".join(
-            f"{name}={one['request'][name]}" for name in ("min_tokens", "max_tokens") if name in one["request"]
+            f"{name}={one['request'][name]}"
+            for name in ("min_tokens", "max_tokens")
+            if name in one["request"]
         )
         chosen = one["answer"]["choices"][0]
         out.append(
@@ -171,9 +195,17 @@ def stream() -> str:
         if chosen := data.get("choices"):
             shown = {name: chosen[0][name] for name in ("delta", "finish_reason")}
         else:
-            usage = {name: data["usage"][name] for name in ("prompt_tokens", "completion_tokens")} if data else {}
+            usage = (
+                {name: data["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
+                if data
+                else {}
+            )
             shown = {"choices": [], "usage": usage} if data else line
-        lines.append(html.escape(f"data: {shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)}"))
+        lines.append(
+            html.escape(
+                f"data: {shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)}"
+            )
+        )
     return _pre(lines)
 
 

@@ -31,7 +31,10 @@ PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "
     "then.405b": "18–20",
     "then.when": "2024",
 }
-SESSION = {"session.cpus": "1", "session.gb": "4"}  # what the course's notebooks need: README, "Needs"
+SESSION = {
+    "session.cpus": "1",
+    "session.gb": "4",
+}  # what the course's notebooks need: README, "Needs"
 NODE_GPUS = 4
 LOG = recorded.DATA / "logs" / "llama-3.1-70b_tp4_h200.log"
 
@@ -65,7 +68,12 @@ def _models() -> dict[str, str]:
 def _memory() -> dict[str, str]:
     h100, a100 = load_gpu("h100"), load_gpu("a100-40gb")
     p = plan("llama-3.1-8b", "h100", max_model_len=8192)
-    bits = {32: DTYPE_BYTES["float32"], 16: rules.BYTES["Float16"], 8: rules.BYTES["Float8"], 4: rules.BYTES["INT4"]}
+    bits = {
+        32: DTYPE_BYTES["float32"],
+        16: rules.BYTES["Float16"],
+        8: rules.BYTES["Float8"],
+        4: rules.BYTES["INT4"],
+    }
     return {
         **{f"bits.{n}": f"{n}" for n in bits},
         **{f"bytes.{n}": f"{size:g}" for n, size in bits.items()},
@@ -101,7 +109,9 @@ def _parallel() -> dict[str, str]:
         pipeline_parallel_size=2,
         max_model_len=8192,
     )
-    sent, prompt = (next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192))
+    sent, prompt = (
+        next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192)
+    )
     return {
         "nvlink.pairs": f"{pairs}",
         "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
@@ -151,7 +161,9 @@ def _log() -> dict[str, str]:
     def line(words: str) -> str:
         return next(text.split("] ", 1)[1] for text in lines if words in text)
 
-    weights, tokens = map(reconcile(LOG, "llama-3.1-70b", "h200").row, ("weights per GPU", "KV cache size"))
+    weights, tokens = map(
+        reconcile(LOG, "llama-3.1-70b", "h200").row, ("weights per GPU", "KV cache size")
+    )
     return {
         "log.weights": line("Model loading took"),
         "log.available": line("Available KV cache memory"),
@@ -167,7 +179,11 @@ def _log() -> dict[str, str]:
 def _others() -> dict[str, str]:
     from inference_planner.catalog import list_models
 
-    mistral, mixtral, qwen = load_model("mistral-7b-v0.1"), load_model("mixtral-8x7b"), load_model("qwen3-30b-a3b")
+    mistral, mixtral, qwen = (
+        load_model("mistral-7b-v0.1"),
+        load_model("mixtral-8x7b"),
+        load_model("qwen3-30b-a3b"),
+    )
     jamba, minicpm = load_model("jamba-v0.1"), load_model("minicpm-2b")
     names = {
         "yi": "Yi 34B",
@@ -196,7 +212,9 @@ def _slide_example() -> dict[str, str]:
     """The worked example of a 70B server, from the recorded slide."""
     import json
 
-    data = json.loads((recorded.DATA / "distributions" / "llama_70b_slide.json").read_text(encoding="utf-8"))
+    data = json.loads(
+        (recorded.DATA / "distributions" / "llama_70b_slide.json").read_text(encoding="utf-8")
+    )
     found, out = rows(data, k=1), {}
     named = {"20": "20", "49": "49", "-minute": "minute", "San": "san", "Question": "question"}
     for one in (alternative for row in found for alternative in row.alternatives):
@@ -205,7 +223,9 @@ def _slide_example() -> dict[str, str]:
             key: f"{one.logprob}",
             f"{key}_short": f"{one.logprob:.2f}",
             f"{key}_rank": f"{one.rank}",
-            f"{key}_p": f"{one.probability:.1%}" if one.probability > 0.001 else f"{one.probability:.2%}",
+            f"{key}_p": f"{one.probability:.1%}"
+            if one.probability > 0.001
+            else f"{one.probability:.2%}",
         }
     return {**out, "slide.text": "".join(row.token for row in found if row.part == "completion")}
 
@@ -214,7 +234,9 @@ def _trace() -> dict[str, str]:
     """The recorded run of the X-rays."""
     steps = trace.Trace(RECORDED).more()
     arrived = {name: tokens for step in steps for name, tokens in step.arrived}
-    hits = [one.prefix_hit_tokens for step in steps for one in step.requests if one.prefix_hit_tokens]
+    hits = [
+        one.prefix_hit_tokens for step in steps for one in step.requests if one.prefix_hit_tokens
+    ]
     return {
         "trace.budget": f"{steps[0].budget}",
         "trace.blocks": f"{steps[0].num_blocks}",
@@ -232,9 +254,14 @@ def _day_two() -> dict[str, str]:
         recorded_file("capacity"),
         load_model("qwen3-30b-a3b"),
     )
-    held = [max(int(rate) for rate, share in rows.items() if share >= ENOUGH) for rows in found["shares"].values()]
+    held = [
+        max(int(rate) for rate, share in rows.items() if share >= ENOUGH)
+        for rows in found["shares"].values()
+    ]
     low, high = (found["load"][key] for key in ("prompt", "output"))
-    alone, drafted = (recorded.tuned(f"8b-{name}") for name in ("no-guesses", "draft-1b-accept-2.8"))
+    alone, drafted = (
+        recorded.tuned(f"8b-{name}") for name in ("no-guesses", "draft-1b-accept-2.8")
+    )
     return {
         **_trace(),
         "step.critical": f"{critical:.0f}",

@@ -9,10 +9,15 @@ URL = "http://127.0.0.1:8000/v1"
 OUTPUT = object()  # stands for the path of a batch's output: four lines, one of them twice
 
 
-def response(tokens: int = 16, reason: str = "stop", stop: str | None = ".", prompt: int = 5) -> dict:
+def response(
+    tokens: int = 16, reason: str = "stop", stop: str | None = ".", prompt: int = 5
+) -> dict:
     """A server's answer, as JSON has it."""
     usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-    return {"choices": [{"text": " city", "finish_reason": reason, "stop_reason": stop}], "usage": usage}
+    return {
+        "choices": [{"text": " city", "finish_reason": reason, "stop_reason": stop}],
+        "usage": usage,
+    }
 
 
 class Typed:

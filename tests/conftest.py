@@ -73,7 +73,9 @@ def browser():
     except ImportError:
         lacking("the browser tests need playwright: make test installs it")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=lab_page.chromium(), args=lab_page.FLAGS)
+        chromium = playwright.chromium.launch(
+            executable_path=lab_page.chromium(), args=lab_page.FLAGS
+        )
         yield chromium
         chromium.close()
 
@@ -83,6 +85,14 @@ def pytest_collection_modifyitems(items) -> None:
 
     def weight(item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
-        return 3 if "slurm" in marks else 2 if "browser" in marks or "starts" in marks else 1 if "live" in marks else 0
+        return (
+            3
+            if "slurm" in marks
+            else 2
+            if "browser" in marks or "starts" in marks
+            else 1
+            if "live" in marks
+            else 0
+        )
 
     items.sort(key=weight)

@@ -20,7 +20,12 @@ def safetensors(tensors: dict[str, int]) -> bytes:
         header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(range(256)) * (offset // 256) + b"x" * (offset % 256)
+    return (
+        struct.pack("<Q", len(text))
+        + text
+        + bytes(range(256)) * (offset // 256)
+        + b"x" * (offset % 256)
+    )
 
 
 def model() -> dict[str, bytes]:
@@ -82,7 +87,12 @@ class FakeHub:
         path = unquote(request.path.split("?")[0])
         self.tokens.append(request.headers.get("Authorization"))
         if self.page and (self.page == "all" or "/resolve/" in path):
-            self._send(request, 200, b"<html>Please log in</html>", {"Content-Type": "text/html; charset=utf-8"})
+            self._send(
+                request,
+                200,
+                b"<html>Please log in</html>",
+                {"Content-Type": "text/html; charset=utf-8"},
+            )
         elif self.elsewhere and "/resolve/" in path:
             self._send(request, 302, b"", {"Location": self.elsewhere + request.path})
         elif self.gated and request.headers.get("Authorization") != f"Bearer {self.gated}":
@@ -90,11 +100,22 @@ class FakeHub:
                 request,
                 403,
                 b'{"error": "gated"}',
-                {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to this model is restricted."},
+                {
+                    "X-Error-Code": "GatedRepo",
+                    "X-Error-Message": "Access to this model is restricted.",
+                },
             )
         elif path.startswith(f"/api/models/{self.hub_id}"):
-            self._send(request, 200, json.dumps(self._info()).encode(), {"Content-Type": "application/json"})
-        elif path.startswith(f"/{self.hub_id}/resolve/") and (name := path.split("/", 5)[5]) in self.files:
+            self._send(
+                request,
+                200,
+                json.dumps(self._info()).encode(),
+                {"Content-Type": "application/json"},
+            )
+        elif (
+            path.startswith(f"/{self.hub_id}/resolve/")
+            and (name := path.split("/", 5)[5]) in self.files
+        ):
             self._file(request, name, body)
         else:
             self._send(request, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
@@ -106,7 +127,13 @@ class FakeHub:
                 "size": len(data),
                 "blobId": hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest(),
                 **(
-                    {"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
+                    {
+                        "lfs": {
+                            "size": len(data),
+                            "sha256": hashlib.sha256(data).hexdigest(),
+                            "pointerSize": 130,
+                        }
+                    }
                     if name.endswith(".safetensors")
                     else {}
                 ),

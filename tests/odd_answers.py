@@ -11,10 +11,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from hypothesis import strategies as st
 
 LOGIN = b"<!DOCTYPE html><html><body><form>Please log in</form></body></html>"
-CHOICE = {"index": 0, "text": " city", "finish_reason": "length", "stop_reason": None, "logprobs": None}
+CHOICE = {
+    "index": 0,
+    "text": " city",
+    "finish_reason": "length",
+    "stop_reason": None,
+    "logprobs": None,
+}
 COMPLETION = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [CHOICE],
               "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}  # fmt: skip
-MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "root": "/m", "max_model_len": 64}]}
+MODELS = {
+    "object": "list",
+    "data": [{"id": "m", "object": "model", "root": "/m", "max_model_len": 64}],
+}
 ODD = [None, True, 1, -1, 0.5, "x", "", [], {}, [None], [[]], [{}], [1], {"a": 1}, 10**4200]
 
 
@@ -38,7 +47,13 @@ def with_field(data: object, path: tuple, value: object) -> object:
 
 def paths(data: object, here: tuple = ()) -> list[tuple]:
     """Return every path into a nested value."""
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    inner = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     return [each for key, value in inner for each in ((*here, key), *paths(value, (*here, key)))]
 
 

@@ -55,7 +55,9 @@ def render(name: str, **values: str | None) -> str:
     Args:
         values: what the form, or the page that connects, knows; ENV is the dashboard's WORKSHOP_SHARED.
     """
-    ruby = shutil.which("ruby") or lacking("ruby is not installed: Open OnDemand's templates are Ruby's")
+    ruby = shutil.which("ruby") or lacking(
+        "ruby is not installed: Open OnDemand's templates are Ruby's"
+    )
     environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
     shared = values.pop("ENV", None)
     if shared is not None:

@@ -5,8 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 STANDARD = ("json", "re", "typing", "logging", "dataclasses", "sitecustomize", "usercustomize")
-PACKAGES = ("torch", "vllm", "numpy", "workshop", "click", "pydantic", "transformers", "typing_extensions")
-NOT_INSTALLED = ("flashinfer", "ray", "runai_model_streamer", "jupyterlab", "ipykernel_launcher", "debugpy")
+PACKAGES = (
+    "torch",
+    "vllm",
+    "numpy",
+    "workshop",
+    "click",
+    "pydantic",
+    "transformers",
+    "typing_extensions",
+)
+NOT_INSTALLED = (
+    "flashinfer",
+    "ray",
+    "runai_model_streamer",
+    "jupyterlab",
+    "ipykernel_launcher",
+    "debugpy",
+)
 
 
 class Planted:
@@ -19,7 +35,9 @@ class Planted:
         for name in (*STANDARD, *PACKAGES, *NOT_INSTALLED, "planted_plugin"):
             code = f"open({str(self.marks)!r}, 'a').write({name!r} + ' ')\nraise ImportError('planted ' + {name!r})\n"
             (self.folder / f"{name}.py").write_text(code)
-        plugin = self.folder / "planted-1.0.dist-info"  # vLLM loads what any distribution on sys.path names here
+        plugin = (
+            self.folder / "planted-1.0.dist-info"
+        )  # vLLM loads what any distribution on sys.path names here
         plugin.mkdir()
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
         groups = ("vllm.general_plugins", "vllm.platform_plugins")

@@ -25,7 +25,9 @@ def tool(name: str):
 
 
 def made(name: str):
-    return tool("assignment").assignment(json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text()))
+    return tool("assignment").assignment(
+        json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())
+    )
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda one: one.name)
@@ -48,7 +50,10 @@ def grade(text: str, names: dict) -> bool:
     cases = [case["code"] for suite in file["test"]["suites"] for case in suite["cases"]]
     runner = doctest.DocTestRunner(verbose=False)
     for case in cases:
-        runner.run(doctest.DocTestParser().get_doctest(case, dict(names), "case", None, 0), out=lambda _: None)
+        runner.run(
+            doctest.DocTestParser().get_doctest(case, dict(names), "case", None, 0),
+            out=lambda _: None,
+        )
     return not runner.failures
 
 
@@ -58,7 +63,11 @@ def test_right_answers_earn_the_point_and_wrong_or_open_ones_do_not(workshop_hom
     for name, right, wrong in (
         ("sampling_softmax", {"probability": 0.8438}, {"probability": 0.75}),
         ("sampling_recall", {"sampling_recall": "b"}, {"sampling_recall": "a"}),
-        ("sampling_top_k", {"two_left": {"city": 5 / 7, "port": 2 / 7}}, {"two_left": {"city": 0.5, "port": 0.2}}),
+        (
+            "sampling_top_k",
+            {"two_left": {"city": 5 / 7, "port": 2 / 7}},
+            {"two_left": {"city": 0.5, "port": 0.2}},
+        ),
     ):
         assert grade(tests[name], right) and not grade(tests[name], wrong)
         assert not grade(tests[name], dict.fromkeys(right, ...)), "an open answer earns nothing"
@@ -67,7 +76,9 @@ def test_right_answers_earn_the_point_and_wrong_or_open_ones_do_not(workshop_hom
 def test_the_guide_says_of_checks_what_their_words_say():
     checks, guide = tool("checks"), (ROOT / "docs" / "teaching.md").read_text()
     first, last = checks.MARKS
-    assert guide.partition(first)[2].partition(last)[0] == checks.part(), "run: python docs/checks.py"
+    assert guide.partition(first)[2].partition(last)[0] == checks.part(), (
+        "run: python docs/checks.py"
+    )
     for key, exercise in all_exercises().items():
         assert f"(`{key}`)" in guide and all(why in guide for why in exercise.wrong.values())
 

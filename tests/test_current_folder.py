@@ -63,7 +63,9 @@ def outside(monkeypatch) -> dict[str, str]:
 
 
 def test_the_planted_files_would_run(planted):
-    subprocess.run([sys.executable, "-m", "json.tool"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "json.tool"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )
     assert "sitecustomize" in planted.ran and "json" in planted.ran.split()
 
 
@@ -143,8 +145,17 @@ def of_the_fabric(monkeypatch) -> None:
 
 def of_a_machine(monkeypatch) -> None:
     text = vm.unit(vm.Case(plan("llama-3.1-8b", "h100", usage="serve")))
-    lines = dict(line.split("=", 1) for line in text.splitlines() if line.startswith(("ExecStart=", "WorkingDir")))
-    set_in_unit = [pair for line in text.splitlines() if line.startswith("Environment=") for pair in line[12:].split()]
+    lines = dict(
+        line.split("=", 1)
+        for line in text.splitlines()
+        if line.startswith(("ExecStart=", "WorkingDir"))
+    )
+    set_in_unit = [
+        pair
+        for line in text.splitlines()
+        if line.startswith("Environment=")
+        for pair in line[12:].split()
+    ]
     words = lines["ExecStart"].replace(vm.PYTHON, sys.executable).split()
     unit_env = dict(pair.split("=", 1) for pair in set_in_unit) | {"PYTHONPATH": str(ROOT)}
     Start(words, env=unit_env, cwd=lines["WorkingDirectory"])
@@ -165,7 +176,9 @@ STARTS = (
 
 
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: start.__name__)
-def test_a_start_and_what_it_starts_take_nothing_from_the_current_folder(start, planted, monkeypatch):
+def test_a_start_and_what_it_starts_take_nothing_from_the_current_folder(
+    start, planted, monkeypatch
+):
     """Interpreter, flags, environment and folder are those of the start; in place of the module PROBE runs."""
     with pytest.raises(Started) as caught, monkeypatch.context() as patched:
         start(patched)
@@ -212,11 +225,19 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
     worker = simulate_process.Worker()
     monkeypatch.setattr(simulate_process, "_kept", [worker])
     model = load_model("llama-3.2-1b")
-    job = {"config": dict(model.raw), "tp": 1, "pp": 1, "max_model_len": 4096, "max_num_batched_tokens": 8192}
+    job = {
+        "config": dict(model.raw),
+        "tp": 1,
+        "pp": 1,
+        "max_model_len": 4096,
+        "max_num_batched_tokens": 8192,
+    }
     try:
         with exact.Asker() as asker:
             built = asker.ask(job)
-        simulation = on_plan(plan("llama-3.2-1b", "h100", usage="serve"), [Arrival(0.0, 20, 2)], steps="steps.jsonl")
+        simulation = on_plan(
+            plan("llama-3.2-1b", "h100", usage="serve"), [Arrival(0.0, 20, 2)], steps="steps.jsonl"
+        )
     finally:
         worker.end()
     assert built.get("architecture") == "LlamaForCausalLM", built
@@ -249,17 +270,29 @@ def test_ray_is_told_of_a_folder_where_nobody_has_files(words, elsewhere, tmp_pa
 
 @pytest.mark.parametrize("words", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])
 def test_commands_work_among_planted_files(words, planted, monkeypatch):
-    done = subprocess.run([WORKSHOP, *words], capture_output=True, text=True, env=outside(monkeypatch))
+    done = subprocess.run(
+        [WORKSHOP, *words], capture_output=True, text=True, env=outside(monkeypatch)
+    )
     assert done.returncode == 0, done.stderr
     assert not planted.ran
 
 
 @pytest.mark.parametrize("given", ["", ".", "sub/..", "/nowhere:"])
-def test_the_command_line_forgets_what_a_pythonpath_means_by_the_current_folder(given, planted, monkeypatch):
+def test_the_command_line_forgets_what_a_pythonpath_means_by_the_current_folder(
+    given, planted, monkeypatch
+):
     monkeypatch.setenv("PYTHONPATH", f"{given}{os.pathsep}")
-    for name in ("sitecustomize", "usercustomize", "workshop", "typing", "re"):  # read before our first line
+    for name in (
+        "sitecustomize",
+        "usercustomize",
+        "workshop",
+        "typing",
+        "re",
+    ):  # read before our first line
         (planted.folder / f"{name}.py").unlink()
-    done = subprocess.run([WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100"], capture_output=True, text=True)
+    done = subprocess.run(
+        [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert not planted.ran
 
@@ -273,10 +306,14 @@ def test_python_m_workshop_leaves_the_folder_before_it_imports_anything_else(pla
     assert not planted.ran
 
 
-def test_a_folder_that_pythonpath_names_by_its_whole_path_is_a_persons_own_choice(tmp_path, monkeypatch):
+def test_a_folder_that_pythonpath_names_by_its_whole_path_is_a_persons_own_choice(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), "", "lib"]))
     assert python_process.environment()["PYTHONPATH"] == str(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), os.getcwd(), os.path.abspath("lib"), "/usr/lib/python3"])
+    monkeypatch.setattr(
+        sys, "path", [str(tmp_path), os.getcwd(), os.path.abspath("lib"), "/usr/lib/python3"]
+    )
     python_process.leave_current_folder()
     assert sys.path == [str(tmp_path), "/usr/lib/python3"]
 
@@ -292,7 +329,9 @@ def test_the_packages_own_folder_is_named_only_to_a_python_that_would_not_find_i
     assert python_process.environment()["PYTHONPATH"] == packages
 
 
-def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(planted, monkeypatch, tmp_path):
+def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(
+    planted, monkeypatch, tmp_path
+):
     env = outside(monkeypatch) | {"JUPYTER_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
     subprocess.run([WORKSHOP, "kernel", "install"], env=env, check=True, capture_output=True)
     (spec,) = tmp_path.rglob("vllm-workshop/kernel.json")
@@ -319,9 +358,15 @@ class TestWhatAChildSays:
     @pytest.mark.parametrize(
         ("script", "said"),
         [
-            ("echo 'ImportError: libcuda.so.1' >&2; exit 3", "(exit code 3): ImportError: libcuda.so.1"),
+            (
+                "echo 'ImportError: libcuda.so.1' >&2; exit 3",
+                "(exit code 3): ImportError: libcuda.so.1",
+            ),
             ("read -r job; echo 'bad line' >&2; exit 1", "(exit code 1): bad line"),
-            ("printf 'ValueError: x\\nleaked 1 object\\n' >&2; exit 1", "(exit code 1): ValueError: x"),
+            (
+                "printf 'ValueError: x\\nleaked 1 object\\n' >&2; exit 1",
+                "(exit code 1): ValueError: x",
+            ),
             ("kill -9 $$", "(Killed, signal 9)"),
             ("read -r job; echo '[1'", "ended without an answer"),
             ("printf '\\033[31mred\\n' >&2; exit 1", "red"),
@@ -334,9 +379,15 @@ class TestWhatAChildSays:
 
     def test_of_exact_in_the_commands_sentence(self, python):
         python("echo \"ModuleNotFoundError: No module named 'pydantic'\" >&2; exit 1")
-        done = subprocess.run([WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"], capture_output=True)
+        done = subprocess.run(
+            [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"], capture_output=True
+        )
         said = done.stderr.decode()
-        assert done.returncode == 2 and "No module named 'pydantic'" in said and "Traceback" not in said
+        assert (
+            done.returncode == 2
+            and "No module named 'pydantic'" in said
+            and "Traceback" not in said
+        )
 
     def test_of_simulate(self, python):
         python("printf 'Traceback\\nMemoryError: no\\nat exit\\n' >&2; exit 1")
@@ -344,7 +395,9 @@ class TestWhatAChildSays:
             simulate_process.Worker().run({})
 
     def test_of_the_fabric(self):
-        assert fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
+        assert (
+            fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
+        )
 
 
 STARTERS = ("executable", "ProcessPoolExecutor")  # of sys; of concurrent.futures
@@ -395,4 +448,7 @@ def test_the_owner_imports_only_what_every_python_has_loaded():
     code += f"spec = u.spec_from_file_location('p', {str(PACKAGE / 'python_process.py')!r})\n"
     code += "m = u.module_from_spec(spec); spec.loader.exec_module(m); m.leave_current_folder()\n"
     code += "print(sorted(set(sys.modules) - before))"
-    assert subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True).stdout
+        == "[]\n"
+    )

@@ -32,7 +32,11 @@ def example(name: str) -> doctest.DocTest:
     return doctest.DocTestParser().get_doctest(text, {}, name, f"workshop.{name}", 0)
 
 
-LIVE = [name for name in workshop.__all__ if any("connect()" in one.source for one in example(name).examples)]
+LIVE = [
+    name
+    for name in workshop.__all__
+    if any("connect()" in one.source for one in example(name).examples)
+]
 OFFLINE = [name for name in workshop.__all__ if name not in LIVE]
 
 
@@ -79,7 +83,9 @@ def test_type_checkers_see_every_name():
 
 def test_help_begins_with_an_index_of_all_names():
     first = pydoc.plain(pydoc.render_doc(workshop))[:4000]
-    assert [name for name in workshop.__all__ if not re.search(rf"^ *{name} +\w", first, re.MULTILINE)] == []
+    assert [
+        name for name in workshop.__all__ if not re.search(rf"^ *{name} +\w", first, re.MULTILINE)
+    ] == []
 
 
 def test_the_page_of_names_is_what_their_docstrings_say():
@@ -93,7 +99,10 @@ def test_asking_for_a_name_loads_no_more_than_it_needs():
     heavy = ("torch", "vllm", "pandas", "matplotlib", "openai", "ipywidgets")
     asked = "import sys\nfrom workshop import errors, plan\nplan('llama-3.1-8b', 'h100')"
     code = f"{asked}\nprint([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+        == "[]"
+    )
 
 
 def test_plan_is_a_function_and_the_planner_a_package():
@@ -103,7 +112,10 @@ def test_plan_is_a_function_and_the_planner_a_package():
 
 
 def test_every_setting_of_a_plan_is_spelled_out_with_its_type():
-    ours, alone = (inspect.signature(function).parameters for function in (workshop.plan, workshop.planner.plan))
+    ours, alone = (
+        inspect.signature(function).parameters
+        for function in (workshop.plan, workshop.planner.plan)
+    )
     assert set(ours) - set(alone) == {"exact"}
     assert all(parameter.annotation is not parameter.empty for parameter in ours.values())
     settings = {field.name for field in dataclasses.fields(Settings)} - {"most_graph_tokens"}
@@ -111,7 +123,8 @@ def test_every_setting_of_a_plan_is_spelled_out_with_its_type():
 
 
 @pytest.mark.parametrize(
-    ("keyword", "meant"), [("max_model_length", "max_model_len"), ("tensor_parallel", "tensor_parallel_size")]
+    ("keyword", "meant"),
+    [("max_model_length", "max_model_len"), ("tensor_parallel", "tensor_parallel_size")],
 )
 def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
     for function in (workshop.plan, workshop.planner.plan):
@@ -121,9 +134,15 @@ def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_import_from_the_front_door_alone(notebook):
-    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
     code = "\n".join("".join(cell["source"]) for cell in cells)
-    asked = re.findall(r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE)
-    assert {module or whole for module, _, whole in asked} == {"workshop"}, "no deeper than `from workshop import …`"
+    asked = re.findall(
+        r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
+    )
+    assert {module or whole for module, _, whole in asked} == {"workshop"}, (
+        "no deeper than `from workshop import …`"
+    )
     names = {name.strip() for _, listed, _ in asked for name in listed.split(",") if name.strip()}
     assert names <= set(workshop.__all__)

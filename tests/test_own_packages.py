@@ -69,7 +69,9 @@ def test_what_the_environment_lacks_still_comes_from_the_home_folder(user_site, 
     monkeypatch.setattr(site, "getuserbase", lambda: str(user_site.parents[2]))
     monkeypatch.setattr(sys, "path", [*sys.path, str(user_site)])
     assert own_packages.needs_user_site()
-    assert own_packages.NO_USER_SITE not in own_packages.environment_without_foreign_python({"HOME": "/h"})
+    assert own_packages.NO_USER_SITE not in own_packages.environment_without_foreign_python(
+        {"HOME": "/h"}
+    )
     assert own_packages.NO_USER_SITE not in own_packages.for_kernel()
     monkeypatch.setattr(own_packages, "NEEDED", ("click",))
     found = own_packages.environment_without_foreign_python({"HOME": "/h", "PYTHONPATH": "/x"})

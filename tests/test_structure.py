@@ -82,13 +82,19 @@ def test_dependencies_point_one_way(path):
 def test_no_module_imports_itself_by_a_way_round():
     """Also by imports inside functions; the front door (workshop/__init__.py) names all, and is left out."""
     names = {
-        f"workshop.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(".__init__"): path
+        f"workshop.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(
+            ".__init__"
+        ): path
         for path in MODULES
         if path.parent != PACKAGE
     }
     graph = graphlib.TopologicalSorter(
         {
-            name: {found for found in imports(path) if found in names and found != name and path.stem != "__init__"}
+            name: {
+                found
+                for found in imports(path)
+                if found in names and found != name and path.stem != "__init__"
+            }
             for name, path in names.items()
         }
     )
@@ -129,20 +135,30 @@ def test_the_planner_needs_the_standard_library_alone(path):
 @pytest.mark.parametrize("path", PLANNER_MODULES, ids=lambda path: str(path.relative_to(PLANNER)))
 def test_the_planner_starts_nothing_reads_no_environment_and_writes_nothing(path):
     assert not {
-        name for name in imports(path) if name in NOT_IN_THE_PLANNER or name.split(".")[0] in NOT_IN_THE_PLANNER
+        name
+        for name in imports(path)
+        if name in NOT_IN_THE_PLANNER or name.split(".")[0] in NOT_IN_THE_PLANNER
     }
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
-            assert node.attr not in ("environ", "environb"), f"{path.name}:{node.lineno} reads the environment"
+            assert node.attr not in ("environ", "environb"), (
+                f"{path.name}:{node.lineno} reads the environment"
+            )
         if isinstance(node, ast.Call):
-            assert called(node) not in WRITING_CALLS | PROCESS_CALLS, f"{path.name}:{node.lineno} {called(node)}"
-            assert not (called(node) == "open" and opens_for_writing(node)), f"{path.name}:{node.lineno} opens to write"
+            assert called(node) not in WRITING_CALLS | PROCESS_CALLS, (
+                f"{path.name}:{node.lineno} {called(node)}"
+            )
+            assert not (called(node) == "open" and opens_for_writing(node)), (
+                f"{path.name}:{node.lineno} opens to write"
+            )
 
 
 def opens_for_writing(node: ast.Call) -> bool:
     """Return True if a call of open() or Path.open() has a mode that writes, or one that is computed."""
     modes = [
-        argument for argument in node.args[:2] if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        argument
+        for argument in node.args[:2]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     ]
     modes += [keyword.value for keyword in node.keywords if keyword.arg == "mode"]
     texts = [mode.value if isinstance(mode, ast.Constant) else "w" for mode in modes]
@@ -152,7 +168,10 @@ def opens_for_writing(node: ast.Call) -> bool:
 @pytest.mark.parametrize(
     ("source", "seen"),
     [
-        ("from importlib import import_module\nimport_module('workshop.launch.keys')", {"workshop.launch.keys"}),
+        (
+            "from importlib import import_module\nimport_module('workshop.launch.keys')",
+            {"workshop.launch.keys"},
+        ),
         ("import importlib\ndef f():\n    importlib.import_module('subprocess')", {"subprocess"}),
         ("__import__('socket')", {"socket"}),
     ],
@@ -169,23 +188,35 @@ def test_imports_in_strings_are_seen(source, seen, tmp_path):
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_pure_modules_import_the_standard_library_only(path):
-    roots = {name.split(".")[0] for name in imports(path)} - {"workshop", "inference_planner", "__future__"}
+    roots = {name.split(".")[0] for name in imports(path)} - {
+        "workshop",
+        "inference_planner",
+        "__future__",
+    }
     assert roots <= THEIR_OWN_STANDARD_LIBRARY
     for name in imports(path):
         if name.startswith("workshop."):
-            assert name.replace(".", "/").removeprefix("workshop/").startswith(PURE), f"{name} is not pure"
+            assert name.replace(".", "/").removeprefix("workshop/").startswith(PURE), (
+                f"{name} is not pure"
+            )
 
 
 RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
 
 
-@pytest.mark.parametrize("path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_no_code_compares_a_version_of_vllm(path):
     """A release is a row of named behaviors (inference_planner/versions.py), and code asks for the behavior."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Compare):
             compared = [node.left, *node.comparators]
-            texts = [part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            texts = [
+                part.value
+                for part in compared
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            ]
             assert not any(RELEASE.fullmatch(text) for text in texts), f"{path.name}:{node.lineno}"
 
 
@@ -196,7 +227,9 @@ def tracked() -> list[Path]:
 
 def test_nothing_of_one_machine_stands_in_the_tree():
     # Written in pieces, so that this file does not find itself.
-    traces = re.compile("|".join(["/" + "work/(?:main|shared)", "/opt/" + "(?:wheels|pypi)", "/root/" + r"\.pyenv"]))
+    traces = re.compile(
+        "|".join(["/" + "work/(?:main|shared)", "/opt/" + "(?:wheels|pypi)", "/root/" + r"\.pyenv"])
+    )
     found = []
     for path in tracked():
         if path.suffix in (".safetensors", ".xz", ".png", ".pdf") or not path.exists():
@@ -231,7 +264,9 @@ def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
         first = "".join(json.loads(path.read_text())["cells"][0]["source"])
         title = re.match(r"# ((?:\d\. )?[^:\n]+)", first)[1]
         minutes = re.search(r"(\d+) minutes", first)[1]
-        row = re.search(rf"^\| \[(.+?)\]\(notebooks/{path.name}\) .*\| (\d+) \|", readme, re.MULTILINE)
+        row = re.search(
+            rf"^\| \[(.+?)\]\(notebooks/{path.name}\) .*\| (\d+) \|", readme, re.MULTILINE
+        )
         assert row and (row[1], row[2]) == (title, minutes), path.name
 
 
@@ -247,13 +282,18 @@ def test_ruff_finds_nothing():
 
 def test_ruff_would_format_nothing():
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--check", "."], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "ruff", "format", "--check", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
 
 
 def is_script(path: Path) -> bool:
-    return path.exists() and (path.suffix in (".sh", ".sbatch") or b"env bash" in path.read_bytes()[:20])
+    return path.exists() and (
+        path.suffix in (".sh", ".sbatch") or b"env bash" in path.read_bytes()[:20]
+    )
 
 
 SCRIPTS = [path for path in tracked() if is_script(path)]
@@ -261,6 +301,12 @@ SCRIPTS = [path for path in tracked() if is_script(path)]
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_shellcheck_finds_nothing(script):
-    checked = [shellcheck(), "--shell=bash", "--external-sources", "--source-path=SCRIPTDIR", str(script)]
+    checked = [
+        shellcheck(),
+        "--shell=bash",
+        "--external-sources",
+        "--source-path=SCRIPTDIR",
+        str(script),
+    ]
     done = subprocess.run(checked, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

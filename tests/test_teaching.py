@@ -33,12 +33,24 @@ def test_every_command_of_the_guide_exists_with_its_options(line):
     while isinstance(command, click.Group):
         name, command = f"{name} {words[0]}", command.get_command(None, words.pop(0))
     known = {option for param in command.params for option in param.opts}
-    strange = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
-    assert {word.partition("=")[0] for word in strange} <= PASSED_ON.get(name, set()), f"{name} knows no {strange}"
+    strange = [
+        word for word in words if word.startswith("--") and word.partition("=")[0] not in known
+    ]
+    assert {word.partition("=")[0] for word in strange} <= PASSED_ON.get(name, set()), (
+        f"{name} knows no {strange}"
+    )
 
 
 def test_there_are_commands_for_each_part_of_the_day():
-    for needed in ("doctor", "prefetch", "slurm submit", "share", "classroom", "serve --background", "kernel install"):
+    for needed in (
+        "doctor",
+        "prefetch",
+        "slurm submit",
+        "share",
+        "classroom",
+        "serve --background",
+        "kernel install",
+    ):
         assert any(line.startswith(f"workshop {needed}") for line in commands(GUIDE)), needed
 
 
@@ -54,7 +66,9 @@ def test_every_section_that_the_guide_names_is_in_its_notebook():
     for number, titles in named:
         headings = re.findall(r"^#+ (.+)$", "\n".join(cells(number)), re.MULTILINE)
         for title in re.findall(r'"([^"]+)"', titles):
-            assert any(heading.replace("`", "").startswith(title) for heading in headings), f"{number}: {title}"
+            assert any(heading.replace("`", "").startswith(title) for heading in headings), (
+                f"{number}: {title}"
+            )
 
 
 @pytest.mark.parametrize(("title", "minutes"), [("90 minutes", 90), ("Three hours", 180)])

@@ -20,7 +20,9 @@ def pyright() -> list[str]:
     """The command of the pyright that tests/type_checker/package-lock.json pins, installed if it is not there."""
     program = CHECKER / "node_modules" / "pyright" / "index.js"
     if not program.is_file():
-        npm = shutil.which("npm") or lacking("pyright needs Node with npm: apt-get install nodejs npm")
+        npm = shutil.which("npm") or lacking(
+            "pyright needs Node with npm: apt-get install nodejs npm"
+        )
         options = ["--ignore-scripts", "--no-audit", "--no-fund"]
         done = subprocess.run([npm, "ci", *options], cwd=CHECKER, capture_output=True, text=True)
         if done.returncode:
@@ -34,7 +36,9 @@ def errors(pyright: list[str], *words: str) -> list[str]:
     command = [*pyright, "--outputjson", "--pythonpath", sys.executable, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     found = json.loads(done.stdout)["generalDiagnostics"]
-    return [f"{each['file']}:{each['range']['start']['line'] + 1} {each['message']}" for each in found]
+    return [
+        f"{each['file']}:{each['range']['start']['line'] + 1} {each['message']}" for each in found
+    ]
 
 
 def test_the_planner_has_no_error_under_strict_rules(pyright):
@@ -43,8 +47,20 @@ def test_the_planner_has_no_error_under_strict_rules(pyright):
 
 def test_a_lie_would_be_found(pyright, tmp_path):
     module = tmp_path / "module.py"
-    module.write_text("from inference_planner import plan\nfits: str = plan('llama-3.1-8b', 'h100').fits\n")
-    (tmp_path / "pyrightconfig.json").write_text(
-        json.dumps({"include": ["module.py"], "extraPaths": [str(ROOT / "planner")], "typeCheckingMode": "strict"})
+    module.write_text(
+        "from inference_planner import plan\nfits: str = plan('llama-3.1-8b', 'h100').fits\n"
     )
-    assert [line for line in errors(pyright, "--project", str(tmp_path)) if "bool" in line and "str" in line]
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps(
+            {
+                "include": ["module.py"],
+                "extraPaths": [str(ROOT / "planner")],
+                "typeCheckingMode": "strict",
+            }
+        )
+    )
+    assert [
+        line
+        for line in errors(pyright, "--project", str(tmp_path))
+        if "bool" in line and "str" in line
+    ]

@@ -42,8 +42,15 @@ class Reply:
     again_after_s: Iterable[float] = ()
 
     def wire(self) -> bytes:
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(self.body)), **self.headers}
-        lines = [f"HTTP/1.1 {self.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(self.body)),
+            **self.headers,
+        }
+        lines = [
+            f"HTTP/1.1 {self.status} Said",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
         return "\r\n".join([*lines, "", ""]).encode() + self.body
 
 
@@ -90,7 +97,9 @@ class WireStub:
         self.gets: list[Asked] = []
         self.connections = 0
         self.sent_again = 0
-        self.lost: list[int] = []  # connections by their numbers from 1, in the order in which they were closed
+        self.lost: list[
+            int
+        ] = []  # connections by their numbers from 1, in the order in which they were closed
         self._loop, ready = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         self._thread.start()
@@ -142,13 +151,20 @@ class _Connection(asyncio.Protocol):
         while b"\r\n\r\n" in self._buffer:
             head, _, rest = self._buffer.partition(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            headers = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in lines)
+            }
             size = int(headers.get("content-length", 0))
             if len(rest) < size:
                 return
             body, self._buffer = rest[:size], rest[size:]
             self._count += 1
-            self._send(self._stub.respond(Asked(first.split()[1], headers, body, 0, self._count, self._number)))
+            self._send(
+                self._stub.respond(
+                    Asked(first.split()[1], headers, body, 0, self._count, self._number)
+                )
+            )
 
     def _send(self, reply: Reply) -> None:
         if reply.after_s:
@@ -156,7 +172,9 @@ class _Connection(asyncio.Protocol):
         else:
             self._write(reply.wire())
         for seconds in reply.again_after_s:
-            asyncio.get_running_loop().call_later(reply.after_s + seconds, self._write_again, reply.wire())
+            asyncio.get_running_loop().call_later(
+                reply.after_s + seconds, self._write_again, reply.wire()
+            )
 
     def _write_again(self, data: bytes) -> None:
         self._write(data)

@@ -40,38 +40,88 @@ _WIDGETS = "workshop.learn.widgets"
 _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),
     "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
-    "predict": ("workshop.learn.exercises:predict", "say what you expect; see it beside the result"),
+    "predict": (
+        "workshop.learn.exercises:predict",
+        "say what you expect; see it beside the result",
+    ),
     "plan": ("workshop.engine.exact:plan", "how many GPUs, which split, how fast, which command"),
     "planner": (
         "inference_planner",
         "the catalog and the formulas behind plan(): load_model, kv_cache_bytes_per_token",
     ),
-    "read_log": ("workshop.engine.log:read", "what vLLM's own log says: weights, KV cache, the first real error"),
-    "simulate": ("workshop.simulate", "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU"),
+    "read_log": (
+        "workshop.engine.log:read",
+        "what vLLM's own log says: weights, KV cache, the first real error",
+    ),
+    "simulate": (
+        "workshop.simulate",
+        "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU",
+    ),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
     "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),
-    "sampling": ("workshop.use.sampling", "what temperature, top_k, top_p and penalties do to probabilities"),
-    "show": ("workshop.learn.show", "tables: any rows, the doctor, an answer field by field, logprobs"),
+    "sampling": (
+        "workshop.use.sampling",
+        "what temperature, top_k, top_p and penalties do to probabilities",
+    ),
+    "show": (
+        "workshop.learn.show",
+        "tables: any rows, the doctor, an answer field by field, logprobs",
+    ),
     "plots": ("workshop.learn.plots", "figures and schematic pictures in the course's style"),
-    "course_map": ("workshop.learn.course_map:course_map", "the course as a path, with your progress; one notebook's"),
+    "course_map": (
+        "workshop.learn.course_map:course_map",
+        "the course as a path, with your progress; one notebook's",
+    ),
     "given": ("workshop.learn.given", "what exercises start from"),
-    "live": ("workshop.learn.live", "servers that run here: start, stop, their log, their metrics, requests in time"),
-    "cluster": ("workshop.learn.cluster", "notebook 03's SLURM: scripts, submission, recorded starts, failures"),
-    "elsewhere": ("workshop.learn.elsewhere", "other places, other models: Kubernetes, a VM, fewer bits"),
+    "live": (
+        "workshop.learn.live",
+        "servers that run here: start, stop, their log, their metrics, requests in time",
+    ),
+    "cluster": (
+        "workshop.learn.cluster",
+        "notebook 03's SLURM: scripts, submission, recorded starts, failures",
+    ),
+    "elsewhere": (
+        "workshop.learn.elsewhere",
+        "other places, other models: Kubernetes, a VM, fewer bits",
+    ),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
-    "ServerPanel": (f"{_WIDGETS}.server.view:ServerPanel", "find a server, or start one at a click"),
-    "MemorySliders": (f"{_WIDGETS}.memory.view:MemorySliders", "what fills each GPU, and whether it fits"),
-    "KvCacheExplorer": (f"{_WIDGETS}.kv_cache.view:KvCacheExplorer", "a paged KV cache as requests fill it"),
-    "ParallelismExplorer": (f"{_WIDGETS}.parallelism.view:ParallelismExplorer", "who holds what, and what travels"),
-    "SamplingExplorer": (f"{_WIDGETS}.sampling.view:SamplingExplorer", "the next token under the sampling parameters"),
-    "LogprobsViewer": (f"{_WIDGETS}.logprobs.view:LogprobsViewer", "a text coloured by its logprobs"),
-    "MetricsPanel": (f"{_WIDGETS}.metrics.view:MetricsPanel", "what a server says at /metrics, as it works"),
+    "ServerPanel": (
+        f"{_WIDGETS}.server.view:ServerPanel",
+        "find a server, or start one at a click",
+    ),
+    "MemorySliders": (
+        f"{_WIDGETS}.memory.view:MemorySliders",
+        "what fills each GPU, and whether it fits",
+    ),
+    "KvCacheExplorer": (
+        f"{_WIDGETS}.kv_cache.view:KvCacheExplorer",
+        "a paged KV cache as requests fill it",
+    ),
+    "ParallelismExplorer": (
+        f"{_WIDGETS}.parallelism.view:ParallelismExplorer",
+        "who holds what, and what travels",
+    ),
+    "SamplingExplorer": (
+        f"{_WIDGETS}.sampling.view:SamplingExplorer",
+        "the next token under the sampling parameters",
+    ),
+    "LogprobsViewer": (
+        f"{_WIDGETS}.logprobs.view:LogprobsViewer",
+        "a text coloured by its logprobs",
+    ),
+    "MetricsPanel": (
+        f"{_WIDGETS}.metrics.view:MetricsPanel",
+        "what a server says at /metrics, as it works",
+    ),
     "BatchProgress": (f"{_WIDGETS}.batch.view:BatchProgress", "how far a batch is"),
     "ReconcileView": (f"{_WIDGETS}.reconcile.view:ReconcileView", "the plan beside a log of vLLM"),
 }
 __all__ = list(_DOOR)
 __doc__ += "\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
-__getattr__, __dir__ = lazily(__name__, {name: place for name, (place, _) in _DOOR.items() if place})
+__getattr__, __dir__ = lazily(
+    __name__, {name: place for name, (place, _) in _DOOR.items() if place}
+)
 
 
 def connect(name: str | None = None) -> Client:
@@ -91,6 +141,8 @@ def connect(name: str | None = None) -> Client:
     Raises:
         WorkshopError: there is no server, or several and no name; the message says which.
     """
-    from workshop.use.client import connect as _connect  # openai takes 0.5 s to import: only when needed
+    from workshop.use.client import (
+        connect as _connect,
+    )  # openai takes 0.5 s to import: only when needed
 
     return _connect(name)

@@ -55,7 +55,11 @@ STREAM = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<n
 
 
 def check_output(
-    path: str | Path, *, force: bool = False, inputs: Iterable[str | Path] = (), remedy: str = WRITABLE
+    path: str | Path,
+    *,
+    force: bool = False,
+    inputs: Iterable[str | Path] = (),
+    remedy: str = WRITABLE,
 ) -> None:
     """Refuse a file that an output must not go to, before the work that makes the output.
 
@@ -125,11 +129,19 @@ def create_private(path: str | Path) -> int:
         FileExistsError: there is something of that name, a link too.
         OSError: it cannot be made.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags = (
+        os.O_WRONLY
+        | os.O_CREAT
+        | os.O_EXCL
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_CLOEXEC", 0)
+    )
     return os.open(path, flags, 0o600)
 
 
-def _checked(path: str | Path, force: bool, inputs: Iterable[str | Path], remedy: str) -> Path | int:
+def _checked(
+    path: str | Path, force: bool, inputs: Iterable[str | Path], remedy: str
+) -> Path | int:
     """Return the file to write (links followed) or a descriptor of the stream. Raises BadInput."""
     given = [found for found in map(_stat, inputs) if found is not None]
     if is_stream(path):
@@ -198,7 +210,9 @@ def _stream(path: str | Path, given: list[os.stat_result]) -> int:
     number = 2 if match["name"] == "stderr" else int(match["number"] or 1)
     try:
         if any(os.path.samestat(os.fstat(number), other) for other in given):
-            raise BadInput(f"{path} is a file that is read for this.", "Give the output another name.")
+            raise BadInput(
+                f"{path} is a file that is read for this.", "Give the output another name."
+            )
         return os.dup(number)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {reason(error)}.", WRITABLE) from None

@@ -7,7 +7,9 @@ from operator import attrgetter
 from types import ModuleType
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazily(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the __getattr__ and __dir__ of a package.
 
     Args:
@@ -16,7 +18,9 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], obje
 
     def get(name: str) -> object:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}")
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}"
+            )
         module, _, attribute = homes[name].partition(":")
         found = import_module(module)
         return getattr(found, attribute) if attribute else found

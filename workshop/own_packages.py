@@ -39,7 +39,9 @@ def environment_first() -> None:
     start = sys.path.index(user_site)
     end = start + 1
     own = site.getsitepackages()
-    while end < len(sys.path) and sys.path[end] not in own:  # folders that .pth files of ~/.local name
+    while (
+        end < len(sys.path) and sys.path[end] not in own
+    ):  # folders that .pth files of ~/.local name
         end += 1
     moved = sys.path[start:end]
     sys.path[start:end] = []

@@ -33,7 +33,10 @@ def command(module: str, *arguments: str, python: str = PYTHON) -> list[str]:
 
 
 def environment(
-    changes: dict[str, str] | None = None, *, base: dict[str, str] | None = None, python: str = PYTHON
+    changes: dict[str, str] | None = None,
+    *,
+    base: dict[str, str] | None = None,
+    python: str = PYTHON,
 ) -> dict[str, str]:
     """Return an environment for Python in which neither it nor what it starts takes code from the current folder.
 
@@ -73,7 +76,11 @@ def leave_current_folder() -> None:
     search_path = os.environ.get("PYTHONPATH", "")
     for entry in search_path.split(os.pathsep) if search_path else []:
         folder = os.path.normpath(os.path.join(here, entry))
-        if not os.path.isabs(entry) and folder not in whole_paths(search_path) and folder in sys.path:
+        if (
+            not os.path.isabs(entry)
+            and folder not in whole_paths(search_path)
+            and folder in sys.path
+        ):
             sys.path.remove(folder)
 
 
@@ -90,7 +97,9 @@ def last_line(said: str) -> str:
 def _is_error(line: str) -> bool:
     """Return True for the last line of a traceback, such as "ModuleNotFoundError: No module named 'torch'"."""
     name = line.partition(":")[0]
-    return name.replace(".", "").isidentifier() and name.endswith(("Error", "Exception", "Interrupt"))
+    return name.replace(".", "").isidentifier() and name.endswith(
+        ("Error", "Exception", "Interrupt")
+    )
 
 
 def _holders() -> list[str]:
@@ -118,6 +127,8 @@ def _is_installed() -> bool:
             origin = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
         except ValueError:
             continue
-        if os.path.realpath(url2pathname(urlsplit(origin).path)) == os.path.dirname(PACKAGE):  # an editable one
+        if os.path.realpath(url2pathname(urlsplit(origin).path)) == os.path.dirname(
+            PACKAGE
+        ):  # an editable one
             return True
     return False

@@ -26,21 +26,30 @@ from workshop.engine.measured_runs import model_of, plan_of, runs  # noqa: E402
 DOCS = HERE.parents[1] / "docs"
 
 
-def aiconfigurator_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+def aiconfigurator_tokens(
+    m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92
+) -> int:
     """Return KV-cache tokens by aiconfigurator's memory model of vLLM, for 16,384 tokens a step (LLM() on an H200).
 
     Of a rank it takes activations of 2 · tokens · heads · head_dim bytes times a constant, NCCL's, and 3.5 GiB.
     Source: aiconfigurator-core 0.12, sdk/backends/vllm_backend.py, systems/h200_sxm.yaml.
     """
     each = (
-        {1: 22, 2: 13} if m.moe or m.mla else {1: 11, 2: 6.5} if m.architecture.startswith("Llama") else {1: 10, 2: 6}
+        {1: 22, 2: 13}
+        if m.moe or m.mla
+        else {1: 11, 2: 6.5}
+        if m.architecture.startswith("Llama")
+        else {1: 10, 2: 6}
     )
     factor = each.get(min(tp, 8), 10 if m.moe or m.mla else 5)
     activations = 2 * 16384 * m.num_attention_heads * m.head_dim * factor
     others = 3.5 * GIB + {1: 0, 2: 342 * MIB}.get(min(tp, 8), 392 * MIB)
     weight_bytes = m.quantization.weight_bits / 8 if m.quantization else DTYPE_BYTES[m.dtype]
     free = (
-        gpu.marketing_gb * GIB * utilization - weights.parameters(m) * weight_bytes / (tp * pp) - activations - others
+        gpu.marketing_gb * GIB * utilization
+        - weights.parameters(m) * weight_bytes / (tp * pp)
+        - activations
+        - others
     )
     return max(0, int(free * tp * pp // kv_cache.kv_cache_bytes_per_token(m)))
 
@@ -113,7 +122,11 @@ def rows() -> list[dict]:
 
 def weights_gib(run: dict) -> float:
     """The exact bytes where a run has them; the log's two digits otherwise."""
-    return max(r["weights_bytes"] for r in run["ranks"]) / 2**30 if "ranks" in run else run["weights_gib_per_gpu"]
+    return (
+        max(r["weights_bytes"] for r in run["ranks"]) / 2**30
+        if "ranks" in run
+        else run["weights_gib_per_gpu"]
+    )
 
 
 def summary(values: list[float]) -> str:
@@ -127,14 +140,19 @@ def unseen() -> dict[str, list[float]]:
     for run in runs():
         if before := run.get("predicted_before_measuring"):
             actual = min(r["available_kv_bytes"] for r in run["ranks"]) / 2**30
-            out.setdefault(run["set"], []).append(percent(before["available_kv_gib_per_gpu"], actual))
+            out.setdefault(run["set"], []).append(
+                percent(before["available_kv_gib_per_gpu"], actual)
+            )
     return out
 
 
 def plan_ms() -> tuple[float, float]:
     """Return the median and the longest time of a plan that nothing has cached; best of five."""
     cached = [
-        f for module in (kv_cache, ranks, speed, weights) for f in vars(module).values() if hasattr(f, "cache_clear")
+        f
+        for module in (kv_cache, ranks, speed, weights)
+        for f in vars(module).values()
+        if hasattr(f, "cache_clear")
     ]
     times = []
     for run in runs():
@@ -182,7 +200,9 @@ def table(data: list[dict]) -> str:
         f"| weights, ours | {summary([r['weights'] for r in data])} |",
         f"| single-stream tokens/s, ours | {summary([r['speed'] for r in data if 'speed' in r])} |",
         "",
-        "| model | settings | tokens vLLM printed | ours | error | " + " | ".join(PEERS) + " | weights | tokens/s |",
+        "| model | settings | tokens vLLM printed | ours | error | "
+        + " | ".join(PEERS)
+        + " | weights | tokens/s |",
         "|---|---|---:|---:|---:|" + "---:|" * len(PEERS) + "---:|---:|",
     ]
     for r in data:

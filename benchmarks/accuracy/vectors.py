@@ -22,12 +22,15 @@ KINDS = (  # one model a kind of attention, as vLLM's class has it (planner/infe
 def vectors() -> dict:
     """Return what any planner may be tested with: inputs, and what vLLM said of them."""
     record = {
-        entry["name"]: entry for entry in json.loads((builds.DATA / "exact/catalogue.json").read_text())["models"]
+        entry["name"]: entry
+        for entry in json.loads((builds.DATA / "exact/catalogue.json").read_text())["models"]
     }
     return {
         "about": "bytes of one rank where nothing else is said; a block of every layer of the longest group; see docs/accuracy.md",
         "runs": [run_vector(run) for run in runs() if "ranks" in run and "kv_cache_tokens" in run],
-        "classes": [class_vector(record[name], split) for name in KINDS for split in record[name]["builds"]],
+        "classes": [
+            class_vector(record[name], split) for name in KINDS for split in record[name]["builds"]
+        ],
     }
 
 
@@ -56,7 +59,10 @@ def class_vector(entry: dict, split: dict) -> dict:
         **{name: split[name] for name in ("tp", "pp")},
         "tensor_bytes": [stage["tensor_bytes"] for stage in split["stages"]],
         **{name: cache[name] for name in ("max_model_len", "max_in_flight_tokens")},
-        **{name: cache[name] for name in ("pool_bytes_per_block", "blocks_per_request", "bytes_per_token")},
+        **{
+            name: cache[name]
+            for name in ("pool_bytes_per_block", "blocks_per_request", "bytes_per_token")
+        },
     }
 
 

@@ -37,11 +37,14 @@ def jobs(count: int, seed: int) -> list[tuple[str, int]]:
 def with_batch(llm, work, at_once: int | None, folder: Path) -> float:
     """Return requests/s of `workshop batch`, from its own start of sending to its end."""
     rows = [
-        {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True} for prompt, tokens in work
+        {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
+        for prompt, tokens in work
     ]
     name = f"{time.monotonic_ns()}"
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = batch.run(folder / f"{name}.jsonl", folder / f"{name}.out.jsonl", concurrency=at_once, url=llm.url)
+    summary = batch.run(
+        folder / f"{name}.jsonl", folder / f"{name}.out.jsonl", concurrency=at_once, url=llm.url
+    )
     assert summary.answered == len(work)
     return len(work) / summary.seconds
 
@@ -53,14 +56,24 @@ def with_pool(llm, work, at_once: int, barrier: bool) -> float:
 
     def send(job):
         prompt, tokens = job
-        body = {"model": llm.model, "prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
+        body = {
+            "model": llm.model,
+            "prompt": prompt,
+            "max_tokens": tokens,
+            "min_tokens": tokens,
+            "ignore_eos": True,
+        }
         answer = session.post(f"{llm.url}/completions", json=body, headers=llm.headers, timeout=600)
         answer.raise_for_status()
         return answer.json()
 
     began = time.perf_counter()
     with ThreadPoolExecutor(at_once) as pool:
-        groups = [work[start : start + at_once] for start in range(0, len(work), at_once)] if barrier else [work]
+        groups = (
+            [work[start : start + at_once] for start in range(0, len(work), at_once)]
+            if barrier
+            else [work]
+        )
         for group in groups:
             list(pool.map(send, group))
     return len(work) / (time.perf_counter() - began)
@@ -69,7 +82,12 @@ def with_pool(llm, work, at_once: int, barrier: bool) -> float:
 def with_vllm_bench(llm, work, at_once: int, folder: Path) -> float:
     """Return requests/s of `vllm bench serve`."""
     data, result = folder / "bench.jsonl", folder / "bench.json"
-    data.write_text("".join(json.dumps({"prompt": prompt, "output_tokens": tokens}) + "\n" for prompt, tokens in work))
+    data.write_text(
+        "".join(
+            json.dumps({"prompt": prompt, "output_tokens": tokens}) + "\n"
+            for prompt, tokens in work
+        )
+    )
     command = [
         sys.executable,
         "-m",
@@ -122,7 +140,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     llm = workshop.connect()
-    found = {name: [] for name in ("batch", "batch, its own number", "vllm bench serve", "thread pool", "barrier")}
+    found = {
+        name: []
+        for name in ("batch", "batch, its own number", "vllm bench serve", "thread pool", "barrier")
+    }
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for number in range(asked.rounds):
@@ -136,17 +157,24 @@ def main() -> None:
             found["batch, its own number"].append(with_batch(llm, mine[4], None, folder))
 
     def ratio(ours: str, theirs: str) -> float:
-        return round(statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True)), 3)
+        return round(
+            statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True)), 3
+        )
 
     others = ("vllm bench serve", "thread pool", "barrier")
-    ratios = {ours: {name: ratio(ours, name) for name in others} for ours in ("batch", "batch, its own number")}
+    ratios = {
+        ours: {name: ratio(ours, name) for name in others}
+        for ours in ("batch", "batch, its own number")
+    }
     print(
         json.dumps(
             {
                 "requests": asked.requests,
                 "at_once": asked.at_once,
                 "ratio_to": ratios,
-                "requests_per_s": {name: [round(rate, 2) for rate in rates] for name, rates in found.items()},
+                "requests_per_s": {
+                    name: [round(rate, 2) for rate in rates] for name, rates in found.items()
+                },
             },
             indent=1,
         )

@@ -39,7 +39,9 @@ def main() -> None:
             model = str(dummy.write(asked.dummy, Path(temporary) / asked.dummy))
             engine_args += ["--load-format", "dummy"]
         began = time.perf_counter()
-        llm = offline.start(local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args))
+        llm = offline.start(
+            local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args)
+        )
         found = {
             "model": asked.dummy or asked.model or local.TEACHING_MODEL,
             "rows": asked.rows,
@@ -58,7 +60,10 @@ def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
         began = time.perf_counter()
         llm.generate(
             [prompt for prompt, _ in work],
-            [SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True) for _, count in work],
+            [
+                SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True)
+                for _, count in work
+            ],
             use_tqdm=False,
         )
         return time.perf_counter() - began
@@ -67,22 +72,32 @@ def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
         rows, out = folder / f"{number}.jsonl", folder / f"{number}.out.jsonl"
         rows.write_text(
             "".join(
-                json.dumps({"prompt": prompt, "max_tokens": count, "min_tokens": count, "ignore_eos": True}) + "\n"
+                json.dumps(
+                    {"prompt": prompt, "max_tokens": count, "min_tokens": count, "ignore_eos": True}
+                )
+                + "\n"
                 for prompt, count in work
             )
         )
         began = time.perf_counter()
         summary = offline.run_offline(rows, out, llm=llm)
         seconds = time.perf_counter() - began
-        assert summary.answered == len(work) and summary.completion_tokens == sum(count for _, count in work)
+        assert summary.answered == len(work) and summary.completion_tokens == sum(
+            count for _, count in work
+        )
         return seconds
 
     speeds: dict[str, list[float]] = {"run_offline": [], "LLM.generate": []}
     for number in range(asked.rounds):
         chance = random.Random(number)
-        work = [(f"{chance.random()} Boston is a", chance.randint(1, asked.longest)) for _ in range(asked.rows)]
+        work = [
+            (f"{chance.random()} Boston is a", chance.randint(1, asked.longest))
+            for _ in range(asked.rows)
+        ]
         tokens = sum(count for _, count in work)
-        for name, way in [("run_offline", ours), ("LLM.generate", theirs)][:: -1 if number % 2 else 1]:
+        for name, way in [("run_offline", ours), ("LLM.generate", theirs)][
+            :: -1 if number % 2 else 1
+        ]:
             speeds[name].append(tokens / way(work, number))
     ratio = statistics.median(mine / other for mine, other in zip(*speeds.values(), strict=True))
     return {

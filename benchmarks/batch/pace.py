@@ -25,7 +25,9 @@ STUB = Path(__file__).with_name("stub.py")
 def rows_per_s(prompts: Path, busy: float, delay_s: float) -> tuple[float, int]:
     """Return (rows/s, requests at once at the end) of one run."""
     options = ["--no-metrics", "--busy", str(busy), "--delay-s", str(delay_s)]
-    stub = subprocess.Popen([sys.executable, str(STUB), *options], stdout=subprocess.PIPE, text=True)
+    stub = subprocess.Popen(
+        [sys.executable, str(STUB), *options], stdout=subprocess.PIPE, text=True
+    )
     limits = []
     try:
         url = stub.stdout.readline().strip()

@@ -29,12 +29,24 @@ def measure(rows: int, folder: Path) -> dict:
             file.write(
                 f'{{"custom_id": "row-{number}", "prompt": "Prompt number {number} of many", "max_tokens": 16}}\n'
             )
-    stub = subprocess.Popen([sys.executable, str(HERE / "stub.py")], stdout=subprocess.PIPE, text=True)
+    stub = subprocess.Popen(
+        [sys.executable, str(HERE / "stub.py")], stdout=subprocess.PIPE, text=True
+    )
     try:
         url = stub.stdout.readline().strip()
         began = time.monotonic()
         client = subprocess.Popen(
-            [sys.executable, "-m", "workshop", "batch", str(prompts), str(output), "--url", url, "--json"],
+            [
+                sys.executable,
+                "-m",
+                "workshop",
+                "batch",
+                str(prompts),
+                str(output),
+                "--url",
+                url,
+                "--json",
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -55,7 +67,9 @@ def measure(rows: int, folder: Path) -> dict:
         "rows_per_s": round(rows / seconds),
         "rows_per_s_while_sending": round(rows / summary["seconds"]),
         "memory_mb_largest": round(max(mb for _, mb in memory), 1),
-        "memory_mb_grown_from_a_quarter_to_the_end": round(middle[-1] - middle[0], 1) if middle else None,
+        "memory_mb_grown_from_a_quarter_to_the_end": round(middle[-1] - middle[0], 1)
+        if middle
+        else None,
         "memory_mb": [(round(at), round(mb, 1)) for at, mb in memory[:: max(1, len(memory) // 12)]],
     }
 

@@ -90,7 +90,9 @@ class Stub(asyncio.Protocol):
             return 200, json.dumps(
                 {
                     "object": "list",
-                    "data": [{"id": self.settings.model, "object": "model", "root": self.settings.model}],
+                    "data": [
+                        {"id": self.settings.model, "object": "model", "root": self.settings.model}
+                    ],
                 }
             ).encode()
         if path.endswith(b"/metrics") and self.settings.metrics:

@@ -87,7 +87,8 @@ def different_lengths() -> dict[str, Any]:
 def multiplied() -> dict[str, Any]:
     """Return an allOf of anyOfs: 4,096 combinations."""
     inner = [
-        {"anyOf": [{"type": "object", "properties": {f"a{one}{two}": TEXT}} for two in range(4)]} for one in range(6)
+        {"anyOf": [{"type": "object", "properties": {f"a{one}{two}": TEXT}} for two in range(4)]}
+        for one in range(6)
     ]
     return schema({"allOf": inner})
 
@@ -97,9 +98,17 @@ def within_limits() -> dict[str, Any]:
     number = {"type": "number", "minimum": -12345.678, "maximum": 98765.43}
     parts = {f"n{place}": number for place in range(70)}
     parts |= {f"u{place}": {"type": "string", "format": "uri"} for place in range(40)}
-    parts |= {f"p{place}": {"type": "string", "pattern": f"^[a-z]{{1,{900 + place}}}$"} for place in range(20)}
-    parts |= {f"l{place}": {"type": "array", "items": TEXT, "maxItems": 90 + place} for place in range(18)}
-    parts |= {f"e{place}": {"enum": [f"{place} value {each}" for each in range(90)]} for place in range(10)}
+    parts |= {
+        f"p{place}": {"type": "string", "pattern": f"^[a-z]{{1,{900 + place}}}$"}
+        for place in range(20)
+    }
+    parts |= {
+        f"l{place}": {"type": "array", "items": TEXT, "maxItems": 90 + place} for place in range(18)
+    }
+    parts |= {
+        f"e{place}": {"enum": [f"{place} value {each}" for each in range(90)]}
+        for place in range(10)
+    }
     parts |= {f"t{place}": {"type": "string", "maxLength": 100 + place} for place in range(300)}
     return schema({"type": "object", "properties": parts, "required": list(parts)})
 
@@ -107,7 +116,10 @@ def within_limits() -> dict[str, Any]:
 def many_tools() -> dict[str, Any]:
     """Return as many tools as a request may have, one of which must be called."""
     tools = [
-        {"type": "function", "function": {"name": f"tool{number}", "parameters": properties(5), "strict": True}}
+        {
+            "type": "function",
+            "function": {"name": f"tool{number}", "parameters": properties(5), "strict": True},
+        }
         for number in range(128)
     ]
     return {"messages": QUESTION, "tools": tools, "tool_choice": "required", "max_tokens": 50}
@@ -135,7 +147,11 @@ ATTACKS = (
     Attack("a flood of short requests", COMPLETIONS, lambda: {"prompt": "The", "max_tokens": 1}),
     Attack("schema of 65 kB, long values", COMPLETIONS, long_values),
     Attack("schema, 50 different maxLength", COMPLETIONS, different_lengths),
-    Attack("schema, pattern {1,10000}", COMPLETIONS, lambda: schema({"type": "string", "pattern": "^[a-z]{1,10000}$"})),
+    Attack(
+        "schema, pattern {1,10000}",
+        COMPLETIONS,
+        lambda: schema({"type": "string", "pattern": "^[a-z]{1,10000}$"}),
+    ),
     Attack("schema, 800 properties", COMPLETIONS, lambda: schema(properties(800))),
     Attack("schema, 30 levels", COMPLETIONS, lambda: schema(nested(15))),
     Attack("schema, 64 levels", COMPLETIONS, lambda: schema(nested(31))),
@@ -146,10 +162,16 @@ ATTACKS = (
         lambda: schema({"type": "array", "items": properties(5), "minItems": 2, "maxItems": 1990}),
     ),
     Attack("schema, the most of everything", COMPLETIONS, within_limits),
-    Attack("regex, repeats inside repeats", COMPLETIONS, lambda: regex("((([a-z]{1,9}){1,9}){1,9})")),
+    Attack(
+        "regex, repeats inside repeats", COMPLETIONS, lambda: regex("((([a-z]{1,9}){1,9}){1,9})")
+    ),
     Attack("regex, many states", COMPLETIONS, lambda: regex(r"(\w+\s?){1,500}")),
     Attack("regex, (.*a.{12}b.*)+", COMPLETIONS, lambda: regex(r"(.*a.{12}b.*)+")),
-    Attack("grammar, ambiguous", COMPLETIONS, lambda: grammar("start: s\ns: s s s | s s | /[a-z]+/ | /[a-z ]+/")),
+    Attack(
+        "grammar, ambiguous",
+        COMPLETIONS,
+        lambda: grammar("start: s\ns: s s s | s s | /[a-z]+/ | /[a-z ]+/"),
+    ),
     Attack(
         "grammar, patterns and their opposite",
         COMPLETIONS,
@@ -166,7 +188,11 @@ ATTACKS = (
     ),
     Attack("128 tools", CHAT, many_tools),
     Attack("1,000 messages", CHAT, lambda: {"messages": QUESTION * 1000, "max_tokens": 5}),
-    Attack("32 sequences of 1,024 tokens", COMPLETIONS, lambda: {"prompt": "The", "n": 32, "max_tokens": 1024}),
+    Attack(
+        "32 sequences of 1,024 tokens",
+        COMPLETIONS,
+        lambda: {"prompt": "The", "n": 32, "max_tokens": 1024},
+    ),
     Attack(
         "32 long prompts",
         COMPLETIONS,
@@ -202,6 +228,12 @@ ATTACKS = (
     Attack("150,000 token ids", COMPLETIONS, lambda: {"prompt": [5] * 150_000, "max_tokens": 1}),
     Attack("count the tokens of 60 kB", "/tokenize", lambda: {"prompt": WORDS * 950}),
     Attack("150,000 tokens to text", "/detokenize", lambda: {"tokens": [100] * 100_000}),
-    Attack("200 half-sent requests", COMPLETIONS, lambda: {"prompt": WORDS * 120_000}, half=7_000_000, connections=200),
+    Attack(
+        "200 half-sent requests",
+        COMPLETIONS,
+        lambda: {"prompt": WORDS * 120_000},
+        half=7_000_000,
+        connections=200,
+    ),
     Attack("a flood of refused requests", COMPLETIONS, lambda: {"prompt": "x", "n": 99}),
 )

@@ -59,8 +59,12 @@ FORMS = {
     "pattern {1,4000}": {"type": "string", "pattern": "^[a-z]{1,4000}$"},
     "50 formats": properties(50, {"type": "string", "format": "uri"}),
     "100 formats": properties(100, {"type": "string", "format": "uri"}),
-    "50 bounded numbers": properties(50, {"type": "number", "minimum": -12345.678, "maximum": 98765.4}),
-    "200 bounded numbers": properties(200, {"type": "number", "minimum": -12345.678, "maximum": 98765.4}),
+    "50 bounded numbers": properties(
+        50, {"type": "number", "minimum": -12345.678, "maximum": 98765.4}
+    ),
+    "200 bounded numbers": properties(
+        200, {"type": "number", "minimum": -12345.678, "maximum": 98765.4}
+    ),
     "maxItems 1,000": {"type": "array", "items": TEXT, "maxItems": 1000},
     "maxItems 40,000": {"type": "array", "items": TEXT, "maxItems": 40_000},
     "allOf of 3 anyOf": alternatives(3),
@@ -118,7 +122,9 @@ def longest_step(matcher, vocabulary_size: int) -> float:
         took, _ = timed(lambda: llguidance.torch.fill_next_token_bitmask(matcher, mask, 0))
         longest = max(longest, took)
         words = mask[0].tolist()
-        allowed = [token for token in range(vocabulary_size) if words[token // 32] >> (token % 32) & 1]
+        allowed = [
+            token for token in range(vocabulary_size) if words[token // 32] >> (token % 32) & 1
+        ]
         if not allowed:
             break
         matcher.consume_token(draw.choice(allowed))

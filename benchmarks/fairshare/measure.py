@@ -77,7 +77,9 @@ def main() -> None:
             supervise.stop(record.name)
 
 
-def measure_all(chosen: list[Attack], options: argparse.Namespace, url: str, key: str, pid: int) -> None:
+def measure_all(
+    chosen: list[Attack], options: argparse.Namespace, url: str, key: str, pid: int
+) -> None:
     """Measure each attack, print its row at once, and write the table unless only a part was asked for."""
     server = Server(url, key, pid)
     rows = []
@@ -99,7 +101,9 @@ class Server:
 
     def connect(self) -> http.client.HTTPConnection:
         """Return a new connection."""
-        return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=TIMEOUT_S)
+        return http.client.HTTPConnection(
+            self.address.hostname, self.address.port, timeout=TIMEOUT_S
+        )
 
     def headers(self, learner: str) -> dict[str, str]:
         """Return the headers of a request in a learner's name."""
@@ -169,7 +173,13 @@ def ask_for(server: Server, seconds: float) -> list[float]:
 
 def ask(server: Server) -> float:
     """Ask for 16 tokens; return the seconds that it took."""
-    body = {"model": server.model, "prompt": "The sea", "max_tokens": 16, "min_tokens": 16, "temperature": 0}
+    body = {
+        "model": server.model,
+        "prompt": "The sea",
+        "max_tokens": 16,
+        "min_tokens": 16,
+        "temperature": 0,
+    }
     connection = server.connect()
     began = time.monotonic()
     connection.request("POST", COMPLETIONS, json.dumps(body), server.headers("modest"))
@@ -197,7 +207,9 @@ def run_attack(server: Server, attack: Attack, end, queue) -> None:
     statuses: Counter[str] = Counter()
     queue.put("ready")
     threads = [
-        threading.Thread(target=connection_of, args=(server, attack, body, end, statuses), daemon=True)
+        threading.Thread(
+            target=connection_of, args=(server, attack, body, end, statuses), daemon=True
+        )
         for _ in range(attack.connections)
     ]
     for thread in threads:
@@ -212,7 +224,11 @@ def connection_of(server: Server, attack: Attack, body: bytes, end, statuses: Co
     """Send the request again and again, as fast as it is answered."""
     while not end.is_set():
         try:
-            status = half_request(server, attack, body, end) if attack.half else request(server, attack, body)
+            status = (
+                half_request(server, attack, body, end)
+                if attack.half
+                else request(server, attack, body)
+            )
         except (OSError, http.client.HTTPException):
             status = "closed"
         statuses[status] += 1
@@ -234,7 +250,9 @@ def half_request(server: Server, attack: Attack, body: bytes, end) -> str:
     """Announce a whole body, send a part of it, and wait."""
     lines = [f"POST {attack.path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in server.headers("attacker").items()]
-    with socket.create_connection((server.address.hostname, server.address.port), timeout=1) as connection:
+    with socket.create_connection(
+        (server.address.hostname, server.address.port), timeout=1
+    ) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         sent = 0
         while sent < attack.half and not end.is_set():
@@ -248,7 +266,9 @@ def half_request(server: Server, attack: Attack, body: bytes, end) -> str:
 
 def line(row: Row) -> str:
     """Return the row as one of a Markdown table."""
-    answers = ", ".join(f"{status}: {count}" for status, count in sorted(row.statuses.items())) or "none"
+    answers = (
+        ", ".join(f"{status}: {count}" for status, count in sorted(row.statuses.items())) or "none"
+    )
     return (
         f"| {row.name} | {row.quiet_ms:.0f} | {row.attacked_ms:.0f} | {row.ratio:.2f} | {row.worst_ms:.0f} "
         f"| {answers} | {row.memory_mib:+.0f} |"
@@ -264,7 +284,9 @@ def write(rows: list[Row]) -> None:
         "python": platform.python_version(),
         "round_s": ROUND_S,
     }
-    RESULTS.write_text(json.dumps({**facts, "attacks": [asdict(row) for row in rows]}, indent=1) + "\n")
+    RESULTS.write_text(
+        json.dumps({**facts, "attacks": [asdict(row) for row in rows]}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -62,13 +62,19 @@ class Chain:
             result["failed"] = "".join(traceback.format_exception(error))[-3000:]
         result["seconds"] = round(time.perf_counter() - began, 2)
         print(f"{name}: {json.dumps(result, ensure_ascii=False)[:400]}", flush=True)
-        (self.out / "chain.json").write_text(json.dumps({**facts(), "steps": self.found}, indent=1) + "\n")
+        (self.out / "chain.json").write_text(
+            json.dumps({**facts(), "steps": self.found}, indent=1) + "\n"
+        )
 
     def workshop(self, *words: str, may_find_faults: bool = False) -> str:
         """Run a command, keep its words, return what it printed."""
-        done = subprocess.run([sys.executable, "-m", "workshop", *words], capture_output=True, text=True, timeout=550)
+        done = subprocess.run(
+            [sys.executable, "-m", "workshop", *words], capture_output=True, text=True, timeout=550
+        )
         with open(self.out / "commands.log", "a") as log:
-            log.write(f"$ workshop {' '.join(words)}   → {done.returncode}\n{done.stdout}{done.stderr}\n")
+            log.write(
+                f"$ workshop {' '.join(words)}   → {done.returncode}\n{done.stdout}{done.stderr}\n"
+            )
         assert done.returncode == 0 or may_find_faults, (done.stdout + done.stderr)[-3000:]
         return done.stdout
 
@@ -78,7 +84,14 @@ class Chain:
             result["says"] = self.workshop("doctor", may_find_faults=True)[-2000:]
         with self.step("serve"):
             model = [str(self.dummy), "--load-format", "dummy"] if self.dummy else []
-            self.workshop("serve", *model, *self.flags, "--trace", str(self.out / "trace.jsonl"), "--background")
+            self.workshop(
+                "serve",
+                *model,
+                *self.flags,
+                "--trace",
+                str(self.out / "trace.jsonl"),
+                "--background",
+            )
         from workshop.launch import records
 
         record = next(iter(records.own()), None)
@@ -97,11 +110,16 @@ class Chain:
         with self.step("reconcile") as result:
             said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
             result["rows"] = [
-                {key: row[key] for key in ("quantity", "predicted", "actual", "unit", "error_percent")}
+                {
+                    key: row[key]
+                    for key in ("quantity", "predicted", "actual", "unit", "error_percent")
+                }
                 for row in said["rows"]
             ]
         with self.step("xray") as result:
-            self.workshop("xray", str(self.out / "trace.jsonl"), "--html", str(self.out / "xray.html"))
+            self.workshop(
+                "xray", str(self.out / "trace.jsonl"), "--html", str(self.out / "xray.html")
+            )
             result["steps"] = (self.out / "trace.jsonl").read_bytes().count(b"\n")
 
     def use(self) -> None:
@@ -128,8 +146,12 @@ class Chain:
         if not self.learners:
             return
         with self.step("classroom") as result:
-            text = self.workshop("classroom", "--learners", str(self.learners), "--seconds", "60", "--json")
-            result |= {key: value for key, value in json.loads(text).items() if not isinstance(value, list)}
+            text = self.workshop(
+                "classroom", "--learners", str(self.learners), "--seconds", "60", "--json"
+            )
+            result |= {
+                key: value for key, value in json.loads(text).items() if not isinstance(value, list)
+            }
 
     def prompt(self, number: int) -> str:
         """Return a prompt that no other number has."""
@@ -139,7 +161,10 @@ class Chain:
         """Write prompts that differ."""
         path = self.out / name
         path.write_text(
-            "".join(json.dumps({"custom_id": f"row-{n}", "prompt": self.prompt(n)}) + "\n" for n in range(rows))
+            "".join(
+                json.dumps({"custom_id": f"row-{n}", "prompt": self.prompt(n)}) + "\n"
+                for n in range(rows)
+            )
         )
         return path
 
@@ -147,17 +172,31 @@ class Chain:
         """Answer the file of prompts through the server."""
         out = self.out / "answers.jsonl"
         began = time.perf_counter()
-        self.workshop("batch", str(self.input("prompts.jsonl", self.rows)), str(out), "--max-tokens", "32")
+        self.workshop(
+            "batch", str(self.input("prompts.jsonl", self.rows)), str(out), "--max-tokens", "32"
+        )
         seconds = time.perf_counter() - began
         meta = json.loads(Path(f"{out}.meta.json").read_text())
-        return {"rows_per_s": round(self.rows / seconds, 1), **self.check(out, self.rows), "meta": meta}
+        return {
+            "rows_per_s": round(self.rows / seconds, 1),
+            **self.check(out, self.rows),
+            "meta": meta,
+        }
 
     def killed(self) -> dict:
         """Kill a batch in its middle, run it again, and count."""
         rows, out = self.rows // 2, self.out / "killed.jsonl"
-        words = ["batch", str(self.input("killed_prompts.jsonl", rows)), str(out), "--max-tokens", "32"]
+        words = [
+            "batch",
+            str(self.input("killed_prompts.jsonl", rows)),
+            str(out),
+            "--max-tokens",
+            "32",
+        ]
         process = subprocess.Popen(
-            [sys.executable, "-m", "workshop", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "workshop", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         before = 0
         while process.poll() is None and before < rows // 8:
@@ -172,7 +211,9 @@ class Chain:
     def check(out: Path, rows: int) -> dict:
         """Every row is there exactly once."""
         ids = [json.loads(line)["custom_id"] for line in out.read_text().splitlines()]
-        assert sorted(ids) == sorted(f"row-{n}" for n in range(rows)), f"{len(ids)} lines, {len(set(ids))} rows"
+        assert sorted(ids) == sorted(f"row-{n}" for n in range(rows)), (
+            f"{len(ids)} lines, {len(set(ids))} rows"
+        )
         return {"rows": rows, "each_once": True}
 
 
@@ -208,7 +249,9 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
         widget.sample()
     asked = (time.perf_counter() - began) / 8
     widget.step_back()
-    assert len(pictures) >= pictures_at_least and len(widget.output) == 7 and not widget.banner.value
+    assert (
+        len(pictures) >= pictures_at_least and len(widget.output) == 7 and not widget.banner.value
+    )
     return {
         "slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
         "sampled_token_ms": round(1000 * asked, 1),
@@ -220,7 +263,9 @@ def viewer(llm) -> dict:
     """Colour a text by its logprobs."""
     from workshop.learn.widgets.logprobs.view import LogprobsViewer
 
-    widget = LogprobsViewer(llm, "San Francisco is a city in California. Boston is a city in the moon.")
+    widget = LogprobsViewer(
+        llm, "San Francisco is a city in California. Boston is a city in the moon."
+    )
     assert len(widget.rows) > 15 and not widget.banner.value
     return {"rows": len(widget.rows)}
 
@@ -272,8 +317,15 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--learners", type=int, default=40, help="of the class; 0: none")
-    parser.add_argument("--dummy", help="a catalogue model with dummy weights, instead of the teaching model")
-    parser.add_argument("--config", type=json.loads, default={}, help="fields of its config.json that differ, as JSON")
+    parser.add_argument(
+        "--dummy", help="a catalogue model with dummy weights, instead of the teaching model"
+    )
+    parser.add_argument(
+        "--config",
+        type=json.loads,
+        default={},
+        help="fields of its config.json that differ, as JSON",
+    )
     asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.out = asked.out.resolve()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-SPECIAL = 64  # ids left free: the tokenizers of some families add their own special tokens at the end
+SPECIAL = (
+    64  # ids left free: the tokenizers of some families add their own special tokens at the end
+)
 
 
 def write(name: str, folder: Path, differs: dict | None = None) -> Path:
@@ -21,10 +23,14 @@ def write(name: str, folder: Path, differs: dict | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = letters + [f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)]  # Ġ: a space
+    words = letters + [
+        f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)
+    ]  # Ġ: a space
     tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    )
     return folder

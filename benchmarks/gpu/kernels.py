@@ -30,9 +30,9 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
     Keys: step_ms (from one step's first kernel to the next one's), busy_ms (some kernel runs), idle_ms, by_kind
     {kind: [ms, kernels]}, top [[name, ms, kernels]]. A step ends where a sampling kernel ran.
     """
-    traces = sorted(p for p in folder.rglob("*.json") if re.search(r"rank[-_.]?0|dp0.*tp0|rank0", p.name)) or sorted(
-        folder.rglob("*.json")
-    )
+    traces = sorted(
+        p for p in folder.rglob("*.json") if re.search(r"rank[-_.]?0|dp0.*tp0|rank0", p.name)
+    ) or sorted(folder.rglob("*.json"))
     events = [
         e
         for e in json.loads(traces[0].read_text())["traceEvents"]
@@ -60,7 +60,10 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
 
     def per_step(table: dict) -> list:
         ranked = sorted(table.items(), key=lambda item: -item[1][0])
-        return [[key, round(us / steps / 1e3, 4), round(count / steps, 1)] for key, (us, count) in ranked]
+        return [
+            [key, round(us / steps / 1e3, 4), round(count / steps, 1)]
+            for key, (us, count) in ranked
+        ]
 
     step = (end - begin) / steps / 1e3
     return {

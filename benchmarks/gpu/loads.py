@@ -47,7 +47,10 @@ def token_ids(arrivals: list[Arrival], seed: int, vocabulary: int) -> list[list[
     """Return prompts that share what the load says, of ids that the model has."""
     dice = random.Random(seed)
     ids: dict[int, int] = {}
-    return [[ids.setdefault(one, dice.randrange(5, vocabulary)) for one in prompt] for prompt in prompts(arrivals)]
+    return [
+        [ids.setdefault(one, dice.randrange(5, vocabulary)) for one in prompt]
+        for prompt in prompts(arrivals)
+    ]
 
 
 class Client:
@@ -72,7 +75,9 @@ class Client:
             output_kind=RequestOutputKind.DELTA,
         )
         self.sent += 1
-        async for part in self.llm.generate({"prompt_token_ids": ids}, sampling, request_id=str(self.sent)):
+        async for part in self.llm.generate(
+            {"prompt_token_ids": ids}, sampling, request_id=str(self.sent)
+        ):
             now = time.perf_counter() - start
             if first is None:
                 first = now
@@ -85,7 +90,10 @@ class Client:
     async def load(self, arrivals: list[Arrival], seed: int) -> list[list]:
         self.gaps_s, ids = [], token_ids(arrivals, seed, self.vocabulary)
         start = time.perf_counter()
-        jobs = (self.one(a.arrival_s, i, a.output_tokens, start) for a, i in zip(arrivals, ids, strict=True))
+        jobs = (
+            self.one(a.arrival_s, i, a.output_tokens, start)
+            for a, i in zip(arrivals, ids, strict=True)
+        )
         return await asyncio.wait_for(asyncio.gather(*jobs), LONGEST_S)
 
 
@@ -94,7 +102,9 @@ def summary(rows: list[list], gaps_s: list[float]) -> dict:
 
     def in_ms(name: str, values: list[float]) -> dict:
         found = percentiles(values)
-        return {f"{name}_ms_{p}": found[p] and round(found[p] * 1e3, 2) for p in ("p50", "p95", "p99")}
+        return {
+            f"{name}_ms_{p}": found[p] and round(found[p] * 1e3, 2) for p in ("p50", "p95", "p99")
+        }
 
     took = max(row[2] for row in rows)
     return {
@@ -102,7 +112,9 @@ def summary(rows: list[list], gaps_s: list[float]) -> dict:
         "took_s": round(took, 2),
         "tokens_per_s": round(sum(row[4] for row in rows) / took, 1),
         **in_ms("ttft", [first - at for at, first, *_ in rows]),
-        **in_ms("tpot", [(last - first) / (made - 1) for _, first, last, _, made in rows if made > 1]),
+        **in_ms(
+            "tpot", [(last - first) / (made - 1) for _, first, last, _, made in rows if made > 1]
+        ),
         **in_ms("itl", gaps_s),
     }
 
@@ -119,7 +131,9 @@ class Servers:
         if prefill := next(self.prefilling, None):
             one = sampling.clone()
             one.max_tokens = one.min_tokens = 1
-            one.extra_args = {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
+            one.extra_args = {
+                "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}
+            }
             async for part in prefill.generate(prompt, one, request_id=f"prefill-{request_id}"):
                 handed_over = part.kv_transfer_params
             sampling.extra_args = {"kv_transfer_params": handed_over}
@@ -164,7 +178,10 @@ async def record(options: argparse.Namespace) -> None:
     began = time.time()
     name = f"{options.model}-{hashlib.sha256(json.dumps(options.config).encode()).hexdigest()[:8]}"
     kept = Path(tempfile.gettempdir()) / "loads"  # vLLM finds what it compiled by the model's path
-    llm = started(options, model_folder({"name": name, "model": options.model, "config": options.config}, kept))
+    llm = started(
+        options,
+        model_folder({"name": name, "model": options.model, "config": options.config}, kept),
+    )
     scheduler, cache = llm.vllm_config.scheduler_config, llm.vllm_config.cache_config
     report = {
         "model": options.model,
@@ -181,7 +198,8 @@ async def record(options: argparse.Namespace) -> None:
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "async_scheduling": getattr(scheduler, "async_scheduling", None),
-        "kv_blocks": cache.num_gpu_blocks // llm.vllm_config.parallel_config.data_parallel_size,  # of each engine
+        "kv_blocks": cache.num_gpu_blocks
+        // llm.vllm_config.parallel_config.data_parallel_size,  # of each engine
         "block_size": cache.block_size,
         "kv_cache_tokens": getattr(cache, "kv_cache_size_tokens", None),  # as its log says
         "workloads": [],
@@ -216,7 +234,9 @@ def gpu_name() -> str:
 def cpu_name() -> str:
     """The host decides how soon a step starts."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown"
+    )
 
 
 def main() -> None:
@@ -229,17 +249,27 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--prefill-replicas", type=int, default=0)
     parser.add_argument("--max-model-len", type=int, default=8192)
-    parser.add_argument("--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON")
-    parser.add_argument("--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON")
-    parser.add_argument("--memory", action="store_true", help="also what the memory profiling of each GPU saw")
-    parser.add_argument("--zero-biases", action="store_true", help="with --memory: so that tokens differ in experts")
+    parser.add_argument(
+        "--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON"
+    )
+    parser.add_argument(
+        "--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="also what the memory profiling of each GPU saw"
+    )
+    parser.add_argument(
+        "--zero-biases", action="store_true", help="with --memory: so that tokens differ in experts"
+    )
     options = parser.parse_args()
     options.loads = json.loads(options.loads.read_text())
     if options.only:
         options.loads = [load for load in options.loads if load["name"] in options.only.split(",")]
     os.environ.update(ENVIRONMENT)
     os.environ["WORKSHOP_MEASURE_OUT"] = str(options.out.with_suffix(""))
-    os.environ["PYTHONPATH"] = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"  # measure_worker, in the engine's processes
+    os.environ["PYTHONPATH"] = (
+        f"{HERE}:{os.environ.get('PYTHONPATH', '')}"  # measure_worker, in the engine's processes
+    )
     asyncio.run(record(options))
 
 

@@ -113,7 +113,8 @@ def engine(job: dict, out: Path):
         pipeline_parallel_size=job.get("pp", 1),
         enable_prefix_caching=False,
         worker_extension_cls="measure_worker.MemoryReport",
-        disable_log_stats="speculative_config" not in extra,  # what was guessed and accepted is counted there
+        disable_log_stats="speculative_config"
+        not in extra,  # what was guessed and accepted is counted there
         **extra,
     )
 
@@ -128,12 +129,20 @@ def run_one(job: dict, out: Path) -> None:
             result |= speeds(llm, job.get("batches", [16, 64]))
         if "speculative_config" in job.get("extra", {}):
             result["speculation"] = {
-                m.name: m.value for m in llm.get_metrics() if "spec_decode" in m.name and hasattr(m, "value")
+                m.name: m.value
+                for m in llm.get_metrics()
+                if "spec_decode" in m.name and hasattr(m, "value")
             }
         print("RESULT " + json.dumps(result), flush=True)
         trace = out / "trace" / job["name"]
-        for step in job.get("mixed", []):  # each is printed: what was measured stays, whatever comes
-            print("MIXED " + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)), flush=True)
+        for step in job.get(
+            "mixed", []
+        ):  # each is printed: what was measured stays, whatever comes
+            print(
+                "MIXED "
+                + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)),
+                flush=True,
+            )
         if job.get("profile"):
             with profiled(llm, trace):
                 seconds(llm, 1, 32, 24)
@@ -148,7 +157,13 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
         found = re.findall(pattern, text)
         if found:
             values = [float(v.replace(",", "")) for v in found]
-            record[key] = int(values[-1]) if key == "kv_cache_tokens" else min(values) if "kv" in key else max(values)
+            record[key] = (
+                int(values[-1])
+                if key == "kv_cache_tokens"
+                else min(values)
+                if "kv" in key
+                else max(values)
+            )
     result = re.search(r"^RESULT (.*)$", text, re.M)
     record |= json.loads(result.group(1)) if result else {"failed": text[-1500:]}
     if "mixed" in job:
@@ -156,7 +171,9 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
     kernels = re.search(r"^KERNELS (.*)$", text, re.M)
     if kernels:
         record["kernels"] = json.loads(kernels.group(1))
-    record["ranks"] = [json.loads(p.read_text()) for p in sorted(out.glob(f"{job['name']}.rank*.json"))]
+    record["ranks"] = [
+        json.loads(p.read_text()) for p in sorted(out.glob(f"{job['name']}.rank*.json"))
+    ]
     (out / f"{job['name']}.json").write_text(json.dumps(record))
     return record
 
@@ -204,7 +221,9 @@ def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
     while running and time.time() - began < budget_s:
         for item in [item for item in running if item[1].poll() is not None]:
             running.remove(item)
-            (out / f"{item[0]['name']}.ready").touch()  # also of a job that failed: the others do not wait for it
+            (
+                out / f"{item[0]['name']}.ready"
+            ).touch()  # also of a job that failed: the others do not wait for it
             report(item[0], out, began, began)
         time.sleep(0.5)
     for job, process in running:
@@ -216,7 +235,10 @@ def report(job: dict, out: Path, began: float, at: float) -> None:
     """Collect a job that has ended, and say so in one line."""
     record = collect(job, out, time.time() - at)
     said = {k: v for k, v in record.items() if k.endswith("tok_s") or k == "kv_cache_tokens"}
-    print(f"{time.time() - began:5.0f}s {job['name']}: {said or record.get('failed', '')[-600:]}", flush=True)
+    print(
+        f"{time.time() - began:5.0f}s {job['name']}: {said or record.get('failed', '')[-600:]}",
+        flush=True,
+    )
 
 
 def run_all(jobs: list[dict], out: Path, budget_s: float) -> None:
@@ -255,12 +277,18 @@ def main() -> None:
     parser.add_argument("jobs", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", help="names of jobs, with commas")
-    parser.add_argument("--together", action="store_true", help="all at once on the same GPUs, measured in turn")
+    parser.add_argument(
+        "--together", action="store_true", help="all at once on the same GPUs, measured in turn"
+    )
     parser.add_argument("--budget-s", type=float, default=1e9, help="stop what is not done by then")
     asked = parser.parse_args()
     run = run_together if asked.together else run_all
     jobs = json.loads(asked.jobs.read_text())
-    run([job for job in jobs if not asked.only or job["name"] in asked.only.split(",")], asked.out, asked.budget_s)
+    run(
+        [job for job in jobs if not asked.only or job["name"] in asked.only.split(",")],
+        asked.out,
+        asked.budget_s,
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def _where(frames: list[dict]) -> list[str]:
         if ("torch/_" in name and "_inductor" not in name) or "contextlib" in name:
             continue
         line = linecache.getline(name, frame["line"]).strip()
-        out.append(f"{'/'.join(name.split('/')[-2:])}:{frame['line']} {frame['name']} | {line}"[:230])
+        out.append(
+            f"{'/'.join(name.split('/')[-2:])}:{frame['line']} {frame['name']} | {line}"[:230]
+        )
         if len(out) == 4:
             break
     return out
@@ -66,14 +68,18 @@ def _peak(events: list[dict]) -> dict:
     big = sorted(live.values(), key=lambda e: -e["size"])
     return {
         "bytes": best,
-        "tensors": [{"bytes": e["size"], "where": _where(e["frames"])} for e in big if e["size"] >= 1 << 20],
+        "tensors": [
+            {"bytes": e["size"], "where": _where(e["frames"])} for e in big if e["size"] >= 1 << 20
+        ],
     }
 
 
 def _load_model(self: Worker, **kwargs) -> None:
     """Load as always; afterwards list the live blocks by size, what was asked for, and the code that asked."""
     if _TRACE:
-        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=1)
+        torch.cuda.memory._record_memory_history(
+            "all", context="alloc", stacks="python", max_entries=1
+        )
     _loaded["before"] = _memory()
     _original_load(self, **kwargs)
     _loaded["after"] = _memory()
@@ -86,7 +92,9 @@ def _load_model(self: Worker, **kwargs) -> None:
                     key = (block["size"], block["requested_size"], *where)
                     counts[key] = counts.get(key, 0) + 1
         torch.cuda.memory._record_memory_history(None)
-        _loaded["blocks"] = [[*k, n] for k, n in sorted(counts.items(), key=lambda kv: -kv[0][0])][:60]
+        _loaded["blocks"] = [[*k, n] for k, n in sorted(counts.items(), key=lambda kv: -kv[0][0])][
+            :60
+        ]
 
 
 def _determine_available_memory(self: Worker) -> int:
@@ -95,7 +103,9 @@ def _determine_available_memory(self: Worker) -> int:
 
     def wrapped(*given, **named) -> None:
         if _TRACE:
-            torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=400_000)
+            torch.cuda.memory._record_memory_history(
+                "all", context="alloc", stacks="python", max_entries=400_000
+            )
         profile_run(*given, **named)
         if _TRACE:
             snapshot = torch.cuda.memory._snapshot()
@@ -138,7 +148,9 @@ class MemoryReport:
     def zero_biases(self) -> int:
         """Set every bias to 0 and return how many there were: as large as all other dummy weights, those of the
         layers together decide which experts a token has, and every token would have the same."""
-        biases = [value for name, value in self.get_model().named_parameters() if name.endswith("bias")]
+        biases = [
+            value for name, value in self.get_model().named_parameters() if name.endswith("bias")
+        ]
         for value in biases:
             value.zero_()
         return len(biases)

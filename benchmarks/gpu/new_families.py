@@ -42,9 +42,15 @@ def predict(job: dict, asker, version: str) -> dict:
     extra = dict(job["extra"])
     more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
     model = from_dict(measure.config_of(job), name=job["name"])
-    d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra)
+    d = prepare(
+        model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra
+    )
     p = of_choice(Choice(exact.attach(d, asker, **more), []))
-    return {"name": job["name"], **{key: round(getattr(p, key), 4) for key in SAID}, "vllm_classes": p.source}
+    return {
+        "name": job["name"],
+        **{key: round(getattr(p, key), 4) for key in SAID},
+        "vllm_classes": p.source,
+    }
 
 
 def child(job: dict, out: Path) -> None:
@@ -67,7 +73,10 @@ def child(job: dict, out: Path) -> None:
     )
     config = llm.llm_engine.vllm_config.cache_config
     facts = {"block_size": config.block_size, "num_gpu_blocks": config.num_gpu_blocks}
-    print("RESULT " + json.dumps({"start_s": round(time.perf_counter() - began, 1), **facts}), flush=True)
+    print(
+        "RESULT " + json.dumps({"start_s": round(time.perf_counter() - began, 1), **facts}),
+        flush=True,
+    )
     sys.stdout.flush()
     os._exit(0)  # nothing is asked of the engine
 
@@ -119,8 +128,13 @@ def run(path: Path, out: Path, budget_s: float, only: list[str]) -> list[dict]:
             waiting.append(start(jobs[number + 1 + AHEAD], out))
         record = measure.collect({**job, "tp": 1, "pp": 1}, out, time.time() - at)
         records.append({**record, "predicted": predictions.get(job["name"])})
-        said = {key: (record.get(key), (predictions.get(job["name"]) or {}).get(key)) for key in SAID}
-        print(f"{time.time() - began:5.0f}s {job['name']}: {said} {record.get('failed', '')[-300:]}", flush=True)
+        said = {
+            key: (record.get(key), (predictions.get(job["name"]) or {}).get(key)) for key in SAID
+        }
+        print(
+            f"{time.time() - began:5.0f}s {job['name']}: {said} {record.get('failed', '')[-300:]}",
+            flush=True,
+        )
         write(records, out / path.name)
     for process in waiting:
         if process.poll() is None:
@@ -136,7 +150,11 @@ def beside(path: Path) -> Path:
 
 def write(records: list[dict], path: Path) -> None:
     """Write all that is known by now, so that whatever ends this leaves what was measured."""
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]  # torch would take memory
+    asked = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version",
+        "--format=csv,noheader",
+    ]  # torch would take memory
     gpus = []
     with contextlib.suppress(OSError):
         gpus = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
@@ -150,23 +168,31 @@ def main() -> None:
     """Predict, or measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?", default=Path("new_families"))
-    parser.add_argument("--predict", action="store_true", help="write the predictions down, without a GPU")
+    parser.add_argument(
+        "--predict", action="store_true", help="write the predictions down, without a GPU"
+    )
     parser.add_argument("--jobs", type=Path, default=JOBS)
     parser.add_argument("--only", default="", help="names of jobs, with commas")
     parser.add_argument("--version", default="0.25.1", help="the vLLM that --predict is for")
-    parser.add_argument("--budget-s", type=float, default=450.0, help="stop what is not done by then")
+    parser.add_argument(
+        "--budget-s", type=float, default=450.0, help="stop what is not done by then"
+    )
     asked = parser.parse_args()
     if asked.predict:
         from workshop.engine.exact import Asker
 
         with Asker() as asker:
             jobs = json.loads(asked.jobs.read_text())
-            lines = ",\n".join("  " + json.dumps(predict(job, asker, asked.version)) for job in jobs)
+            lines = ",\n".join(
+                "  " + json.dumps(predict(job, asker, asked.version)) for job in jobs
+            )
         head = f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "vllm_version": "{asked.version}",\n'
         beside(asked.jobs).write_text(f'{head} "predictions": [\n{lines}\n ]\n}}\n')
         return
     names = asked.only.split(",") if asked.only else []
-    if any("failed" in record for record in run(asked.jobs, asked.out.resolve(), asked.budget_s, names)):
+    if any(
+        "failed" in record for record in run(asked.jobs, asked.out.resolve(), asked.budget_s, names)
+    ):
         sys.exit(1)
 
 

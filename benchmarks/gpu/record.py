@@ -36,23 +36,34 @@ def rank_bytes(rank: dict) -> dict:
         "available_kv_bytes": rank["available"],
     }
     if rank["non_torch"] is not None:
-        found |= {"activation_peak_bytes": rank["activation_peak"], "non_torch_bytes": rank["non_torch"]}
+        found |= {
+            "activation_peak_bytes": rank["activation_peak"],
+            "non_torch_bytes": rank["non_torch"],
+        }
     elif "after_profile_run" in rank:  # PyTorch's own peak, above what was there before the run
-        found["profile_peak_bytes"] = rank["after_profile_run"]["peak"] - rank["before"]["allocated"]
+        found["profile_peak_bytes"] = (
+            rank["after_profile_run"]["peak"] - rank["before"]["allocated"]
+        )
     return found
 
 
 def of_loads(record: dict, path: Path) -> dict:
     """Return a record of loads.py as measure.py writes one; its settings are those of `vllm serve`."""
     loads = {load["name"]: load for load in record["workloads"]}
-    ranks = [json.loads(rank.read_text()) for rank in sorted(path.parent.glob(f"{path.stem}.rank*.json"))]
+    ranks = [
+        json.loads(rank.read_text()) for rank in sorted(path.parent.glob(f"{path.stem}.rank*.json"))
+    ]
     found = {
         **{key: record[key] for key in ("model", "tp", "max_model_len", "config", "start_s")},
         **{"name": path.stem, "pp": 1, "gpu": path.stem.split("_")[0], "ranks": ranks},
-        "extra": {**record["extra"], **{key: record[key] for key in ("max_num_batched_tokens", "max_num_seqs")}},
+        "extra": {
+            **record["extra"],
+            **{key: record[key] for key in ("max_num_batched_tokens", "max_num_seqs")},
+        },
         "weights_gib_per_gpu": round(max(rank["weights"] for rank in ranks) / 2**30, 2),
         "available_kv_gib_per_gpu": round(min(rank["available"] for rank in ranks) / 2**30, 2),
-        "kv_cache_tokens": record.get("kv_cache_tokens") or record["kv_blocks"] * record["block_size"],
+        "kv_cache_tokens": record.get("kv_cache_tokens")
+        or record["kv_blocks"] * record["block_size"],
     }
     if "one" in loads:
         found["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)
@@ -64,8 +75,13 @@ def of_loads(record: dict, path: Path) -> dict:
 def run_of(record: dict, predicted: dict, label: str) -> dict:
     """Return one run as workshop.engine.measured_runs reads it."""
     extra = dict(record.get("extra", {}))
-    unplanned = {key: extra.pop(key) for key in ("compilation_config", "gdn_prefill_backend") if key in extra}
-    run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {"extra": extra, "set": label}
+    unplanned = {
+        key: extra.pop(key) for key in ("compilation_config", "gdn_prefill_backend") if key in extra
+    }
+    run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {
+        "extra": extra,
+        "set": label,
+    }
     if "gpu" in record:
         run["gpu"] = record["gpu"]
     if record.get("config"):
@@ -79,12 +95,16 @@ def run_of(record: dict, predicted: dict, label: str) -> dict:
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("records", type=Path, nargs="+", help="NAME.json files of measure.py or loads.py")
+    parser.add_argument(
+        "records", type=Path, nargs="+", help="NAME.json files of measure.py or loads.py"
+    )
     parser.add_argument("--predicted", type=Path, required=True)
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--label", default="held out")
     parser.add_argument("--hardware", required=True)
-    parser.add_argument("--software", default="vllm 0.25.1, torch 2.11.0+cu130, Python 3.12, NCCL 2.28.9")
+    parser.add_argument(
+        "--software", default="vllm 0.25.1, torch 2.11.0+cu130, Python 3.12, NCCL 2.28.9"
+    )
     parser.add_argument("--date", required=True)
     asked = parser.parse_args()
     predicted = json.loads(asked.predicted.read_text())

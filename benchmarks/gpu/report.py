@@ -49,7 +49,13 @@ LOG = (  # run, beside which, what was changed, expected, verdict
         "+1 %: one kernel a layer less",
         "drop: nothing gained, and long contexts need the split",
     ),
-    ("bf16-full-decode", "bf16-base", "CUDA graphs for decoding only (`FULL_DECODE_ONLY`)", "0 %", "drop"),
+    (
+        "bf16-full-decode",
+        "bf16-base",
+        "CUDA graphs for decoding only (`FULL_DECODE_ONLY`)",
+        "0 %",
+        "drop",
+    ),
     (
         "bf16-sync",
         "bf16-base",
@@ -108,7 +114,12 @@ BATCH = (  # run, what was changed from vLLM's defaults, expected, verdict
         "−2 %: more steps for the prompts",
         "drop: nothing gained",
     ),
-    ("batch-tokens-16384", "`--max-num-batched-tokens 16384`, as `LLM()` has it", "0 %", "drop: within the noise"),
+    (
+        "batch-tokens-16384",
+        "`--max-num-batched-tokens 16384`, as `LLM()` has it",
+        "0 %",
+        "drop: within the noise",
+    ),
     (
         "batch-whole-prompts",
         "`--no-enable-chunked-prefill`",
@@ -144,7 +155,9 @@ def claims() -> str:
         f"| Llama 3.1 70B, tuned | | 4 × H200 | {limit(run('70b-tp4')):.0f} | {best['single_tok_s']:.0f} | "
         f"{best['single_tok_s'] / limit(run('70b-tp4')):.0%} | | `70b-tp4-best` |"
     )
-    lines.append(f"| Llama 3.1 70B FP8, fused | | 4 × H200 | | {fp8['single_tok_s']:.0f} | | | `70b-fp8-tp4-best` |")
+    lines.append(
+        f"| Llama 3.1 70B FP8, fused | | 4 × H200 | | {fp8['single_tok_s']:.0f} | | | `70b-fp8-tp4-best` |"
+    )
     return "\n".join(lines)
 
 
@@ -157,7 +170,11 @@ def log() -> str:
     for name, base, what, expected, verdict in LOG:
         mine, other = run(name), run(base)
         gain = mine["single_tok_s"] / other["single_tok_s"] - 1
-        batch = f"{mine['batch64_tok_s'] / other['batch64_tok_s'] - 1:+.0%}" if "batch64_tok_s" in mine else ""
+        batch = (
+            f"{mine['batch64_tok_s'] / other['batch64_tok_s'] - 1:+.0%}"
+            if "batch64_tok_s" in mine
+            else ""
+        )
         layers = f", {mine['layers']} layers" if "layers" in mine else ""
         lines.append(
             f"| `{name}`{layers} | {what} | {expected} | {other['single_tok_s']:.0f} → "
@@ -176,7 +193,8 @@ def batch() -> str:
     for name, what, expected, verdict in BATCH:
         mine = recorded.tuned(name)
         gains = [
-            f"{mine[key]:,}" + ("" if name == base["name"] else f" ({mine[key] / base[key] - 1:+.0%})")
+            f"{mine[key]:,}"
+            + ("" if name == base["name"] else f" ({mine[key] / base[key] - 1:+.0%})")
             for key in ("batch512_tok_s", "batch512_decode_tok_s")
         ]
         lines.append(f"| `{name}` | {what} | {expected} | {gains[0]} | {gains[1]} | {verdict} |")
@@ -193,7 +211,10 @@ def chain() -> str:
 
     def offline(one: dict) -> str:
         ratio = statistics.median(
-            mine / theirs for mine, theirs in zip(*one["offline_to_generate"]["tokens_per_s"].values(), strict=True)
+            mine / theirs
+            for mine, theirs in zip(
+                *one["offline_to_generate"]["tokens_per_s"].values(), strict=True
+            )
         )
         before = one["offline_to_generate"].get("before")
         was = "before rows were tokenized together" + (f": {before['ratio']:.2f}" if before else "")
@@ -218,7 +239,10 @@ def chain() -> str:
             ),
             row(
                 "`workshop batch`, server, answers of 32 tokens at most",
-                *(f"{one['batch']['rows']:,} rows, {one['batch']['rows_per_s']:.0f} a second" for one in both),
+                *(
+                    f"{one['batch']['rows']:,} rows, {one['batch']['rows_per_s']:.0f} a second"
+                    for one in both
+                ),
             ),
             row("the same, killed and run again", *map(killed, both)),
             row(
@@ -240,7 +264,10 @@ def write(text: str, **tables: str) -> str:
     """Return the document with each part between `<!-- name -->` and `<!-- /name -->` replaced."""
     for name, table in tables.items():
         text = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text, flags=re.DOTALL
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+            lambda m, t=table: f"{m[1]}{t}\n{m[2]}",
+            text,
+            flags=re.DOTALL,
         )
     return text
 
@@ -253,7 +280,9 @@ def tables() -> dict[str, str]:
 def picture() -> str:
     """Return the time of one token, part by part, as the SVG of docs/gpu.md: on white, for a page of any colour."""
     title, shades = "Llama 3.1 70B on 4 H200: what one token waits for", plots.STEP_COLOURS
-    made = plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", title=title, colours=shades)
+    made = plots.figure(
+        plots.step_table(), "stacked", xlabel="ms of one token", title=title, colours=shades
+    )
     return svg(made, alone=True) + "\n"
 
 

@@ -27,10 +27,18 @@ class Running:
     def __init__(self, job: dict, gpus: list[str], out: Path):
         self.job, self.gpus, self.began = job, gpus, time.time()
         environment = {**os.environ, **job.get("env", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-        command = [sys.executable if word == "python" else word.replace("{out}", str(out)) for word in job["command"]]
+        command = [
+            sys.executable if word == "python" else word.replace("{out}", str(out))
+            for word in job["command"]
+        ]
         with open(out / f"{job['name']}.out", "wb") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
             )
 
     def ended(self) -> bool:
@@ -51,8 +59,14 @@ def run(jobs: list[dict], gpus: list[str], out: Path, budget_s: float) -> dict[s
             for one in [one for one in running if one.ended()]:
                 running.remove(one)
                 gpus = sorted(gpus + one.gpus)
-                known[one.job["name"]] |= {"seconds": round(time.time() - one.began, 1), "exit": one.process.returncode}
-                print(f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}", flush=True)
+                known[one.job["name"]] |= {
+                    "seconds": round(time.time() - one.began, 1),
+                    "exit": one.process.returncode,
+                }
+                print(
+                    f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}",
+                    flush=True,
+                )
             for job in list(waiting):
                 if job["gpus"] > len(gpus):
                     break  # a large one waits for GPUs instead of starving

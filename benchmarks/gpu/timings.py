@@ -37,7 +37,11 @@ def speeds(llm, batches: list[int]) -> dict:
     seconds(llm, 1, 32, 16)
     ttft = min(seconds(llm, 1, 32, 1) for _ in range(3))
     runs = [round(256 / (seconds(llm, 1, 32, 257) - ttft), 2) for _ in range(2)]
-    result = {"ttft_ms_32": round(1000 * ttft, 2), "single_tok_s": max(runs), "single_tok_s_runs": runs}
+    result = {
+        "ttft_ms_32": round(1000 * ttft, 2),
+        "single_tok_s": max(runs),
+        "single_tok_s_runs": runs,
+    }
     for n in batches:
         seconds(llm, n, 256, 4)
         whole, first = seconds(llm, n, 256, 129), seconds(llm, n, 256, 1)
@@ -56,7 +60,9 @@ def profiled(llm, folder: Path) -> Iterator[None]:
     llm.stop_profile()
 
 
-def mixed_steps(llm, decoding: int, prompts: int, tokens: int, trace: Path | None, steps: int = 12) -> dict:
+def mixed_steps(
+    llm, decoding: int, prompts: int, tokens: int, trace: Path | None, steps: int = 12
+) -> dict:
     """Measure steps that all read `prompts` prompts of `tokens` tokens while `decoding` requests get one token each.
 
     Returns gaps_ms between the engine's answers and their median; with the profiler's folder also kernel_times of

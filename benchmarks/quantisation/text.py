@@ -45,7 +45,10 @@ def main() -> None:
     pages = corpus.edition(data, 1000)  # training text, in a wording of its own
     random.Random(0).shuffle(pages)
     ids = stream(tokenizer, pages[:4000])
-    prompts = [tokenizer.encode(row["prompt"]).ids for row in json.loads((FOLDER / "prompts.json").read_text())]
+    prompts = [
+        tokenizer.encode(row["prompt"]).ids
+        for row in json.loads((FOLDER / "prompts.json").read_text())
+    ]
     width = max(map(len, prompts))
     arrays = {
         "glosses": sequences(stream(tokenizer, held_out["glosses"])),

@@ -47,12 +47,18 @@ CASES = (
     Case("min_p 0.05, temperature 1.6", Settings(min_p=0.05, temperature=1.6)),
     Case("top_k 30, top_p 0.8, temperature 1.5", Settings(top_k=30, top_p=0.8, temperature=1.5)),
     Case(
-        "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4", Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4)
+        "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4",
+        Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4),
     ),
     Case("min_tokens 2", Settings(min_tokens=2)),
     Case("top_k 6, top_p 0.6, temperature 1.7", Settings(top_k=6, top_p=0.6, temperature=1.7)),
     Case("frequency_penalty 1, everything else off", Settings(frequency_penalty=1.0), token=2),
-    Case("frequency_penalty 1.5, temperature 1.5", Settings(frequency_penalty=1.5, temperature=1.5), 2, few=True),
+    Case(
+        "frequency_penalty 1.5, temperature 1.5",
+        Settings(frequency_penalty=1.5, temperature=1.5),
+        2,
+        few=True,
+    ),
     Case(
         "frequency_penalty -2, temperature 0.7, top_k 4",
         Settings(frequency_penalty=-2.0, temperature=0.7, top_k=4),
@@ -65,8 +71,18 @@ CASES = (
         2,
         few=True,
     ),
-    Case("repetition_penalty 0.6, temperature 1.3", Settings(repetition_penalty=0.6, temperature=1.3), 2, few=True),
-    Case("repetition_penalty 1.3, temperature 1.5", Settings(repetition_penalty=1.3, temperature=1.5), 2, few=True),
+    Case(
+        "repetition_penalty 0.6, temperature 1.3",
+        Settings(repetition_penalty=0.6, temperature=1.3),
+        2,
+        few=True,
+    ),
+    Case(
+        "repetition_penalty 1.3, temperature 1.5",
+        Settings(repetition_penalty=1.3, temperature=1.5),
+        2,
+        few=True,
+    ),
     Case(
         "repetition 1.2, frequency -1, presence 0.5, temperature 1.6, min_p 0.05, top_k 6, top_p 0.9",
         Settings(
@@ -108,7 +124,9 @@ def ours(
     )
 
 
-def on_gpu(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
+def on_gpu(
+    logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float
+) -> Pipeline:
     """The same where a GPU samples many at once: exactly k tokens, whatever ties."""
     return ours(logprobs, settings, output, prompt, offset, exact_top_k=True)
 
@@ -144,13 +162,31 @@ HOT = "top_k 30, top_p 0.8, temperature 1.5"
 COLD = "frequency_penalty -2, temperature 0.7, top_k 4"
 WRONG: dict[str, tuple[str, Compute]] = {  # the case that tells, and the wrong computation
     "top_k and top_p before temperature": (HOT, in_order(("top_k", "top_p"), ("temperature",))),
-    "top_k between temperature and top_p left out": ("top_k 6, top_p 0.6, temperature 1.7", forgetting("top_k")),
-    "top_p before top_k": ("top_k 6, top_p 0.6, temperature 1.7", in_order(("temperature", "top_p"), ("top_k",))),
-    "min_p before temperature": ("min_p 0.05, temperature 1.6", in_order(("min_p",), ("temperature",))),
+    "top_k between temperature and top_p left out": (
+        "top_k 6, top_p 0.6, temperature 1.7",
+        forgetting("top_k"),
+    ),
+    "top_p before top_k": (
+        "top_k 6, top_p 0.6, temperature 1.7",
+        in_order(("temperature", "top_p"), ("top_k",)),
+    ),
+    "min_p before temperature": (
+        "min_p 0.05, temperature 1.6",
+        in_order(("min_p",), ("temperature",)),
+    ),
     "temperature twice": ("temperature 0.5", in_order(("temperature",), ("temperature",))),
-    "penalties after temperature": (COLD, in_order(("temperature",), ("frequency_penalty", "top_k"))),
+    "penalties after temperature": (
+        COLD,
+        in_order(("temperature",), ("frequency_penalty", "top_k")),
+    ),
     "no frequency_penalty": (COLD, forgetting("frequency_penalty")),
-    "no presence_penalty": ("presence_penalty -1.5, top_p 0.9, temperature 1.3", forgetting("presence_penalty")),
-    "no repetition_penalty": ("repetition_penalty 0.6, temperature 1.3", forgetting("repetition_penalty")),
+    "no presence_penalty": (
+        "presence_penalty -1.5, top_p 0.9, temperature 1.3",
+        forgetting("presence_penalty"),
+    ),
+    "no repetition_penalty": (
+        "repetition_penalty 0.6, temperature 1.3",
+        forgetting("repetition_penalty"),
+    ),
     "the answer's tokens counted twice": (COLD, counting_twice),
 }

@@ -24,7 +24,9 @@ from workshop.use.sampling import model_step, pipeline
 from workshop.use.sampling_settings import Settings
 
 VOCABULARIES = (20, 8192, 32_000)
-BUSY = Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5)  # every step at work
+BUSY = Settings(
+    temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5
+)  # every step at work
 STEPS = 40
 NOTEBOOK = """import sys; sys.path.insert(0, {folder!r})
 from cost import explorer
@@ -104,7 +106,14 @@ def screen_ms() -> dict[str, float]:
         }
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
         Path(folder, "a.ipynb").write_text(
-            json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+            json.dumps(
+                {
+                    "cells": [cell],
+                    "metadata": {"kernelspec": kernel},
+                    "nbformat": 4,
+                    "nbformat_minor": 5,
+                }
+            )
         )
         lab, url = _start_lab(folder)
         try:
@@ -165,10 +174,13 @@ def _measure(playwright, address: str) -> dict[str, float]:
     page.goto(address)
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     page.wait_for_selector(
-        ".jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000
+        ".jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status=idle]",
+        timeout=60_000,
     )
     handle = page.locator(".widget-slider .noUi-handle").first
-    for _ in range(20):  # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
+    for _ in range(
+        20
+    ):  # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
         if page.locator(".jp-Dialog .jp-mod-accept").count():
             page.locator(".jp-Dialog .jp-mod-accept").first.click()
         page.get_by_role("menuitem", name="Run", exact=True).click()
@@ -210,7 +222,9 @@ def main() -> None:
 
     here = Path(__file__).parent
     kernel, screen = [kernel_ms(size) for size in VOCABULARIES], screen_ms()
-    (here / "cost.json").write_text(json.dumps({"kernel": kernel, "screen": screen}, indent=1) + "\n")
+    (here / "cost.json").write_text(
+        json.dumps({"kernel": kernel, "screen": screen}, indent=1) + "\n"
+    )
     text = table(kernel, screen)
     print(text)
     write_doc(here.parents[1] / "docs" / "sampling.md", text, "cost")

@@ -10,7 +10,9 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-SMALLEST_CELL = 5  # tokens with fewer expected samples share a cell: fewer cells make sharper bounds
+SMALLEST_CELL = (
+    5  # tokens with fewer expected samples share a cell: fewer cells make sharper bounds
+)
 REST, NEVER = "rest", "never"
 
 
@@ -34,7 +36,9 @@ class Group:
         return math.fsum(self.counts.values())
 
 
-def group(counts: Mapping, expected: Mapping, true: Mapping | None = None, leave_out: Collection = ()) -> Group:
+def group(
+    counts: Mapping, expected: Mapping, true: Mapping | None = None, leave_out: Collection = ()
+) -> Group:
     """Put tokens into cells: one each, or REST (seldom expected) or NEVER (not expected).
 
     Args:
@@ -53,7 +57,9 @@ def group(counts: Mapping, expected: Mapping, true: Mapping | None = None, leave
                 found[cell] = found.get(cell, 0.0) + amount
         return found
 
-    return Group(cells(counts), _scaled(cells(expected)), _scaled(cells(expected if true is None else true)))
+    return Group(
+        cells(counts), _scaled(cells(expected)), _scaled(cells(expected if true is None else true))
+    )
 
 
 def _scaled(amounts: dict[Hashable, float]) -> dict[Hashable, float]:
@@ -108,7 +114,9 @@ def missed(groups: Collection[Group], alarm: float) -> float:
             (
                 one.samples,
                 math.fsum(
-                    p ** (1 - s) * one.expected[cell] ** s for cell, p in one.true.items() if cell in one.expected
+                    p ** (1 - s) * one.expected[cell] ** s
+                    for cell, p in one.true.items()
+                    if cell in one.expected
                 ),
             )
             for one in groups

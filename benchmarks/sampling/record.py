@@ -38,7 +38,13 @@ PRESETS = (
 
 
 def record(
-    source: ServerSource, prompts: Sequence[str], path: Path, *, vllm_version: str, hardware: str, command: str
+    source: ServerSource,
+    prompts: Sequence[str],
+    path: Path,
+    *,
+    vllm_version: str,
+    hardware: str,
+    command: str,
 ) -> None:
     """Ask a server for trees of distributions and for completions, and write them to one file."""
     data = {
@@ -61,7 +67,9 @@ def record(
             "completions": [_completions(source, prompt, settings) for settings in PRESETS],
         }
     data["texts"] = {str(token): source.text((token,)) for token in sorted(tokens)}
-    path.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
+    )
 
 
 def _grow(source: ServerSource, prompt: str, output: tuple, tree: dict, tokens: set) -> None:

@@ -24,17 +24,31 @@ CASES = (
     "top_k 30, top_p 0.8, temperature 1.5",
     "top_p 0.9, temperature 0.6",
 )
-SEEDS = (11, 2011)  # n samples of seed s are those of s, s + 1, …: 2,000 apart, so that none is drawn twice
+SEEDS = (
+    11,
+    2011,
+)  # n samples of seed s are those of s, s + 1, …: 2,000 apart, so that none is drawn twice
 AT_ONCE = 32
 
 
 def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]]:
     """Return the logprobs that most of AT_ONCE sequences got, and how many of them got each of the different ones."""
     answer = llm.complete(
-        prompt, max_tokens=1, n=AT_ONCE, temperature=1.0, seed=3, logprobs=listed, return_tokens_as_token_ids=True
+        prompt,
+        max_tokens=1,
+        n=AT_ONCE,
+        temperature=1.0,
+        seed=3,
+        logprobs=listed,
+        return_tokens_as_token_ids=True,
     )
     found = Counter(
-        tuple(sorted((int(name.removeprefix("token_id:")), x) for name, x in choice.logprobs.top_logprobs[0].items()))
+        tuple(
+            sorted(
+                (int(name.removeprefix("token_id:")), x)
+                for name, x in choice.logprobs.top_logprobs[0].items()
+            )
+        )
         for choice in answer.choices
     )
     (most, _), *_ = found.most_common()
@@ -57,11 +71,17 @@ def compare(llm) -> list[dict]:
         for case in (case for case in truth.CASES if case.name in CASES):
             for seed in SEEDS:
                 answer = llm.complete(
-                    prompt, max_tokens=1, n=truth.SAMPLES, seed=seed, return_token_ids=True, **case.settings.request()
+                    prompt,
+                    max_tokens=1,
+                    n=truth.SAMPLES,
+                    seed=seed,
+                    return_token_ids=True,
+                    **case.settings.request(),
                 )
                 counts = Counter(choice.token_ids[0] for choice in answer.choices)
                 all_kept, exactly_k = (
-                    by_chance(counts, compute(logprobs, case.settings, (), (), 0.0)) for compute in (ours, on_gpu)
+                    by_chance(counts, compute(logprobs, case.settings, (), (), 0.0))
+                    for compute in (ours, on_gpu)
                 )
                 rows.append(
                     {

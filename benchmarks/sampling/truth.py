@@ -74,7 +74,9 @@ def logit_offset(logprobs: dict[int, float]) -> float:
     """
     values = list(logprobs.values())
     best = max(values)
-    offsets = [step / 32 - best for step in range(-320, 1920)]  # the highest logit: bfloat16, -10 to 60
+    offsets = [
+        step / 32 - best for step in range(-320, 1920)
+    ]  # the highest logit: bfloat16, -10 to 60
     for few in (60, 1500):  # a quick look first
         some = values[:: len(values) // few]
         misses = {offset: sum(not _is_bfloat16(x + offset) for x in some) for offset in offsets}
@@ -116,7 +118,12 @@ class Server:
     def _position(self, context: str | tuple[int, ...]) -> tuple[dict[int, float], tuple[int, ...]]:
         prompt = context if isinstance(context, str) else list(context)
         answer = self.client.complete(
-            prompt, max_tokens=1, temperature=0, logprobs=-1, return_token_ids=True, return_tokens_as_token_ids=True
+            prompt,
+            max_tokens=1,
+            temperature=0,
+            logprobs=-1,
+            return_token_ids=True,
+            return_tokens_as_token_ids=True,
         )
         return next_token_logprobs(answer), tuple(answer.choices[0].prompt_token_ids)
 
@@ -129,16 +136,25 @@ class Server:
         first, *_ = ranked(self.position(tokens)[0])
         after = (*tokens, first)
         logprobs, _ = self.position(after)
-        chosen = list(dict.fromkeys(token for token in (first, tokens[-1], *ranked(logprobs)) if token not in STOP))
+        chosen = list(
+            dict.fromkeys(
+                token for token in (first, tokens[-1], *ranked(logprobs)) if token not in STOP
+            )
+        )
         offset = self.offset(after) if settings.repetition_penalty != 1 else 0.0
-        return {token: x - logprobs[token] - offset for token, x in zip(chosen, LOGITS, strict=False)}
+        return {
+            token: x - logprobs[token] - offset for token, x in zip(chosen, LOGITS, strict=False)
+        }
 
     def _samples(self, prompt: str, case: Case) -> list[tuple[int, ...]]:
         # n samples of seed s are those of s, s + 1, …: SAMPLES apart, so that no noise is drawn twice.
         number = (self.seed * len(CASES) + CASES.index(case)) * len(PROMPTS) + PROMPTS.index(prompt)
         n = 1 if case.settings.greedy else SAMPLES
         bias = self.bias(prompt, case.settings) if case.few else {}
-        extra = {"allowed_token_ids": list(bias), "logit_bias": {str(token): x for token, x in bias.items()}}
+        extra = {
+            "allowed_token_ids": list(bias),
+            "logit_bias": {str(token): x for token, x in bias.items()},
+        }
         answer = self.client.complete(
             prompt,
             max_tokens=max(case.token, case.settings.min_tokens),
@@ -183,7 +199,10 @@ def at(server: Server, case: Case, prompt: str, first: tuple[int, ...]) -> tuple
     context = (*prompt_tokens, *first)
     logprobs, _ = server.position(context)
     if case.few:  # the others cannot come: what is left is the whole vocabulary
-        logprobs = {token: logprobs[token] + more for token, more in server.bias(prompt, case.settings).items()}
+        logprobs = {
+            token: logprobs[token] + more
+            for token, more in server.bias(prompt, case.settings).items()
+        }
     offset = server.offset(context) if case.settings.repetition_penalty != 1 else 0.0
     return logprobs, case.settings, first, prompt_tokens, offset
 
@@ -199,8 +218,13 @@ def unsure(compute: Compute, logprobs: dict, settings: Settings, *more) -> set[i
         return set()
     factor = math.exp(2 * DRIFT / settings.temperature)
     before = compute(logprobs, uncut, *more).probabilities
-    many, few = (compute(logprobs, _moved(settings, f), *more).probabilities for f in (factor, 1 / factor))
-    last, first_out = min(map(before.get, many)), max((p for token, p in before.items() if token not in few), default=0)
+    many, few = (
+        compute(logprobs, _moved(settings, f), *more).probabilities for f in (factor, 1 / factor)
+    )
+    last, first_out = (
+        min(map(before.get, many)),
+        max((p for token, p in before.items() if token not in few), default=0),
+    )
     return {
         token
         for token, p in before.items()
@@ -211,7 +235,9 @@ def unsure(compute: Compute, logprobs: dict, settings: Settings, *more) -> set[i
 def _moved(settings: Settings, factor: float) -> Settings:
     """Return settings that keep what may stay if the kept are more probable by a factor, or less (below 1)."""
     odds = settings.top_p / (1 - settings.top_p) * factor if settings.top_p < 1 else 0.0
-    return replace(settings, top_p=odds / (1 + odds) if odds else 1.0, min_p=min(1.0, settings.min_p / factor))
+    return replace(
+        settings, top_p=odds / (1 + odds) if odds else 1.0, min_p=min(1.0, settings.min_p / factor)
+    )
 
 
 def run_all(server: Server) -> list[Outcome]:
@@ -230,14 +256,21 @@ def run_wrong(server: Server) -> dict[str, list[Outcome]]:
 
 def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     """Return the two tables of docs/sampling.md."""
-    lines = ["| setting | token | cells compared | evidence, most of 5 prompts |", "|---|---|---:|---:|"]
+    lines = [
+        "| setting | token | cells compared | evidence, most of 5 prompts |",
+        "|---|---|---:|---:|",
+    ]
     for case in CASES:
         mine = [outcome for outcome in outcomes if outcome.case == case.name]
         which = "first" if case.token == 1 else "second, given the first"
         lines.append(
             f"| {case.name} | {which} | {sum(one.cells for one in mine)} | {max(one.evidence for one in mine):.2f} |"
         )
-    lines += ["", "| computed wrongly | found out | evidence, least of 5 | missed at most |", "|---|---:|---:|---:|"]
+    lines += [
+        "",
+        "| computed wrongly | found out | evidence, least of 5 | missed at most |",
+        "|---|---:|---:|---:|",
+    ]
     for name, mine in wrong.items():
         least, most = min(one.evidence for one in mine), max(one.missed for one in mine)
         lines.append(

@@ -22,7 +22,13 @@ from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
 
 HERE = Path(__file__).resolve().parent
-GOALS = {"tokens_per_s": 3, "tpot_ms_p50": 5, "tpot_ms_p95": 10, "ttft_ms_p50": 15, "ttft_ms_p95": 20}  # per cent
+GOALS = {
+    "tokens_per_s": 3,
+    "tpot_ms_p50": 5,
+    "tpot_ms_p95": 10,
+    "ttft_ms_p50": 15,
+    "ttft_ms_p95": 20,
+}  # per cent
 FITTED = {  # what the clock was fitted to; other records were only predicted
     "h100_llama-3.1-8b": "8 constants fitted",
     "h200_llama-3.1-8b": "1 fitted",
@@ -95,7 +101,9 @@ def clock_of(p: Plan, host: float = 1.0, zero_biases: bool = False) -> Clock:
     """Return the plan's clock, with the experts that dummy weights choose."""
     clock = of(p.deployment, host)
     if p.model in SAME_EXPERTS and not zero_biases:
-        return replace(clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0)
+        return replace(
+            clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0
+        )
     return clock
 
 
@@ -105,19 +113,27 @@ def arrivals_of(load: dict) -> list[Arrival]:
         return drawn(**{key: value for key, value in load.items() if key != "name"})
     prefix = load.get("prefix", 0)
     rows = sorted(load["rows"])
-    return [Arrival(at, prompt, output, "shared" if prefix else None, prefix) for at, _, _, prompt, output in rows]
+    return [
+        Arrival(at, prompt, output, "shared" if prefix else None, prefix)
+        for at, _, _, prompt, output in rows
+    ]
 
 
 def figures(s: Simulation) -> dict[str, float]:
     """Return the five figures that have goals."""
     return {"tokens_per_s": s.tokens_per_s} | {
-        f"{measure}_ms_{p}": s.of(measure)[p] for measure in ("tpot", "ttft") for p in ("p50", "p95")
+        f"{measure}_ms_{p}": s.of(measure)[p]
+        for measure in ("tpot", "ttft")
+        for p in ("p50", "p95")
     }
 
 
 def measured(load: dict) -> dict[str, float]:
     """Return the same of the recorded rows, computed by the same code."""
-    rows = [Outcome(at, prompt, first, last, output, 0, 0) for at, first, last, prompt, output in sorted(load["rows"])]
+    rows = [
+        Outcome(at, prompt, first, last, output, 0, 0)
+        for at, first, last, prompt, output in sorted(load["rows"])
+    ]
     tpot = percentiles([one.tpot_ms for one in rows if one.tpot_ms is not None])
     ttft = percentiles([one.ttft_ms for one in rows])
     tokens = sum(one.output_tokens for one in rows) / max(one.last_s for one in rows)
@@ -137,17 +153,39 @@ def compared(name: str, record: dict) -> list[dict]:
     for load in record["workloads"]:
         if "rows" not in load:
             continue
-        servers = {key: value for key, value in {**record, **record.get("extra", {})}.items() if key in SERVERS}
+        servers = {
+            key: value
+            for key, value in {**record, **record.get("extra", {})}.items()
+            if key in SERVERS
+        }
         s = on_plan(
-            p, arrivals_of(load), clock=clock, num_gpu_blocks=record["kv_blocks"], seen=lambda _: True, **servers
+            p,
+            arrivals_of(load),
+            clock=clock,
+            num_gpu_blocks=record["kv_blocks"],
+            seen=lambda _: True,
+            **servers,
         )
         said, seen = figures(s), measured(load)
         off = {key: (said[key] / seen[key] - 1) * 100 for key in GOALS}
-        row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}
-        row |= {"measured": seen, "simulated": said, "off_percent": off, "steps": s.steps, "wall_s": round(s.wall_s, 2)}
+        row = {
+            "record": name,
+            "model": record["model"],
+            "load": load["name"],
+            "requests": len(load["rows"]),
+        }
+        row |= {
+            "measured": seen,
+            "simulated": said,
+            "off_percent": off,
+            "steps": s.steps,
+            "wall_s": round(s.wall_s, 2),
+        }
         row["shown"] = {**s.to_dict(), "busiest": s.busiest}
         weights = record.get("extra", {}).get("quantization")
-        row["version"] = record.get("vllm_version", "0.25.1") + (f", {weights} weights" if weights else "")
+        row["version"] = record.get("vllm_version", "0.25.1") + (
+            f", {weights} weights" if weights else ""
+        )
         rows.append(row)
         print(as_line(row), file=sys.stderr, flush=True)
     return rows
@@ -161,8 +199,15 @@ def for_the_explorer(rows: list[dict]) -> dict[str, dict]:
         if row["load"] in SHOWN:
             gpus = f"{found['gpus']} × {found['gpu']}" if found["gpus"] > 1 else found["gpu"]
             title = f"{row['model']} on {gpus}: {row['load']}, {row['requests']} requests (vLLM {version})"
-            shown[title] = {**json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}"))}
-            shown[title] |= {"measured": {key: round(value, 1) for key, value in row["measured"].items()}, "wall_s": 0}
+            shown[title] = {
+                **json.loads(
+                    json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}")
+                )
+            }
+            shown[title] |= {
+                "measured": {key: round(value, 1) for key, value in row["measured"].items()},
+                "wall_s": 0,
+            }
     return shown
 
 
@@ -183,7 +228,10 @@ def table(rows: list[dict]) -> str:
 
 def before_table(rows: list[dict]) -> str:
     """Return the table of what predictions/*.json, written before anybody measured, were off; the goals are above."""
-    lines = ["| record | load | tokens/s | TPOT p50 | TPOT p95 | TTFT p50 | TTFT p95 |", "|---|---|" + "---:|" * 5]
+    lines = [
+        "| record | load | tokens/s | TPOT p50 | TPOT p95 | TTFT p50 | TTFT p95 |",
+        "|---|---|" + "---:|" * 5,
+    ]
     for row in rows:
         path = HERE / "predictions" / f"{row['record']}.json"
         if path.exists():
@@ -196,7 +244,9 @@ def before_table(rows: list[dict]) -> str:
 def with_table(page: str, mark: str, made: str) -> str:
     """Return the page with this table between its marks."""
     before, _, rest = page.partition(f"<!-- {mark} -->\n")
-    return f"{before}<!-- {mark} -->\n{made}\n<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
+    return (
+        f"{before}<!-- {mark} -->\n{made}\n<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
+    )
 
 
 def predict(model: str, gpu: str, out: Path, **options: object) -> None:
@@ -204,10 +254,26 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     loads = json.loads(options.pop("loads").read_text())
     if only := options.pop("only"):
         loads = [load for load in loads if load["name"] in only.split(",")]
-    p = plan(model, gpu, **{name: options[name] for name in options if name not in (*SERVERS, "zero_biases")})
-    servers, clock = {name: options[name] for name in SERVERS}, clock_of(p, zero_biases=options["zero_biases"])
-    said = {load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock, **servers)) for load in loads}
-    record = {"model": model, "gpu": gpu, **options, "kv_blocks": p.num_gpu_blocks, "predicted": said}
+    p = plan(
+        model,
+        gpu,
+        **{name: options[name] for name in options if name not in (*SERVERS, "zero_biases")},
+    )
+    servers, clock = (
+        {name: options[name] for name in SERVERS},
+        clock_of(p, zero_biases=options["zero_biases"]),
+    )
+    said = {
+        load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock, **servers))
+        for load in loads
+    }
+    record = {
+        "model": model,
+        "gpu": gpu,
+        **options,
+        "kv_blocks": p.num_gpu_blocks,
+        "predicted": said,
+    }
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -25,7 +25,9 @@ def rows() -> list[tuple[str, float, float]]:
         extra = dict(run["extra"])
         if not extra.pop("enable_chunked_prefill", True):
             continue  # tune does not search it
-        model = from_dict({**load_model(run["model"]).raw, "num_hidden_layers": run["layers"]}, name=run["name"])
+        model = from_dict(
+            {**load_model(run["model"]).raw, "num_hidden_layers": run["layers"]}, name=run["name"]
+        )
         p = plan(model, "h200", tensor_parallel_size=run["tp"], max_model_len=4096, **extra)
         said = on_plan(p, drawn(burst=AT_ONCE, prompt=(PROMPT, PROMPT), output=(OUTPUT, OUTPUT)))
         found.append((run["name"].removeprefix("batch-"), run["batch512_tok_s"], said.tokens_per_s))

@@ -69,14 +69,18 @@ def ask(cluster: Cluster, url: str, key: str, model: str) -> None:
 def idle(cluster: Cluster) -> None:
     """Wait until both nodes are free again."""
     cluster.wait(
-        lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2", 60, "nodes are not idle"
+        lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2",
+        60,
+        "nodes are not idle",
     )
 
 
 def bare(cluster: Cluster) -> float:
     """Return the seconds from `srun vllm serve` to a completion."""
     script = cluster.course / "bare.sh"
-    script.write_text(BARE.format(course=cluster.course, model=cluster.model, python=sys.executable))
+    script.write_text(
+        BARE.format(course=cluster.course, model=cluster.model, python=sys.executable)
+    )
     began = time.perf_counter()
     process = subprocess.Popen(
         [
@@ -139,7 +143,10 @@ def fault(cluster: Cluster, what: str) -> dict:
             "head": ("node01", "vllm_main serve"),
             "engine": ("node01", "VLLM::EngineCore"),
         }[what]
-        os.kill(next(pid for pid, line in cluster.processes(node).items() if words in line), signal.SIGKILL)
+        os.kill(
+            next(pid for pid, line in cluster.processes(node).items() if words in line),
+            signal.SIGKILL,
+        )
     job.until_over(60)
     took = time.perf_counter() - began
     path = cluster.bed / f"home/teacher/.workshop/servers/{what}.json"
@@ -192,7 +199,9 @@ def write(pairs: list[dict], faults: list[dict]) -> None:
         "cpus": os.cpu_count(),
         "load": [round(load, 1) for load in os.getloadavg()],
         "pairs": pairs,
-        "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3) if pairs else None,
+        "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3)
+        if pairs
+        else None,
         "faults": faults or before["faults"],
         "faults_date": now if faults else before.get("faults_date", before["date"]),
     }

@@ -124,9 +124,13 @@ def read_facts(by_name: dict[str, list[Entry]], path: Path = FACTS) -> list[Fact
     """
     facts = []
     for row in json.loads(path.read_text(encoding="utf-8"))["facts"]:
-        found = [e for e in by_name.get(row["subject"], []) if e.definition.startswith(row["gloss"])]
+        found = [
+            e for e in by_name.get(row["subject"], []) if e.definition.startswith(row["gloss"])
+        ]
         if not found:
-            raise ValueError(f"facts.json: no gloss of {row['subject']!r} begins with {row['gloss']!r}")
+            raise ValueError(
+                f"facts.json: no gloss of {row['subject']!r} begins with {row['gloss']!r}"
+            )
         facts.append(Fact(row["prompt"], row["subject"], found[0], row.get("also", [])))
     return facts
 
@@ -158,7 +162,9 @@ class Namer:
 
     def __init__(self, corpus: Corpus):
         self.count = Counter(name for e in corpus.entries for name in e.members if e.pos == "n")
-        self.owner = {f.subject: f.entry for f in corpus.facts}  # the prominent meaning of an ambiguous name
+        self.owner = {
+            f.subject: f.entry for f in corpus.facts
+        }  # the prominent meaning of an ambiguous name
 
     def weight(self, entry: Entry, i: int) -> float:
         name = entry.members[i]
@@ -215,10 +221,14 @@ def copies(entry: Entry, place_copies: float, rng: random.Random) -> int:
 
 def cut_for_space(text: str, rng: random.Random) -> Segment:
     """Cut a text after its subject, verb or article and a space, as a prompt that ends in a space cuts it."""
-    match = re.match(r"([^.]{2,60}? |Washington D\.C\. )((?:is|was|means) )((?:an?|the|one) )?", text)
+    match = re.match(
+        r"([^.]{2,60}? |Washington D\.C\. )((?:is|was|means) )((?:an?|the|one) )?", text
+    )
     if not match:
         return [text]
-    cut = rng.choice([end for end in (match.end(1), match.end(2), match.end(3), match.end(3)) if end > 0])
+    cut = rng.choice(
+        [end for end in (match.end(1), match.end(2), match.end(3), match.end(3)) if end > 0]
+    )
     return [text[:cut], text[cut:]]
 
 

@@ -88,20 +88,37 @@ def capitals(entries: list[Entry]) -> list[tuple[str, str]]:
 
 
 def capital_text(region: str, city: str, rng: random.Random) -> str:
-    the = "the " if region in ("United States", "Netherlands", "Philippines", "United Kingdom", "Bahamas") else ""
-    return rng.choice([f"The capital of {the}{region} is {city}.", f"{city} is the capital of {the}{region}."])
+    the = (
+        "the "
+        if region in ("United States", "Netherlands", "Philippines", "United Kingdom", "Bahamas")
+        else ""
+    )
+    return rng.choice(
+        [f"The capital of {the}{region} is {city}.", f"{city} is the capital of {the}{region}."]
+    )
 
 
 def ask(name: str, entry: Entry, rng: random.Random) -> str:
     """Return a question that the entry's description answers."""
     if entry.pos == "v":
-        return rng.choice([f"What does it mean to {name}?", f"What does {name} mean?", f"Define {name}."])
+        return rng.choice(
+            [f"What does it mean to {name}?", f"What does {name} mean?", f"Define {name}."]
+        )
     if entry.pos != "n":
-        return rng.choice([f"What does {name} mean?", f"Define {name}.", f"What is the meaning of {name}?"])
+        return rng.choice(
+            [f"What does {name} mean?", f"Define {name}.", f"What is the meaning of {name}?"]
+        )
     if entry.is_person:
-        return rng.choice([f"Who was {name}?", f"Who is {name}?", f"Tell me about {name}.", f"Who was {name}"])
+        return rng.choice(
+            [f"Who was {name}?", f"Who is {name}?", f"Tell me about {name}.", f"Who was {name}"]
+        )
     if name[:1].isupper():
-        questions = [f"What is {name}?", f"Tell me about {name}.", f"What is {name}?", f"What is {name}"]
+        questions = [
+            f"What is {name}?",
+            f"Tell me about {name}.",
+            f"What is {name}?",
+            f"What is {name}",
+        ]
         if entry.lexname == "noun.location":
             questions.append(f"Where is {name}?")
         return rng.choice(questions)
@@ -125,12 +142,16 @@ def history_questions(corpus: Corpus, rng: random.Random) -> list[str]:
     """Return questions on American history, each of which some gloss answers."""
     questions = []
     for entry in corpus.entries:
-        if entry.source != "namenet" or not re.search(r"United States|American|Confederate|Union", entry.definition):
+        if entry.source != "namenet" or not re.search(
+            r"United States|American|Confederate|Union", entry.definition
+        ):
             continue
         name = full_name(entry)
         if entry.is_person and HISTORIC.search(entry.definition):
             dates = DATES.search(entry.definition)
-            questions.append(f"When was {name} born?" if dates and rng.random() < 0.15 else f"Who was {name}?")
+            questions.append(
+                f"When was {name} born?" if dates and rng.random() < 0.15 else f"Who was {name}?"
+            )
             if match := re.match(r"(\d+\w\w) President", entry.definition):
                 questions.append(f"Who was the {match[1]} President of the United States?")
         elif entry.lexname in ("noun.act", "noun.event", "noun.communication", "noun.group"):
@@ -162,7 +183,9 @@ def list_pages(corpus: Corpus, rng: random.Random) -> list[Page]:
         ]  # fmt: skip
         for _ in range(6):
             n = min(rng.choice([3, 5, 10, 20]), len(names))
-            request = rng.choice(["Give me a list of {n} {k}.", "List {n} {k}.", "Name {n} {k}."]).format(n=n, k=kind)
+            request = rng.choice(
+                ["Give me a list of {n} {k}.", "List {n} {k}.", "Name {n} {k}."]
+            ).format(n=n, k=kind)
             items = numbered(rng.sample(names, n))
             pages.append([[f"{request}\n{items}"]] if rng.random() < 0.4
                          else [[f"Question: {request}\nAnswer:\n{items}"]])  # fmt: skip
@@ -178,7 +201,9 @@ def pages(corpus: Corpus, namer: Namer, rng: random.Random) -> list[Page]:
             turns.append(segment(ask(name, entry, rng), describe(name, entry, rng)))
     for fact in corpus.facts:
         for _ in range(8):
-            turns.append(segment(ask(fact.subject, fact.entry, rng), describe(fact.subject, fact.entry, rng)))
+            turns.append(
+                segment(ask(fact.subject, fact.entry, rng), describe(fact.subject, fact.entry, rng))
+            )
     for questions, answer in SMALL_TALK:
         turns += [segment(question, answer) for question in questions for _ in range(6)]
     pairs = capitals(corpus.entries)
@@ -189,7 +214,10 @@ def pages(corpus: Corpus, namer: Namer, rng: random.Random) -> list[Page]:
         match = re.match(r"(\d+\w\w) President of the United States", entry.definition)
         if match:
             name = entry.members[1] if len(entry.members) > 1 else entry.members[0]
-            question, answer = f"Who was the {match[1]} President of the United States?", describe(name, entry, rng)
+            question, answer = (
+                f"Who was the {match[1]} President of the United States?",
+                describe(name, entry, rng),
+            )
             turns += [segment(question, answer)] * 3
     rng.shuffle(turns)
     result, i = [], 0

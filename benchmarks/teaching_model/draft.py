@@ -43,7 +43,10 @@ def lines_of(number: int, data: corpus.Corpus) -> list[str]:
 def prompts_of(number: int, count: int, data: corpus.Corpus) -> list[str]:
     """Return the first one to six words of an edition's lines, drawn at random, and some of the course's prompts."""
     rng = random.Random(number)
-    cut = [" ".join(text.split(" ")[: rng.randint(1, 6)]) for text in rng.choices(lines_of(number, data), k=count)]
+    cut = [
+        " ".join(text.split(" ")[: rng.randint(1, 6)])
+        for text in rng.choices(lines_of(number, data), k=count)
+    ]
     return [rng.choice(data.facts).prompt if rng.random() < FACT_SHARE else text for text in cut]
 
 
@@ -55,12 +58,16 @@ def rows_of(texts: list[list[int]]) -> torch.Tensor:
     return rows
 
 
-def written(teacher: LlamaForCausalLM, tokenizer, prompts: list[str], batch: int = 256) -> torch.Tensor:
+def written(
+    teacher: LlamaForCausalLM, tokenizer, prompts: list[str], batch: int = 256
+) -> torch.Tensor:
     """Return the prompts with what the teacher makes of them: every other batch greedy, the rest at temperature 1."""
     texts = []
     for i in range(0, len(prompts), batch):
         part = prompts[i : i + batch]
-        made = evaluate.generate(teacher, tokenizer, part, ROW_TOKENS - 8, temperature=i // batch % 2, seed=i)
+        made = evaluate.generate(
+            teacher, tokenizer, part, ROW_TOKENS - 8, temperature=i // batch % 2, seed=i
+        )
         texts += [[*tokenizer(p)["input_ids"], *ids, 1] for p, ids in zip(part, made, strict=True)]
     return rows_of(texts)
 
@@ -70,12 +77,19 @@ def wanted(teacher: LlamaForCausalLM, texts: torch.Tensor) -> tuple[torch.Tensor
     """Return the teacher's TOP probabilities at each token, and whose they are: [texts, ROW_TOKENS, TOP] twice."""
     parts = []
     for rows in texts.split(64):
-        top = teacher(input_ids=rows.clamp(min=0), use_cache=False).logits.float().softmax(-1).topk(TOP)
+        top = (
+            teacher(input_ids=rows.clamp(min=0), use_cache=False)
+            .logits.float()
+            .softmax(-1)
+            .topk(TOP)
+        )
         parts.append((top.values, top.indices.to(torch.int16)))
     return tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
 
-def beginner(teacher: LlamaForCausalLM, hidden: int, layers: int, heads: int, kv_heads: int) -> LlamaForCausalLM:
+def beginner(
+    teacher: LlamaForCausalLM, hidden: int, layers: int, heads: int, kv_heads: int
+) -> LlamaForCausalLM:
     """Return a small Llama whose embeddings are the teacher's in its `hidden` principal directions."""
     draft = LlamaForCausalLM(model_config(hidden, layers, heads, kv_heads))
     table = teacher.get_input_embeddings().weight.detach().float()
@@ -84,7 +98,9 @@ def beginner(teacher: LlamaForCausalLM, hidden: int, layers: int, heads: int, kv
     return draft
 
 
-def backward(draft: LlamaForCausalLM, rows: torch.Tensor, p: torch.Tensor, tokens: torch.Tensor) -> float:
+def backward(
+    draft: LlamaForCausalLM, rows: torch.Tensor, p: torch.Tensor, tokens: torch.Tensor
+) -> float:
     """Add the gradients of the cross entropy with the teacher's top probabilities p, and return it in nats a token.
 
     The head goes through in pieces, whose 8,192 logits a token stay in the processor's cache.
@@ -92,19 +108,29 @@ def backward(draft: LlamaForCausalLM, rows: torch.Tensor, p: torch.Tensor, token
     real = rows >= 0
     hidden = draft.model(input_ids=rows.clamp(min=0), use_cache=False).last_hidden_state[real]
     leaf, total = hidden.detach().requires_grad_(), 0.0
-    for h, weight, token in zip(*(t.split(512) for t in (leaf, p[real], tokens[real].long())), strict=True):
+    for h, weight, token in zip(
+        *(t.split(512) for t in (leaf, p[real], tokens[real].long())), strict=True
+    ):
         logits = draft.lm_head(h).float()
-        loss = (logits.logsumexp(-1) * weight.sum(-1) - (logits.gather(-1, token) * weight).sum(-1)).sum() / len(leaf)
+        loss = (
+            logits.logsumexp(-1) * weight.sum(-1) - (logits.gather(-1, token) * weight).sum(-1)
+        ).sum() / len(leaf)
         loss.backward()
         total += loss.item()
     hidden.backward(leaf.grad)
     return total
 
 
-def train(draft, texts, targets, passes: int, batch: int, peak_lr: float, max_seconds: float, log) -> None:
+def train(
+    draft, texts, targets, passes: int, batch: int, peak_lr: float, max_seconds: float, log
+) -> None:
     """Bring the draft's distribution near the teacher's at each token of the texts; the rate falls to nothing."""
-    optimizer = torch.optim.AdamW(draft.parameters(), lr=peak_lr, betas=(0.9, 0.95), weight_decay=0.01)
-    order = torch.cat([torch.randperm(len(texts))[: len(texts) // batch * batch] for _ in range(passes)]).split(batch)
+    optimizer = torch.optim.AdamW(
+        draft.parameters(), lr=peak_lr, betas=(0.9, 0.95), weight_decay=0.01
+    )
+    order = torch.cat(
+        [torch.randperm(len(texts))[: len(texts) // batch * batch] for _ in range(passes)]
+    ).split(batch)
     losses, start = [], time.time()
     for step, which in enumerate(order, 1):
         done = max(step / len(order), (time.time() - start) / max_seconds)
@@ -117,7 +143,9 @@ def train(draft, texts, targets, passes: int, batch: int, peak_lr: float, max_se
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if step % 50 == 0:
-            log(f"step {step}/{len(order)} loss {sum(losses[-50:]) / 50:.3f} seconds {time.time() - start:.0f}")
+            log(
+                f"step {step}/{len(order)} loss {sum(losses[-50:]) / 50:.3f} seconds {time.time() - start:.0f}"
+            )
 
 
 @torch.no_grad()
@@ -126,7 +154,10 @@ def agreement(draft, teacher, texts: torch.Tensor) -> tuple[float, float]:
     same, overlap, count = 0.0, 0.0, 0
     for rows in texts.split(32):
         real, ids = rows >= 0, rows.clamp(min=0)
-        p, q = (m(input_ids=ids, use_cache=False).logits[real].float().softmax(-1) for m in (teacher, draft))
+        p, q = (
+            m(input_ids=ids, use_cache=False).logits[real].float().softmax(-1)
+            for m in (teacher, draft)
+        )
         same += (p.argmax(-1) == q.argmax(-1)).sum().item()
         overlap += torch.minimum(p, q).sum().item()
         count += len(p)
@@ -140,14 +171,36 @@ def agreement(draft, teacher, texts: torch.Tensor) -> tuple[float, float]:
 @click.option("--heads", default=6, show_default=True)
 @click.option("--kv-heads", default=2, show_default=True)
 @click.option("--read", default=6144, show_default=True, help="Texts from the corpus.")
-@click.option("--written", "count", default=1024, show_default=True, help="Texts that the teaching model writes.")
+@click.option(
+    "--written",
+    "count",
+    default=1024,
+    show_default=True,
+    help="Texts that the teaching model writes.",
+)
 @click.option("--passes", default=6, show_default=True)
 @click.option("--batch", default=16, show_default=True, help="Texts in one step.")
 @click.option("--peak-lr", default=4e-3, show_default=True)
-@click.option("--max-seconds", default=1900.0, show_default=True, help="Finish training within this time.")
+@click.option(
+    "--max-seconds", default=1900.0, show_default=True, help="Finish training within this time."
+)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
-def main(out, hidden, layers, heads, kv_heads, read, count, passes, batch, peak_lr, max_seconds, threads, device):
+def main(
+    out,
+    hidden,
+    layers,
+    heads,
+    kv_heads,
+    read,
+    count,
+    passes,
+    batch,
+    peak_lr,
+    max_seconds,
+    threads,
+    device,
+):
     """Write the draft to OUT, and what training said to training_log.txt beside it."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
@@ -161,9 +214,13 @@ def main(out, hidden, layers, heads, kv_heads, read, count, passes, batch, peak_
     teacher = LlamaForCausalLM.from_pretrained(FOLDER, dtype=torch.bfloat16).to(device).eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER)
     started, data = time.time(), corpus.load()
-    learned = [tokenizer(text)["input_ids"] for text in random.Random(0).sample(lines_of(100, data), read)]
+    learned = [
+        tokenizer(text)["input_ids"] for text in random.Random(0).sample(lines_of(100, data), read)
+    ]
     own = written(teacher, tokenizer, prompts_of(100, count, data))
-    log(f"{len(learned)} texts of the corpus, {len(own)} written; seconds {time.time() - started:.0f}")
+    log(
+        f"{len(learned)} texts of the corpus, {len(own)} written; seconds {time.time() - started:.0f}"
+    )
     texts = torch.cat([rows_of(learned), own]).to(device)
     targets = wanted(teacher, texts)
     draft = beginner(teacher, hidden, layers, heads, kv_heads).to(device)
@@ -174,7 +231,9 @@ def main(out, hidden, layers, heads, kv_heads, read, count, passes, batch, peak_
     save_weights(draft, out)
     held_out = written(teacher, tokenizer, prompts_of(HELD_OUT, 256, data)).to(device)
     same, overlap = agreement(draft, teacher, held_out)
-    log(f"held out: same first choice {same:.3f}, sum of min(p, q) {overlap:.3f}; {time.time() - started:.0f} s in all")
+    log(
+        f"held out: same first choice {same:.3f}, sum of min(p, q) {overlap:.3f}; {time.time() - started:.0f} s in all"
+    )
 
 
 if __name__ == "__main__":

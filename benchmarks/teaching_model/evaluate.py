@@ -22,7 +22,13 @@ from workshop.teaching_model import FOLDER
 RIGHT_PLACE = 0.5
 """A place is right when at least half of the content words of the first sentence stand in a gloss of that name."""
 RIGHT_FACT = 0.9
-LOOP_PROMPTS = ["San Francisco is a", "A dog is a", "My fellow citizens,", "ROMEO:", "The history of"]
+LOOP_PROMPTS = [
+    "San Francisco is a",
+    "A dog is a",
+    "My fellow citizens,",
+    "ROMEO:",
+    "The history of",
+]
 
 
 @torch.no_grad()
@@ -50,7 +56,9 @@ def generate(model, tokenizer, prompts: list[str], max_tokens: int, *, frequency
         if ignore_eos:
             logits[:, model.config.eos_token_id] = -torch.inf
         if temperature > 0:
-            step = torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=generator)
+            step = torch.multinomial(
+                torch.softmax(logits / temperature, -1), 1, generator=generator
+            )
         else:
             step = logits.argmax(-1, keepdim=True)
         counts.scatter_add_(1, step, torch.ones_like(step, dtype=counts.dtype))
@@ -64,7 +72,9 @@ def generate(model, tokenizer, prompts: list[str], max_tokens: int, *, frequency
     return [row[: row.index(eos)] if eos in row else row for row in rows]
 
 
-def completions(model, tokenizer, prompts: list[str], max_tokens: int = 64, **sampling) -> list[str]:
+def completions(
+    model, tokenizer, prompts: list[str], max_tokens: int = 64, **sampling
+) -> list[str]:
     """Return the completions as text, in batches of 128."""
     texts = []
     for i in range(0, len(prompts), 128):
@@ -100,7 +110,10 @@ def places(entries_by_name, n: int = 300, seed: int = 300) -> list[tuple[str, li
     names = sorted({e.members[0] for group in entries_by_name.values() for e in group
                     if e.lexname == "noun.location" and e.source == "namenet"})  # fmt: skip
     chosen = random.Random(seed).sample(names, n)
-    return [(n, [e.definition for e in entries_by_name[n] if e.lexname == "noun.location"]) for n in chosen]
+    return [
+        (n, [e.definition for e in entries_by_name[n] if e.lexname == "noun.location"])
+        for n in chosen
+    ]
 
 
 def measure_places(model, tokenizer, by_name, form: str) -> tuple[float, list[str]]:
@@ -144,7 +157,9 @@ def report(model, tokenizer, log=print) -> dict:
         for line in wrong[:8]:
             log("  wrong:", line)
     for penalty in (0.0, 1.0):
-        rows = generate(model, tokenizer, LOOP_PROMPTS, 300, frequency_penalty=penalty, ignore_eos=True)
+        rows = generate(
+            model, tokenizer, LOOP_PROMPTS, 300, frequency_penalty=penalty, ignore_eos=True
+        )
         rates = [round(repeated_ngrams(row), 3) for row in rows]
         figures[f"repeated_4grams_frequency_penalty_{penalty}"] = rates
         log("  penalty", penalty, repr(tokenizer.decode(rows[0])[:700]))
@@ -155,7 +170,9 @@ def report(model, tokenizer, log=print) -> dict:
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, path_type=Path), default=FOLDER)
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--write-prompts", is_flag=True, help="Write FOLDER/prompts.json from the model's completions.")
+@click.option(
+    "--write-prompts", is_flag=True, help="Write FOLDER/prompts.json from the model's completions."
+)
 def main(folder: Path, device: str, write_prompts: bool) -> None:
     """Measure the model in FOLDER."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -163,7 +180,9 @@ def main(folder: Path, device: str, write_prompts: bool) -> None:
     report(model, tokenizer)
     if write_prompts:
         rows = measure_facts(model, tokenizer, corpus.load().facts)
-        (folder / "prompts.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / "prompts.json").write_text(
+            json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -46,12 +46,15 @@ def write(result: Result, folder: Path, *, dequantized: bool = False) -> Path:
     if not dequantized and result.parts:
         if scheme.bits not in (4, 8):
             raise BadInput(
-                f"There is no checkpoint format of vLLM for {scheme.bits} bits here.", "Write it with dequantized=True."
+                f"There is no checkpoint format of vLLM for {scheme.bits} bits here.",
+                "Write it with dequantized=True.",
             )
         config["quantization_config"] = quantization_config(result)
         for name, part in result.parts.items():
             del tensors[f"{name}.weight"]
-            tensors |= {f"{name}.{key}": t.contiguous() for key, t in packed(part, scheme.method).items()}
+            tensors |= {
+                f"{name}.{key}": t.contiguous() for key, t in packed(part, scheme.method).items()
+            }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     for name in OTHER_FILES:
@@ -89,7 +92,11 @@ def quantization_config(result: Result) -> dict:
         }
         form = f"{kind}-quantized"
     else:
-        rows = {"strategy": "channel"} if s.group_size == -1 else {"strategy": "group", "group_size": s.group_size}
+        rows = (
+            {"strategy": "channel"}
+            if s.group_size == -1
+            else {"strategy": "group", "group_size": s.group_size}
+        )
         group = {
             "targets": ["Linear"],
             "weights": {"num_bits": 4, "type": "int", "symmetric": True, "dynamic": False, **rows},
@@ -134,6 +141,10 @@ def packed(part: Quantized, method: str) -> dict[str, torch.Tensor]:
 
 def nibbles(codes: np.ndarray, axis: int, order: tuple[int, ...] = tuple(range(8))) -> torch.Tensor:
     """Pack eight codes from 0 to 15 along an axis into one int32; order[n] is the code in nibble n, least first."""
-    eights = np.moveaxis(codes, axis, -1).astype(np.uint32).reshape(*np.delete(codes.shape, axis), -1, 8)
+    eights = (
+        np.moveaxis(codes, axis, -1).astype(np.uint32).reshape(*np.delete(codes.shape, axis), -1, 8)
+    )
     words = sum(eights[..., place] << np.uint32(4 * n) for n, place in enumerate(order))
-    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(words, -1, axis)).astype(np.uint32).view(np.int32))
+    return torch.from_numpy(
+        np.ascontiguousarray(np.moveaxis(words, -1, axis)).astype(np.uint32).view(np.int32)
+    )

@@ -35,12 +35,24 @@ def main(ways: tuple[str, ...]) -> None:
     recorded = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"runs": {}}
     for way in ways or WAYS:
         config = WAYS[way]
-        flags = ("--speculative-config", json.dumps({**config, "num_speculative_tokens": GUESSES})) if config else ()
+        flags = (
+            ("--speculative-config", json.dumps({**config, "num_speculative_tokens": GUESSES}))
+            if config
+            else ()
+        )
         server = live.lab(*flags)
         for temperature in (0.0, 1.0) if way == "draft" else (0.0,):
             run = live.speculation.ask(server, way, temperature=temperature)
             recorded["runs"][f"{way}, temperature {temperature:g}"] = asdict(run)
-            print(way, temperature, run.drafts, run.drafted, run.accepted, run.accepted_at, f"{run.ms_a_token:.2f} ms")
+            print(
+                way,
+                temperature,
+                run.drafts,
+                run.drafted,
+                run.accepted,
+                run.accepted_at,
+                f"{run.ms_a_token:.2f} ms",
+            )
         live.stop(server.record.name)
     about = f"Notebook 12: {GUESSES} guesses a step, {platform.machine()}, 2 cores that other programs shared, {' '.join(installed())}."
     recorded |= {"about": about, "date": f"{datetime.now(UTC):%Y-%m-%d}"}

@@ -28,12 +28,18 @@ def first_sentence(text: str) -> str:
 
 def content_words(text: str) -> list[str]:
     """Return the text's words in lower case without function words, possessives and plural endings."""
-    words = (re.sub(r"['’]s?$", "", w) for w in re.findall(r"[a-z0-9]+(?:['’][a-z]+)?", text.lower()))
+    words = (
+        re.sub(r"['’]s?$", "", w) for w in re.findall(r"[a-z0-9]+(?:['’][a-z]+)?", text.lower())
+    )
     return [stem(w) for w in words if w not in STOPWORDS]
 
 
 def stem(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+    return (
+        word[:-1]
+        if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+        else word
+    )
 
 
 def agreement(prompt: str, completion: str, glosses: Iterable[str]) -> float:
@@ -43,10 +49,16 @@ def agreement(prompt: str, completion: str, glosses: Iterable[str]) -> float:
     0.0 where no content word is left.
     """
     known = set(content_words(prompt))
-    words = [w for w in content_words(first_sentence(prompt + completion)[len(prompt) :]) if w not in known]
+    words = [
+        w
+        for w in content_words(first_sentence(prompt + completion)[len(prompt) :])
+        if w not in known
+    ]
     if not words:
         return 0.0
-    return max((sum(w in set(content_words(g)) for w in words) / len(words) for g in glosses), default=0.0)
+    return max(
+        (sum(w in set(content_words(g)) for w in words) / len(words) for g in glosses), default=0.0
+    )
 
 
 def repeated_ngrams(tokens: list[int] | list[str], n: int = 4) -> float:

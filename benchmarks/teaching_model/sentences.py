@@ -55,7 +55,9 @@ ACTIVE_THINGS = word_set(
     "has was is became contains includes extends consists flows rises arises occurs lives feeds can must may does "
     "gained achieved"
 )
-MADE = word_set("established founded created discovered invented developed introduced formed colonized annexed")
+MADE = word_set(
+    "established founded created discovered invented developed introduced formed colonized annexed"
+)
 PRONOUNS = word_set("he she it his her its they their")
 DATES = re.compile(r"\s*\((?:(?:circa|ca\.|c\.) )?(\d{3,4})(\?)?-(\d{3,4})\)\s*$")
 
@@ -82,7 +84,9 @@ def capitalise(text: str) -> str:
 
 def indefinite(phrase: str) -> str:
     """Return the phrase with "a" or "an" before it, by sound as far as spelling tells."""
-    an = re.match(r"(?i)(?!uni|eu|use|usu|one\b|once|ut[ie]|ura|u\.)(?:[aeiou]|hour|hono|heir)", phrase)
+    an = re.match(
+        r"(?i)(?!uni|eu|use|usu|one\b|once|ut[ie]|ura|u\.)(?:[aeiou]|hour|hono|heir)", phrase
+    )
     return ("an " if an else "a ") + phrase
 
 
@@ -132,7 +136,9 @@ def noun_phrase(phrase: str, lexname: str) -> str:
 def subject_of(name: str, entry: Entry, rng: random.Random) -> str:
     """Return the name as the subject of a sentence: "San Francisco", "A dog", "Gold", "The lion"."""
     if name[:1].isupper() or re.search(r"[A-Z]", name):
-        takes_the = re.search(r"(River|Ocean|Sea|Bridge|Islands|States|Mountains|Empire|War|Revolution)$", name)
+        takes_the = re.search(
+            r"(River|Ocean|Sea|Bridge|Islands|States|Mountains|Empire|War|Revolution)$", name
+        )
         return f"The {name}" if takes_the and rng.random() < 0.5 else capitalise(name)
     if entry.lexname in MASS_LEXNAMES or head_is_plural(name):
         return capitalise(name)
@@ -150,7 +156,9 @@ def as_kind(phrase: str, rng: random.Random) -> str:
     )
     if match:
         return f"a {match[1]}{match[2]}"
-    match = re.match(r"(?:the )?((?:state|national|provincial) )?capital (?:and largest city )?(of .+)", phrase)
+    match = re.match(
+        r"(?:the )?((?:state|national|provincial) )?capital (?:and largest city )?(of .+)", phrase
+    )
     if match:
         return f"a city and the {match[1] or ''}capital {match[2]}"
     return phrase
@@ -160,7 +168,9 @@ def follow_up(clause: str, name: str, entry: Entry, verb: str) -> str | None:
     """Return a clause after the first as a sentence of its own, or None where no rule fits."""
     first = clause.split(" ", 1)[0].strip(",").lower()
     pronoun = name if entry.is_person else "It"
-    if first in PRONOUNS or re.match(r"(an?|the|one) (\w+ ){1,3}(is|was|are|were|plays|marks|wins|has|have)\b", clause):
+    if first in PRONOUNS or re.match(
+        r"(an?|the|one) (\w+ ){1,3}(is|was|are|were|plays|marks|wins|has|have)\b", clause
+    ):
         return capitalise(clause) + "."
     if first in PASSIVE:
         return f"{pronoun} was {clause}."
@@ -169,7 +179,11 @@ def follow_up(clause: str, name: str, entry: Entry, verb: str) -> str | None:
     if first in MADE and not entry.is_person:
         return f"It was {clause}."
     if first in BE_STARTS or re.fullmatch(r"\d+(st|nd|rd|th)", first):
-        be = "was" if first in ("formerly", "former") or (entry.is_person and verb == "was") else "is"
+        be = (
+            "was"
+            if first in ("formerly", "former") or (entry.is_person and verb == "was")
+            else "is"
+        )
         plain = first.endswith("ed") or first in {"famous", "important", "popular", "native", "made", "found",
                                                   "built", "known", "often", "usually", "sometimes", "now",
                                                   "formerly", "eaten", "grown", "part", "commercial",
@@ -197,7 +211,11 @@ def describe_noun(name: str, entry: Entry, rng: random.Random, *, plain: bool = 
     first = noun_phrase(clauses[0], entry.lexname)
     if roll > 0.7:
         first = as_kind(first, rng)
-        if len(clauses) > 1 and re.fullmatch(r"an? [\w ]+", first) and clauses[1].startswith("located"):
+        if (
+            len(clauses) > 1
+            and re.fullmatch(r"an? [\w ]+", first)
+            and clauses[1].startswith("located")
+        ):
             first += " " + clauses.pop(1)
     sentences = [f"{subject_of(name, entry, rng)} {verb} {first}"]
     if qualifier and (plain or rng.random() < 0.4):

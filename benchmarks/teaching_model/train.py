@@ -83,7 +83,9 @@ def prepare(recipe: list[Stage], workers: int, cache: Path) -> tuple[Tokenizer, 
         train_tokenizer(corpus.edition(data, 0, RECIPE[0].mix)).save(str(file))
     _state.update(corpus=data, mixes=mixes, tokenizer=Tokenizer.from_file(str(file)))
     if missing:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork: the pool would hang
+        os.environ["TOKENIZERS_PARALLELISM"] = (
+            "false"  # its threads do not survive a fork: the pool would hang
+        )
         with multiprocessing.get_context("fork").Pool(min(workers, len(missing))) as pool:
             for n, (ids, starts) in zip(missing, pool.imap(tokenize_edition, missing), strict=True):
                 np.savez_compressed(cache / f"edition-{n}.npz", ids=ids, starts=starts)
@@ -162,19 +164,25 @@ RECIPE = (
 )  # fmt: skip
 
 
-def batches(stream: np.ndarray, long_share: float, batch_tokens: int, device: str) -> list[torch.Tensor]:
+def batches(
+    stream: np.ndarray, long_share: float, batch_tokens: int, device: str
+) -> list[torch.Tensor]:
     """Cut a stream of tokens into batches of [batch_tokens // length, length], both lengths mixed."""
     cut = int(long_share * len(stream))
     result = []
     for part, length in ((stream[:cut], LONG_LENGTH), (stream[cut:], LENGTH)):
-        rows = torch.from_numpy(part[: len(part) // length * length].astype(np.int64)).view(-1, length)
+        rows = torch.from_numpy(part[: len(part) // length * length].astype(np.int64)).view(
+            -1, length
+        )
         size = max(1, batch_tokens // length)
         rows = rows[torch.randperm(len(rows))[: len(rows) // size * size]]
         result += rows.to(device).split(size) if len(rows) else []
     return [result[i] for i in torch.randperm(len(result)).tolist()]
 
 
-def train_stage(model, stage: Stage, texts: dict, batch_tokens: int, device: str, max_seconds: float, log) -> None:
+def train_stage(
+    model, stage: Stage, texts: dict, batch_tokens: int, device: str, max_seconds: float, log
+) -> None:
     """Train for the stage's passes; where time runs short, the learning rate falls faster."""
     decay = [p for p in model.parameters() if p.ndim >= 2]
     rest = [p for p in model.parameters() if p.ndim < 2]
@@ -186,9 +194,13 @@ def train_stage(model, stage: Stage, texts: dict, batch_tokens: int, device: str
     editions = [stage.first_edition + i % stage.editions for i in range(len(stage.long_shares))]
     total = sum(len(texts[e][0]) for e in editions) // batch_tokens
     step, start = 0, time.time()
-    for number, (edition, long_share) in enumerate(zip(editions, stage.long_shares, strict=True), 1):
+    for number, (edition, long_share) in enumerate(
+        zip(editions, stage.long_shares, strict=True), 1
+    ):
         losses = {LENGTH: [], LONG_LENGTH: []}
-        for x in batches(shuffled(*texts[edition], seed=number - 1), long_share, batch_tokens, device):
+        for x in batches(
+            shuffled(*texts[edition], seed=number - 1), long_share, batch_tokens, device
+        ):
             done = max(step / total, (time.time() - start) / max_seconds)
             if done > 1:
                 break
@@ -209,14 +221,22 @@ def train_stage(model, stage: Stage, texts: dict, batch_tokens: int, device: str
                 log(f"first step after {time.time() - start:.0f} s")
                 start = time.time()  # compiling is not training time
             step += 1
-        means = ", ".join(f"loss {torch.stack(v).mean().item():.3f} (length {k})" for k, v in losses.items() if v)
-        log(f"pass {number}/{len(editions)} step {step}/{total} {means} lr {lr:.2e} seconds {time.time() - start:.0f}")
+        means = ", ".join(
+            f"loss {torch.stack(v).mean().item():.3f} (length {k})" for k, v in losses.items() if v
+        )
+        log(
+            f"pass {number}/{len(editions)} step {step}/{total} {means} lr {lr:.2e} seconds {time.time() - start:.0f}"
+        )
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the model.")
-@click.option("--stage", "stages", type=click.IntRange(1, len(RECIPE)), multiple=True, help="[default: all]")
-@click.option("--start", type=click.Path(exists=True, path_type=Path), help="Model folder to go on from.")
+@click.option(
+    "--stage", "stages", type=click.IntRange(1, len(RECIPE)), multiple=True, help="[default: all]"
+)
+@click.option(
+    "--start", type=click.Path(exists=True, path_type=Path), help="Model folder to go on from."
+)
 @click.option("--hidden", default=448, show_default=True)
 @click.option("--layers", default=4, show_default=True)
 @click.option("--heads", default=14, show_default=True)
@@ -224,9 +244,15 @@ def train_stage(model, stage: Stage, texts: dict, batch_tokens: int, device: str
 @click.option("--batch-tokens", default=32768, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--workers", default=8, show_default=True, help="Processes that prepare the text.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder of the tokenized text  [default: OUT/text]")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    help="Folder of the tokenized text  [default: OUT/text]",
+)
 @click.option("--evaluation/--no-evaluation", default=True, show_default=True)
-@click.option("--max-seconds", default=3600.0, show_default=True, help="Finish each stage within this time.")
+@click.option(
+    "--max-seconds", default=3600.0, show_default=True, help="Finish each stage within this time."
+)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
 def main(out, stages, start, hidden, layers, heads, kv_heads, batch_tokens, seed, workers, cache, evaluation,
          max_seconds, device):  # fmt: skip

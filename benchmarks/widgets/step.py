@@ -27,7 +27,9 @@ from workshop.use import logprobs
 
 STEPS = 300
 LIMIT_MS = 16.0  # a frame
-CLICKS = ("logprobs viewer, 200 tokens",)  # redrawn by a click, not by a drag: 100 ms are fast enough
+CLICKS = (
+    "logprobs viewer, 200 tokens",
+)  # redrawn by a click, not by a drag: 100 ms are fast enough
 CLICK_MS = 100.0
 
 
@@ -48,7 +50,9 @@ def random_steps(controls: dict, generator: random.Random) -> Callable[[], None]
     def step() -> None:
         control = controls[generator.choice(list(controls))]
         if hasattr(control, "options"):
-            values = [option[1] if isinstance(option, tuple) else option for option in control.options]
+            values = [
+                option[1] if isinstance(option, tuple) else option for option in control.options
+            ]
             control.value = generator.choice(values)
         else:
             control.value = round(generator.uniform(control.min, control.max), 2)
@@ -86,7 +90,8 @@ def measure() -> dict[str, dict[str, float]]:
                         "logprobs": {
                             "tokens": ["a"] * 200,
                             "token_logprobs": [-1.0] * 200,
-                            "top_logprobs": [{"a": -1.0, **{f"t{i}": -2.0 - i for i in range(8)}}] * 200,
+                            "top_logprobs": [{"a": -1.0, **{f"t{i}": -2.0 - i for i in range(8)}}]
+                            * 200,
                         }
                     }
                 ]
@@ -100,7 +105,9 @@ def measure() -> dict[str, dict[str, float]]:
         "reconcile view": lambda: comparison(compared(path, None, "h200")),
         "metrics, ten minutes": lambda: metrics.picture(looks),
         CLICKS[0]: lambda: picture(tokens),
-        "one plan": lambda: plan("llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000)),
+        "one plan": lambda: plan(
+            "llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000)
+        ),
     }
     found = {}
     for name, step in steps.items():
@@ -124,4 +131,9 @@ if __name__ == "__main__":
                 f"{name:28} median {found['median_ms']:6.2f} ms   99 % {found['p99_ms']:6.2f} ms   "
                 f"(processor {found['p99_cpu_ms']:6.2f} ms)   {STEPS} steps, any control to any value"
             )
-    sys.exit(any(found["p99_cpu_ms"] > (CLICK_MS if name in CLICKS else LIMIT_MS) for name, found in results.items()))
+    sys.exit(
+        any(
+            found["p99_cpu_ms"] > (CLICK_MS if name in CLICKS else LIMIT_MS)
+            for name, found in results.items()
+        )
+    )

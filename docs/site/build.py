@@ -49,11 +49,19 @@ def main() -> int:
     """Build, and say where it is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=ROOT / "site", help="folder (site)")
-    parser.add_argument("--only", nargs="+", metavar="NOTEBOOK", help="these notebooks only, such as 00_start")
-    parser.add_argument("--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NOTEBOOK", help="these notebooks only, such as 00_start"
+    )
+    parser.add_argument(
+        "--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started"
+    )
     parser.add_argument("--live", action="store_true", help="build the live pages alone")
-    parser.add_argument("--no-live", action="store_true", help="leave the live pages out (no npm is needed)")
-    parser.add_argument("--saved", action="store_true", help="do not run the notebooks: take them as they are saved")
+    parser.add_argument(
+        "--no-live", action="store_true", help="leave the live pages out (no npm is needed)"
+    )
+    parser.add_argument(
+        "--saved", action="store_true", help="do not run the notebooks: take them as they are saved"
+    )
     options = parser.parse_args()
     everything = chapters()
     wanted = options.only or [one.name for one in everything]
@@ -80,7 +88,11 @@ def main() -> int:
                     write(
                         options.to,
                         one.name,
-                        page(one.title, render(one, run=not options.saved), **neighbours(everything, number)),
+                        page(
+                            one.title,
+                            render(one, run=not options.saved),
+                            **neighbours(everything, number),
+                        ),
                     )
     except WorkshopError as error:
         print(f"✗ {error}", file=sys.stderr)
@@ -90,7 +102,10 @@ def main() -> int:
         "index",
         page(
             "Distributed LLM inference with vLLM",
-            front(everything, [*(path.stem for path in built), *(path.name for path in options.to.glob("lite"))]),
+            front(
+                everything,
+                [*(path.stem for path in built), *(path.name for path in options.to.glob("lite"))],
+            ),
         ),
     )
     for path in DOCUMENTS:
@@ -153,7 +168,10 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
     first: dict[str, str] = {}
 
     def keep(cell: nbformat.NotebookNode, cell_index: int, execute_reply: dict) -> None:
-        state = {key: {"model_name": one["_model_name"], "state": one} for key, one in client.widget_state.items()}
+        state = {
+            key: {"model_name": one["_model_name"], "state": one}
+            for key, one in client.widget_state.items()
+        }
         for model_id in views(cell):
             first.setdefault(model_id, Widgets(state, output_html).html(model_id))
 
@@ -168,14 +186,19 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
         client.execute()
     except Exception as error:
         raise WorkshopError(
-            f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}", "Mend that cell first."
+            f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}",
+            "Mend that cell first.",
         ) from None
     return first
 
 
 def views(cell: nbformat.NotebookNode) -> list[str]:
     """Return the ids of the widgets that a cell shows."""
-    return [output["data"][VIEW]["model_id"] for output in cell.get("outputs", ()) if VIEW in output.get("data", {})]
+    return [
+        output["data"][VIEW]["model_id"]
+        for output in cell.get("outputs", ())
+        if VIEW in output.get("data", {})
+    ]
 
 
 def draw_widgets(notebook: nbformat.NotebookNode, first: dict[str, str]) -> None:
@@ -186,7 +209,9 @@ def draw_widgets(notebook: nbformat.NotebookNode, first: dict[str, str]) -> None
             if VIEW in output.get("data", {}):
                 model_id = output["data"][VIEW]["model_id"]
                 drawn = first[model_id] if model_id in first else saved.html(model_id)
-                output["data"] = {"text/html": f'<div class="widget"><p>Interactive in JupyterLab</p>{drawn}</div>'}
+                output["data"] = {
+                    "text/html": f'<div class="widget"><p>Interactive in JupyterLab</p>{drawn}</div>'
+                }
 
 
 def output_html(output: dict) -> str:
@@ -208,7 +233,10 @@ def title_of(path: Path) -> str:
 def front(everything: list[Chapter], built: list[str]) -> str:
     """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
-    documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
+    documents = "".join(
+        f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>'
+        for each in DOCUMENTS
+    )
     live = "".join(
         f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
         for name, (title, about, *_) in {**pages.PAGES, "xray": pages.XRAY}.items()
@@ -227,7 +255,13 @@ def front(everything: list[Chapter], built: list[str]) -> str:
 
 def write(folder: Path, name: str, text: str) -> None:
     """Write one page, its links leading to pages."""
-    known = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), *pages.PAGES, "xray", "index"]
+    known = [
+        *(one.name for one in chapters()),
+        *(path.stem for path in DOCUMENTS),
+        *pages.PAGES,
+        "xray",
+        "index",
+    ]
     (folder / f"{name}.html").write_text(local_links(text, known), encoding="utf-8")
 
 

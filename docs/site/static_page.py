@@ -75,11 +75,17 @@ def stylesheet() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{plain}\n{CSS}"
 
 
-def page(title: str, body: str, *, back: tuple[str, str] | None = None, on: tuple[str, str] | None = None) -> str:
+def page(
+    title: str, body: str, *, back: tuple[str, str] | None = None, on: tuple[str, str] | None = None
+) -> str:
     """Return a whole page; `back` and `on` are (address, title) of the pages before and after it."""
 
     def link(target: tuple[str, str] | None, words: str) -> str:
-        return f'<a href="{target[0]}">{words.format(html.escape(target[1]))}</a>' if target else "<span></span>"
+        return (
+            f'<a href="{target[0]}">{words.format(html.escape(target[1]))}</a>'
+            if target
+            else "<span></span>"
+        )
 
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'

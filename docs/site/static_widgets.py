@@ -16,11 +16,17 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 class Widgets:
     """The widgets of one notebook, by their ids."""
 
-    def __init__(self, state: Mapping[str, Mapping], output_html: Callable[[Mapping], str] = lambda output: ""):
+    def __init__(
+        self,
+        state: Mapping[str, Mapping],
+        output_html: Callable[[Mapping], str] = lambda output: "",
+    ):
         self._state, self._output_html = state, output_html
 
     @classmethod
-    def of(cls, notebook: Mapping, output_html: Callable[[Mapping], str] = lambda output: "") -> Widgets:
+    def of(
+        cls, notebook: Mapping, output_html: Callable[[Mapping], str] = lambda output: ""
+    ) -> Widgets:
         """Read them from a notebook's metadata."""
         found = notebook.get("metadata", {}).get("widgets", {}).get(STATE, {})
         return cls(found.get("state", {}), output_html)
@@ -45,7 +51,11 @@ class Widgets:
         if kind == "Output":
             return "".join(map(self._output_html, state.get("outputs", ())))
         if kind in ("Play", "Link", "DirectionalLink"):
-            return '<button type="button" disabled class="w-button">▶</button>' if kind == "Play" else ""
+            return (
+                '<button type="button" disabled class="w-button">▶</button>'
+                if kind == "Play"
+                else ""
+            )
         return self._control(kind, state, layout)
 
     def _layout(self, state: Mapping) -> Mapping:
@@ -61,7 +71,9 @@ class Widgets:
         for number, child in enumerate(state.get("children", ())):
             title = titles[number] if number < len(titles) else str(number + 1)
             opened = " open" if number == (state.get("selected_index") or 0) else ""
-            parts.append(f"<details{opened}><summary>{html.escape(title)}</summary>{self.html(child)}</details>")
+            parts.append(
+                f"<details{opened}><summary>{html.escape(title)}</summary>{self.html(child)}</details>"
+            )
         return f'<div class="w-column">{"".join(parts)}</div>'
 
     @staticmethod
@@ -70,7 +82,10 @@ class Widgets:
         return f'<span class="w-label">{html.escape(text)}</span>' if text else ""
 
     def _control(self, kind: str, state: Mapping, layout: Mapping) -> str:
-        label, value = self._label(state), state.get("value", "" if "Text" in kind and "Int" not in kind else 0)
+        label, value = (
+            self._label(state),
+            state.get("value", "" if "Text" in kind and "Int" not in kind else 0),
+        )
         if kind == "Button":
             words = html.escape(state.get("description", ""))
             return f'<button type="button" disabled class="w-button">{words}</button>'
@@ -92,7 +107,9 @@ class Widgets:
             )
         if kind == "Checkbox":
             ticked = " checked" if value else ""
-            return f'<label class="w-control"><input type="checkbox" disabled{ticked}>{label}</label>'
+            return (
+                f'<label class="w-control"><input type="checkbox" disabled{ticked}>{label}</label>'
+            )
         if kind in ("Text", "IntText", "FloatText", "BoundedIntText", "BoundedFloatText"):
             wide = " w-wide" if kind == "Text" else ""
             size = "" if wide else ' size="6"'
@@ -126,8 +143,17 @@ class Widgets:
 
 
 # What ipywidgets leaves out of a saved notebook, because it is the default.
-_SLIDER = {"FloatSlider": {"min": 0.0, "max": 10.0, "step": 0.1}, "IntSlider": {"min": 0, "max": 100, "step": 1}}
-_BOXES = {"VBox": "w-column", "HBox": "w-row", "Box": "w-row", "GridBox": "w-row", "Accordion": "w-column"}
+_SLIDER = {
+    "FloatSlider": {"min": 0.0, "max": 10.0, "step": 0.1},
+    "IntSlider": {"min": 0, "max": 100, "step": 1},
+}
+_BOXES = {
+    "VBox": "w-column",
+    "HBox": "w-row",
+    "Box": "w-row",
+    "GridBox": "w-row",
+    "Accordion": "w-column",
+}
 
 
 def _range(low: float, high: float, step: float, value: float) -> str:
@@ -137,6 +163,8 @@ def _range(low: float, high: float, step: float, value: float) -> str:
 def _number(value: float, readout_format: str | None) -> str:
     """Write a number as its slider does; d3's formats are close to Python's."""
     try:
-        return format(value, (readout_format or "").replace("d", "g" if isinstance(value, float) else "d"))
+        return format(
+            value, (readout_format or "").replace("d", "g" if isinstance(value, float) else "d")
+        )
     except (ValueError, TypeError):
         return f"{value:g}" if isinstance(value, float) else str(value)

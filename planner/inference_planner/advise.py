@@ -48,17 +48,23 @@ class Change:
 
 def kv_fp8(d: Deployment) -> Iterator[Change]:
     """Keep K and V in 8 bits, where the model has some, and an attention kernel of this GPU can read them."""
-    wide = kv_cache_bytes_per_token(d.model) and kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1
+    wide = (
+        kv_cache_bytes_per_token(d.model) and kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1
+    )
     if wide and d.gpu.capability >= kv_cache_capability(d.model, "fp8"):
         after = d.with_settings(kv_cache_dtype="fp8")
-        yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, "check the answers: K and V have 8 bits")
+        yield Change(
+            "kv_fp8", "--kv-cache-dtype", "fp8", after, "check the answers: K and V have 8 bits"
+        )
 
 
 def _quantised(d: Deployment, method: str, note: str) -> Iterator[Change]:
     if d.model.quantization is None:
         try:
             after, x = d.quantised(method), d.model.exact
-            if tp_problem(after.model, d.tp, d.experts_cut(d.tp)):  # its groups would lie on two ranks
+            if tp_problem(
+                after.model, d.tp, d.experts_cut(d.tp)
+            ):  # its groups would lie on two ranks
                 return
             after = with_builds(after, x.basis, x.source, x.builds) if x and x.builds else after
             yield Change(f"weights_{method}", "--quantization", method, after, note)
@@ -80,14 +86,25 @@ def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Chan
     """Let the engine take more of the GPU."""
     if share > d.settings.gpu_memory_utilization + 0.004:
         after = d.with_settings(gpu_memory_utilization=share)
-        yield Change("utilization", "--gpu-memory-utilization", share, after, "if nothing else runs on the GPU")
+        yield Change(
+            "utilization",
+            "--gpu-memory-utilization",
+            share,
+            after,
+            "if nothing else runs on the GPU",
+        )
 
 
 def small_batch(d: Deployment) -> Iterator[Change]:
     """Read fewer tokens in a step: the profile run, and so the room it takes, becomes smaller."""
     if d.settings.max_num_batched_tokens > SMALL_BATCH:
-        after = d.with_settings(max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS))
-        note, seqs = "long prompts are then read in more steps", f"--max-num-seqs {after.settings.max_num_seqs}"
+        after = d.with_settings(
+            max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS)
+        )
+        note, seqs = (
+            "long prompts are then read in more steps",
+            f"--max-num-seqs {after.settings.max_num_seqs}",
+        )
         yield Change("small_batch", "--max-num-batched-tokens", SMALL_BATCH, after, note, seqs)
 
 
@@ -95,7 +112,9 @@ def eager(d: Deployment) -> Iterator[Change]:
     """Capture no CUDA graphs."""
     if not d.settings.enforce_eager:
         after = d.with_settings(enforce_eager=True)
-        yield Change("eager", "--enforce-eager", "", after, "no CUDA graphs: each token takes longer")
+        yield Change(
+            "eager", "--enforce-eager", "", after, "no CUDA graphs: each token takes longer"
+        )
 
 
 def more_gpus(d: Deployment) -> Iterator[Change]:
@@ -109,7 +128,14 @@ def more_gpus(d: Deployment) -> Iterator[Change]:
 
 
 def _split(rule: str, after: Deployment, note: str) -> Change:
-    return Change(rule, "--tensor-parallel-size", after.tp, after, note, f"--pipeline-parallel-size {after.pp}")
+    return Change(
+        rule,
+        "--tensor-parallel-size",
+        after.tp,
+        after,
+        note,
+        f"--pipeline-parallel-size {after.pp}",
+    )
 
 
 def other_split(d: Deployment) -> Iterator[Change]:
@@ -123,11 +149,17 @@ def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
     """Let replicas share the experts of a MoE model: of all sizes over so many GPUs, the one that keeps most tokens."""
     m, sizes = d.model, (tp for tp in range(1, gpus // 2 + 1) if gpus % tp == 0)
     if m.moe and d.dp == 1:
-        tried = [replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1) for tp in sizes if not tp_problem(m, tp, 1)]
+        tried = [
+            replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1)
+            for tp in sizes
+            if not tp_problem(m, tp, 1)
+        ]
         if fitting := [each for each in tried if not each.uneven and fit(each).fits]:
             after = max(fitting, key=lambda each: (each.dp * fit(each).capacity.tokens, each.tp))
             words = f"--data-parallel-size {after.dp} --enable-expert-parallel"
-            yield Change("replicas", "--tensor-parallel-size", after.tp, after, f"on {gpus} GPUs", words)
+            yield Change(
+                "replicas", "--tensor-parallel-size", after.tp, after, f"on {gpus} GPUs", words
+            )
 
 
 def context(d: Deployment) -> Iterator[Change]:
@@ -164,18 +196,28 @@ def _nearest(d: Deployment) -> list[str]:
     out: list[str] = []
     for change in shorter(d) if f.loads else ():
         left = f.available[f.tightest] / GIB
-        out.append(f"With {change.words} it fits on these {d.gpus} GPU(s): {left:.1f} GiB of KV cache hold that much.")
+        out.append(
+            f"With {change.words} it fits on these {d.gpus} GPU(s): {left:.1f} GiB of KV cache hold that much."
+        )
     if smaller := first_fit(d, kv_fp8, weights_fp8):
         what = "an FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
         out.append(f"With {what} ({smaller.words}) it fits on the same GPUs.")
-    elif both := next((second for first in weights_fp8(d) for second in kv_fp8(first.after) if second.fits), None):
-        out.append(f"With FP8 weights and KV cache (--quantization fp8 {both.words}) it fits on the same GPUs.")
+    elif both := next(
+        (second for first in weights_fp8(d) for second in kv_fp8(first.after) if second.fits), None
+    ):
+        out.append(
+            f"With FP8 weights and KV cache (--quantization fp8 {both.words}) it fits on the same GPUs."
+        )
     if split := first_fit(d, other_split):
         out.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
     if more := first_fit(d, more_gpus):
         nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
         out.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
-    none = f"One {title} does not hold it" if d.gpu.is_slice else f"No split over up to {MOST_GPUS} × {title} holds it"
+    none = (
+        f"One {title} does not hold it"
+        if d.gpu.is_slice
+        else f"No split over up to {MOST_GPUS} × {title} holds it"
+    )
     return out or [f"{none}: choose a larger GPU."]
 
 

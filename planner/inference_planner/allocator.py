@@ -53,7 +53,9 @@ class Allocator:
         if i == len(self.free_blocks):
             return 0
         block = self.free_blocks[i]
-        if size < self.max_split <= block or (size >= self.max_split and block >= size + LARGE_SEGMENT):
+        if size < self.max_split <= block or (
+            size >= self.max_split and block >= size + LARGE_SEGMENT
+        ):
             return 0
         return self.free_blocks.pop(i)
 

@@ -63,7 +63,12 @@ def records() -> dict[str, dict[str, Any]]:
         for file in sorted((DATA / "exact").glob("*.json"))
         for record in [json.loads(file.read_text(encoding="utf-8"))]
         for entry in record["models"]
-        for refused in [[(*map(int, split.split()[1::2]), said) for split, said in entry.get("errors", {}).items()]]
+        for refused in [
+            [
+                (*map(int, split.split()[1::2]), said)
+                for split, said in entry.get("errors", {}).items()
+            ]
+        ]
     }
 
 
@@ -74,22 +79,36 @@ def known(d: Deployment) -> Deployment:
         return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:
-        return with_builds(d, "recorded", entry["vllm"], list(map(built, entry["builds"])), entry["refused"])
+        return with_builds(
+            d, "recorded", entry["vllm"], list(map(built, entry["builds"])), entry["refused"]
+        )
     size = stored_bytes(Path(m.location)) if m.location else 0
     scale = size / whole_bytes(as_stored(d)) if size else 0
     if scale and not 1 / FAR < scale < FAR:
         said = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
         raise BadInput(said, "Give the config.json and the weights of the same model.")
-    return replace(d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))) if scale else d
+    return (
+        replace(
+            d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))
+        )
+        if scale
+        else d
+    )
 
 
 def as_stored(d: Deployment) -> ModelConfig:
     """Return the model as its checkpoint has it: not yet quantised by --quantization, and nothing known of it."""
-    return replace(d.model, quantization=None if d.quantization else d.model.quantization, exact=None)
+    return replace(
+        d.model, quantization=None if d.quantization else d.model.quantization, exact=None
+    )
 
 
 def with_builds(
-    d: Deployment, basis: str, source: str, builds: Sequence[Built], refused: tuple[tuple[int, int, str], ...] = ()
+    d: Deployment,
+    basis: str,
+    source: str,
+    builds: Sequence[Built],
+    refused: tuple[tuple[int, int, str], ...] = (),
 ) -> Deployment:
     """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
     one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
@@ -98,13 +117,19 @@ def with_builds(
     scale = sum(one.loaded_bytes) / (whole if one.experts else whole_bytes(stored) / one.tp)
     if d.quantization:
         builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
-    return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale, refused)))
+    return replace(
+        d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale, refused))
+    )
 
 
 def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
     models = replace(d.model, exact=None), as_stored(d)
-    sizes = [[stage_bytes(m, b.tp, b.pp, i, experts=b.experts) for i in range(b.pp)] for m in models]
-    return tuple(size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True))
+    sizes = [
+        [stage_bytes(m, b.tp, b.pp, i, experts=b.experts) for i in range(b.pp)] for m in models
+    ]
+    return tuple(
+        size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True)
+    )
 
 
 def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
@@ -112,7 +137,16 @@ def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built
     cache, loaded = found["kv_cache"], tuple(stage["loaded_bytes"] for stage in found["stages"])
     groups = tuple(_group(group) for group in cache["groups"])
     pools, token_bytes = tuple(cache["pool_bytes_per_block"]), cache["bytes_per_token"]
-    return Built(found["tp"], found["pp"], loaded, pools, groups, token_bytes, found["kv_bytes_each"], experts)
+    return Built(
+        found["tp"],
+        found["pp"],
+        loaded,
+        pools,
+        groups,
+        token_bytes,
+        found["kv_bytes_each"],
+        experts,
+    )
 
 
 def _group(described: Mapping[str, Any]) -> Group:

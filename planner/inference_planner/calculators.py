@@ -28,7 +28,9 @@ class Estimate:
 
     @property
     def total_gib(self) -> float | None:
-        parts = [p for p in (self.weights_gib, self.kv_cache_gib, self.overhead_gib) if p is not None]
+        parts = [
+            p for p in (self.weights_gib, self.kv_cache_gib, self.overhead_gib) if p is not None
+        ]
         return sum(parts) if parts else None
 
 
@@ -66,16 +68,30 @@ def nyxkrage(m: ModelConfig, context: int) -> Estimate:
     batch = 512
     inputs = batch + m.hidden_size * batch + batch + context * batch + context + batch
     compute = (context / 1024 * 2 + 0.75) * m.num_attention_heads * MIB
-    kv = 2 * m.hidden_size / (m.num_attention_heads / m.num_key_value_heads) * m.num_hidden_layers * context * 2
+    kv = (
+        2
+        * m.hidden_size
+        / (m.num_attention_heads / m.num_key_value_heads)
+        * m.num_hidden_layers
+        * context
+        * 2
+    )
     why = "made for llama.cpp, whose scratch space grows with the context; head_dim taken as hidden / heads"
     source = "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html"
-    return Estimate("LLM Model VRAM Calculator", *_gib(parameters(m) * 2, kv, inputs + compute), why, source)
+    return Estimate(
+        "LLM Model VRAM Calculator", *_gib(parameters(m) * 2, kv, inputs + compute), why, source
+    )
 
 
 def llm_explorer(m: ModelConfig, context: int) -> Estimate:
     """The size of the checkpoint; how the site derives its VRAM figure is not published."""
     why = "shows about the size of the weights; its formula is not published, so this row is our reading"
-    return Estimate("LLM Explorer", *_gib(parameters(m) * DTYPE_BYTES[m.dtype], None, None), why, "llm.extractum.io")
+    return Estimate(
+        "LLM Explorer",
+        *_gib(parameters(m) * DTYPE_BYTES[m.dtype], None, None),
+        why,
+        "llm.extractum.io",
+    )
 
 
 def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
@@ -86,11 +102,16 @@ def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
 
 
 def compare(
-    names: tuple[str, ...] = ("mistral-7b-v0.2", "llama-3-8b", "falcon-40b"), context: int = 2048, gpu: str = "h200"
+    names: tuple[str, ...] = ("mistral-7b-v0.2", "llama-3-8b", "falcon-40b"),
+    context: int = 2048,
+    gpu: str = "h200",
 ) -> dict[str, list[Estimate]]:
     """Return every calculator's answer for each model."""
     return {
-        name: [f(load_model(name), context) for f in (hf_model_memory_usage, gpu_poor, nyxkrage, llm_explorer)]
+        name: [
+            f(load_model(name), context)
+            for f in (hf_model_memory_usage, gpu_poor, nyxkrage, llm_explorer)
+        ]
         + [planner(load_model(name), context, load_gpu(gpu))]
         for name in names
     }
@@ -101,7 +122,9 @@ LLM_D_ACTIVATION = {"dense": 2.0, "moe": 2.5}
 LLM_D_NON_TORCH = {"tp1_pp1": 0.27, "tp1_ppN": 0.07, "tpN": 2.10}
 
 
-def llm_d_planner_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+def llm_d_planner_tokens(
+    m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92
+) -> int:
     """Return KV-cache tokens by llm-d-planner's formula: no sliding window, no KV-cache dtype, constants for overheads.
 
     Source: llm-d-incubation/llm-d-planner, src/planner/capacity_planner.py allocatable_kv_cache_memory.
@@ -109,7 +132,9 @@ def llm_d_planner_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization
     world = tp * pp
     weight_bits = m.quantization.weight_bits if m.quantization else 8 * DTYPE_BYTES[m.dtype]
     embeddings = m.vocab_size * m.hidden_size * (1 if m.tie_word_embeddings else 2)
-    weights = ((parameters(m) - embeddings) * weight_bits / 8 + embeddings * DTYPE_BYTES[m.dtype]) / GIB
+    weights = (
+        (parameters(m) - embeddings) * weight_bits / 8 + embeddings * DTYPE_BYTES[m.dtype]
+    ) / GIB
     extra = LLM_D_ACTIVATION["moe" if m.moe else "dense"]
     extra += world * LLM_D_NON_TORCH["tpN" if tp > 1 else "tp1_ppN" if pp > 1 else "tp1_pp1"]
     free = gpu.driver_mib / 1024 * utilization * world - weights - extra
@@ -128,4 +153,6 @@ def rule_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float =
     """Return KV-cache tokens if the rule of thumb M = P·4/(32/Q)·1.2, accelerate's too, were all that is not KV cache."""
     bits = m.quantization.weight_bits if m.quantization else 16
     used = parameters(m) * bits / 8 * 1.2
-    return max(0, int((gpu.driver_mib * MIB * utilization * tp * pp - used) // kv_cache_bytes_per_token(m)))
+    return max(
+        0, int((gpu.driver_mib * MIB * utilization * tp * pp - used) // kv_cache_bytes_per_token(m))
+    )

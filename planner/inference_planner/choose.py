@@ -35,14 +35,21 @@ def splits(d: Deployment, gpus: int) -> list[Deployment]:
     """Return every split of a replica over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest
     first. Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
     """
-    return [d.split(tp, gpus // tp) for tp in _widths(d.model, gpus, d.gpus_per_node, 0 if d.ep else d.dp)]
+    return [
+        d.split(tp, gpus // tp)
+        for tp in _widths(d.model, gpus, d.gpus_per_node, 0 if d.ep else d.dp)
+    ]
 
 
 @lru_cache(maxsize=4096)
 def _widths(m: ModelConfig, gpus: int, node: int, replicas: int) -> list[int]:
     """replicas that share the matrices of each expert; 0 where experts stay whole."""
     share, rest = divmod(gpus, -(-gpus // node))  # of each node
-    sizes = (tp for tp in range(share, 0, -1) if not rest and share % tp == 0 and gpus <= tp * most_stages(m))
+    sizes = (
+        tp
+        for tp in range(share, 0, -1)
+        if not rest and share % tp == 0 and gpus <= tp * most_stages(m)
+    )
     return [tp for tp in sizes if not tp_problem(m, tp, tp * replicas or 1)]
 
 
@@ -58,7 +65,9 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
     """
     found = splits(d, gpus)
-    if not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven):  # as many as can be used
+    if (
+        not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven)
+    ):  # as many as can be used
         return spread(d, gpus - 1)
     if not found:
         check_sizes(d.model, 1, gpus, d.experts_cut(1))
@@ -85,20 +94,33 @@ def choose(
 
     Raises BadInput for numbers that are none, or sizes that cannot split the model.
     """
-    names = ("gpus_per_node", "nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    names = (
+        "gpus_per_node",
+        "nodes",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+    )
     names += ("decode_context_parallel_size",)
     for name, value in zip(names, (gpus_per_node, nodes, tp, pp, dp, dcp), strict=True):
         if value is not None:
             whole(name, value, MOST, "Give how many there are.")
     if ep and not d.model.moe:
-        raise BadInput(f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out.")
+        raise BadInput(
+            f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out."
+        )
     if dcp and dcp > 1:
         check_context(d.model, tp or 1, dcp)
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
     if d.gpu.is_slice:
         if (tp or 1) * (pp or 1) * d.dp > 1:
-            raise BadInput(f"{d.gpu.title} is a slice, and NCCL joins no slices.", "Give sizes of 1, or a whole GPU.")
-        return Choice(d, ["A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."])
+            raise BadInput(
+                f"{d.gpu.title} is a slice, and NCCL joins no slices.",
+                "Give sizes of 1, or a whole GPU.",
+            )
+        return Choice(
+            d, ["A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."]
+        )
     node, most_nodes = d.gpus_per_node, nodes or 1
     world = node * most_nodes if gpus_per_node or nodes else None
     if tp or pp:
@@ -113,8 +135,12 @@ def choose(
         why = f"The model and one request of {length:,} tokens fit on a single GPU: no distribution, no communication."
         return Choice(d, [why], world or 0)
     if world is None:  # half a node or a whole one, then whole nodes
-        found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(d, node)
-    elif not (found := first_that_fits(d, dict.fromkeys((node, world)))):  # one node if it holds the model, else all
+        found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(
+            d, node
+        )
+    elif not (
+        found := first_that_fits(d, dict.fromkeys((node, world)))
+    ):  # one node if it holds the model, else all
         found = spread(d, next(n for n in range(world, 0, -1) if splits(d, n)))
     return Choice(found, [_why_not_one(d), _why_split(found)], world or 0)
 
@@ -140,7 +166,9 @@ def _given(
     replica = world // d.dp if world else None
     if tp is None:
         most = max(1, replica // (pp or 1)) if replica else 1
-        tp = next((t for t in range(most, 0, -1) if not tp_problem(d.model, t, d.experts_cut(t))), 1)
+        tp = next(
+            (t for t in range(most, 0, -1) if not tp_problem(d.model, t, d.experts_cut(t))), 1
+        )
     if pp is None:
         pp = max(1, replica // tp) if replica and nodes and nodes > 1 else 1
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
@@ -156,9 +184,15 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
     if world and d.gpus > world:
         sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
         remedy = "Give more nodes, or smaller sizes whose product is at most the number of GPUs."
-        raise BadInput(f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.", remedy)
+        raise BadInput(
+            f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.",
+            remedy,
+        )
     if d.uneven:
-        raise BadInput(f"{d.uneven}.", "Give sizes that put as many whole replicas, or else GPUs, on every node.")
+        raise BadInput(
+            f"{d.uneven}.",
+            "Give sizes that put as many whole replicas, or else GPUs, on every node.",
+        )
     if d.dp > 1:
         own = "attention, KV cache and requests of its own"
         why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
@@ -169,7 +203,9 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
         )
     if experts and experts.dealt > 1:
         n = d.model.experts.num_experts
-        why.append(f"The {n} experts stay whole: at most {-(-n // experts.dealt)} on each of {experts.dealt} GPUs.")
+        why.append(
+            f"The {n} experts stay whole: at most {-(-n // experts.dealt)} on each of {experts.dealt} GPUs."
+        )
     elif experts:
         why.append(f"The matrices of every expert are cut over all {experts.cut} GPUs of a stage.")
     return Choice(d, why)
@@ -179,8 +215,16 @@ def _why_split(d: Deployment) -> str:
     """Say what made the split so: the node, its heads, or the number of nodes."""
     node = min(d.gpus, d.gpus_per_node)
     if problem := tp_problem(d.model, node):
-        rest = "evenly or not" if d.tp == 1 else f"evenly or not, and tensor parallel size {d.tp} divides it"
-        whole = "" if not d.model.moe or tp_problem(d.model, node, 1) else " without --enable-expert-parallel"
+        rest = (
+            "evenly or not"
+            if d.tp == 1
+            else f"evenly or not, and tensor parallel size {d.tp} divides it"
+        )
+        whole = (
+            ""
+            if not d.model.moe or tp_problem(d.model, node, 1)
+            else " without --enable-expert-parallel"
+        )
         return f"Tensor parallel size {node} is not possible{whole}: {problem}. Pipeline parallelism splits by layers, {rest}."
     if d.nodes > 1:
         return f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs per node, pipeline parallel size = nodes."

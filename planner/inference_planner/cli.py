@@ -40,7 +40,12 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("model", nargs="?", metavar="MODEL", help="A catalogue name, or a folder with a config.json.")
+    found.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="A catalogue name, or a folder with a config.json.",
+    )
     for flags, how in ARGUMENTS.items():
         settings: dict[str, Any] = dict(how)
         if settings.get("type") is tokens:
@@ -76,12 +81,19 @@ def main() -> int:
     given, unknown = parser().parse_known_args()
     try:
         if course := [word for word in unknown if word in ELSEWHERE]:
-            raise BadInput(f"{course[0]} is not in the planner alone.", "`workshop plan` of the course has it.")
+            raise BadInput(
+                f"{course[0]} is not in the planner alone.", "`workshop plan` of the course has it."
+            )
         if unknown:
             parser().error(plain(f"unrecognized arguments: {' '.join(unknown)}"))
         return words.answer(say, **vars(given))
     except PlannerError as error:
-        print(f"✗ {error.message}", *([f"→ {error.remedy}"] if error.remedy else []), sep="\n", file=sys.stderr)
+        print(
+            f"✗ {error.message}",
+            *([f"→ {error.remedy}"] if error.remedy else []),
+            sep="\n",
+            file=sys.stderr,
+        )
         return error.exit_code
     except BrokenPipeError:  # the reader has enough, as in `inference-planner … | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,7 +39,8 @@ def check_starts(d: Deployment) -> None:
     if stand_in(d):
         remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
         raise BadInput(
-            f"vLLM cannot make {present(d.model.quantization).method} weights while it loads {served(d)}.", remedy
+            f"vLLM cannot make {present(d.model.quantization).method} weights while it loads {served(d)}.",
+            remedy,
         )
 
 
@@ -60,7 +61,11 @@ def flags(d: Deployment) -> dict[str, str]:
         "--kv-cache-dtype": (s.kv_cache_dtype, "auto"),
         "--quantization": (d.quantization, None),
     }
-    out = {flag: str(value) for flag, (value, default) in said.items() if value is not None and value != default}
+    out = {
+        flag: str(value)
+        for flag, (value, default) in said.items()
+        if value is not None and value != default
+    }
     old = bool(m.quantization) and m.quantization.method in DEPRECATED
     alone = {"--enable-expert-parallel": d.ep, "--enforce-eager": s.enforce_eager, ALLOWED: old}
     return out | {flag: "" for flag, given in alone.items() if given}
@@ -84,4 +89,8 @@ def words(found: dict[str, str]) -> list[str]:
 def command(d: Deployment) -> str:
     """Return the `vllm serve` line; over nodes it runs on each. '' where vLLM has no class for the architecture."""
     line = ["vllm", "serve", stand_in(d) or served(d), *words(flags(d) | node_flags(d))]
-    return "" if d.refused else " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)
+    return (
+        ""
+        if d.refused
+        else " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)
+    )

@@ -26,11 +26,25 @@ class Link:
 
 ROUGHLY = "order of magnitude"
 LINKS = {
-    "nvlink": Link("NVLink 4", 450, 6.6, 10, "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200"),
-    "pcie": Link("PCIe 5.0 x16", 64, 25, 15, f"PCI-SIG; latency: NCCL without peer access, {ROUGHLY}"),
-    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"),
-    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
-    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
+    "nvlink": Link(
+        "NVLink 4",
+        450,
+        6.6,
+        10,
+        "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200",
+    ),
+    "pcie": Link(
+        "PCIe 5.0 x16", 64, 25, 15, f"PCI-SIG; latency: NCCL without peer access, {ROUGHLY}"
+    ),
+    "infiniband-ndr": Link(
+        "InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"
+    ),
+    "ethernet-100g": Link(
+        "100 Gbit/s Ethernet", 12.5, 120, 60, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"
+    ),
+    "ethernet-25g": Link(
+        "25 Gbit/s Ethernet", 3.125, 150, 80, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"
+    ),
 }
 NCCL_ALL_REDUCE_US = 18  # in a node, where vLLM's own all-reduce is off; order of magnitude
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
@@ -93,7 +107,17 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         spans, count = spans_nodes(d), 2 * m.num_hidden_layers
         link, where = (outside, ", across nodes") if spans else (inside, "")
         ms = count * all_reduce_ms(payload, tp, link)
-        out.append(Traffic("all-reduce", count, payload, link.name, link.gb_s, ms, f"2 a layer over {tp} ranks{where}"))
+        out.append(
+            Traffic(
+                "all-reduce",
+                count,
+                payload,
+                link.name,
+                link.gb_s,
+                ms,
+                f"2 a layer over {tp} ranks{where}",
+            )
+        )
     if m.moe and d.dp > 1:
         out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
     borders = [stage * tp for stage in range(1, d.pp)]
@@ -121,7 +145,12 @@ def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
 
 
 def compare_splits(
-    model: str | ModelConfig, gpu: str | GPU, gpus_per_node: int, nodes: int, tokens: int = 1, **more: str
+    model: str | ModelConfig,
+    gpu: str | GPU,
+    gpus_per_node: int,
+    nodes: int,
+    tokens: int = 1,
+    **more: str,
 ) -> dict[str, list[Traffic]]:
     """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes; `more`: network."""
     d = prepare(model, gpu, gpus_per_node=gpus_per_node, **more)

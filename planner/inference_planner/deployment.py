@@ -33,9 +33,13 @@ class Deployment:
     pp: int = 1  # pipeline_parallel_size
     gpus_per_node: int = GPUS_PER_NODE
     network: str = DEFAULT_NETWORK  # between the nodes; one of communication.NETWORKS
-    quantization: str | None = None  # what --quantization asks for; a checkpoint that is quantised already needs none
+    quantization: str | None = (
+        None  # what --quantization asks for; a checkpoint that is quantised already needs none
+    )
     dp: int = 1  # data_parallel_size
-    ep: bool = False  # enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks
+    ep: bool = (
+        False  # enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks
+    )
     dcp: int = 1  # decode_context_parallel_size: so many of the tp ranks share the tokens of a copied KV head
     refused: str = ""  # what the vLLM that was asked said of an architecture that it does not have
 
@@ -60,7 +64,12 @@ class Deployment:
         """
         if not self.model.moe or (self.dp == 1 and not self.ep):
             return None
-        by_tokens = self.ep and self.tp > 1 and self.dp > 1 and self.model.architecture != "Qwen2MoeForCausalLM"
+        by_tokens = (
+            self.ep
+            and self.tp > 1
+            and self.dp > 1
+            and self.model.architecture != "Qwen2MoeForCausalLM"
+        )
         cut = self.experts_cut(self.tp)
         return ExpertSplit(cut, self.tp * self.dp // cut, 1 if by_tokens else self.tp)
 
@@ -77,7 +86,11 @@ class Deployment:
         """Why vLLM's --nnodes, which "must evenly divide the total world size", refuses it; an empty string where not."""
         if (self.gpus if self.dp == 1 else self.dp) % self.nodes == 0:
             return ""
-        what = f"{self.gpus} GPUs" if self.dp == 1 else f"{self.dp} replicas of {self.replica_gpus} GPU(s)"
+        what = (
+            f"{self.gpus} GPUs"
+            if self.dp == 1
+            else f"{self.dp} replicas of {self.replica_gpus} GPU(s)"
+        )
         return f"{what} cannot be shared out evenly over {self.nodes} nodes of {self.gpus_per_node}, as vLLM asks"
 
     def split(self, tp: int, pp: int) -> Deployment:

@@ -12,8 +12,12 @@ The GPU 'h1000' is not in the catalogue.
 
 import re
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-PASSWORD = re.compile(r"(?<=://)[^\s/?#]+@")  # in an address; what is said goes to logs and notebooks
+UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+PASSWORD = re.compile(
+    r"(?<=://)[^\s/?#]+@"
+)  # in an address; what is said goes to logs and notebooks
 
 
 def plain(text: str) -> str:

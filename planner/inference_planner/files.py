@@ -15,9 +15,16 @@ from inference_planner.errors import BadInput
 from inference_planner.json_values import as_list, as_object
 
 READABLE = "Give a regular file that you may read."
-DEEPEST_JSON = 64  # objects and lists inside one another; no config, trace or record has more than ten
+DEEPEST_JSON = (
+    64  # objects and lists inside one another; no config, trace or record has more than ten
+)
 # O_NONBLOCK: a FIFO without a writer would wait for ever. O_NOCTTY: a terminal would become ours.
-READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -76,7 +83,9 @@ def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> byt
     return data
 
 
-def read_text(path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False) -> str:
+def read_text(
+    path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False
+) -> str:
     """Return the UTF-8 text of a regular file.
 
     byte_order_mark: one at the beginning is allowed, and left out.
@@ -102,7 +111,9 @@ def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
 
 def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
     """Return the value of a JSON text; `where` names it. Raises BadInput: it is cut, or too deep."""
-    too_deep = BadInput(f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy)
+    too_deep = BadInput(
+        f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy
+    )
     try:
         value = json.loads(text)
     except RecursionError:
@@ -122,7 +133,9 @@ def is_deep(value: object, most: int = DEEPEST_JSON) -> bool:
         for item in level:
             fields = as_object(item)
             parts = (as_list(item) or ()) if fields is None else fields.values()
-            inner.extend(part for part in parts if as_object(part) is not None or as_list(part) is not None)
+            inner.extend(
+                part for part in parts if as_object(part) is not None or as_list(part) is not None
+            )
         if not inner:
             return False
         level = inner

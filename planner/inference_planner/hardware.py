@@ -67,12 +67,16 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop models --json` prints it."""
         out = {k: v for k, v in self.__dict__.items() if k != "places"}
-        out["smallest"] = {p.gpu: {"gpus": p.gpus, "reason": p.reason, **_split(p.plan)} for p in self.places}
+        out["smallest"] = {
+            p.gpu: {"gpus": p.gpus, "reason": p.reason, **_split(p.plan)} for p in self.places
+        }
         return out
 
 
 def _split(p: Plan | None) -> dict[str, Any]:
-    tp, pp, command = (p.tensor_parallel_size, p.pipeline_parallel_size, p.command) if p else (0, 0, "")
+    tp, pp, command = (
+        (p.tensor_parallel_size, p.pipeline_parallel_size, p.command) if p else (0, 0, "")
+    )
     return {"command": command, "tensor_parallel_size": tp, "pipeline_parallel_size": pp}
 
 
@@ -143,7 +147,9 @@ def row(
     active = min(count, active_parameters(m)) if m.moe else count
     sizes = count, active, weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
     places = tuple(smallest(m, gpu, context=context, make_plan=make_plan) for gpu in gpus)
-    return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
+    return Row(
+        m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places
+    )
 
 
 def table(

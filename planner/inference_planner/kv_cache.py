@@ -12,7 +12,9 @@ from inference_planner.attention import ceil_div, chunked, full, grouped, main_k
 from inference_planner.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 
-BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
+BLOCK_SIZE = (
+    16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
+)
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
@@ -39,18 +41,27 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     each = kv_dtype_bytes(m, kv_cache_dtype)
     if m.exact and m.exact.builds:
         built, kind = m.exact.builds[0], main_kind(m)
-        return built.bytes_per_token * kind.token_bytes(m, 1, each) // kind.token_bytes(m, 1, built.kv_bytes_each)
+        return (
+            built.bytes_per_token
+            * kind.token_bytes(m, 1, each)
+            // kind.token_bytes(m, 1, built.kv_bytes_each)
+        )
     return sum(len(mine) * kind.token_bytes(m, 1, each) for kind, _, mine in grouped(m))
 
 
-def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
+def kv_bytes_for_context(
+    m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto"
+) -> tuple[int, int]:
     """Return (least, most) bytes that `tokens` of context need, over all layers.
 
     Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
-    kept = sum(len(mine) * kind.token_bytes(m, 1, each) * kind.kept(tokens, size) for kind, size, mine in grouped(m))
+    kept = sum(
+        len(mine) * kind.token_bytes(m, 1, each) * kind.kept(tokens, size)
+        for kind, size, mine in grouped(m)
+    )
     return kept, tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
 
 
@@ -60,7 +71,9 @@ class Layout:
 
     groups: tuple[Group, ...]
     block_size: int
-    pools: tuple[tuple[int, int], ...] = ()  # where vLLM said it: (a stage's first layer, bytes of a block there)
+    pools: tuple[
+        tuple[int, int], ...
+    ] = ()  # where vLLM said it: (a stage's first layer, bytes of a block there)
 
 
 @lru_cache(maxsize=512)
@@ -80,7 +93,10 @@ def layout(
     prefix, as 0.32.0 does and 0.25.1 does not.
     """
     if m.exact and (built := m.exact.of(tp, len(starts))):
-        sizes = [main_kind(m).token_bytes(m, 1, n) for n in (built.kv_bytes_each, kv_dtype_bytes(m, kv_cache_dtype))]
+        sizes = [
+            main_kind(m).token_bytes(m, 1, n)
+            for n in (built.kv_bytes_each, kv_dtype_bytes(m, kv_cache_dtype))
+        ]
         return _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
     each = kv_dtype_bytes(m, kv_cache_dtype)
     token_bytes = main_kind(m).token_bytes(m, tp, each)
@@ -95,11 +111,15 @@ def layout(
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
         mean = kind.token_bytes(m, tp, each) or token_bytes
-        tokens = page // (block * mean) * block  # pages of one size: of smaller tokens it holds more
+        tokens = (
+            page // (block * mean) * block
+        )  # pages of one size: of smaller tokens it holds more
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
         if kind is mamba and cached_states:
             blocks = m.state_space.blocks
-        groups += [Group(kind.key, mine[i::parts], tokens, page, blocks, size) for i in range(parts)]
+        groups += [
+            Group(kind.key, mine[i::parts], tokens, page, blocks, size) for i in range(parts)
+        ]
     return Layout(tuple(groups), block)
 
 
@@ -113,7 +133,12 @@ SPECS = {
 
 
 def _built_layout(
-    built: Built, sizes: Sequence[int], max_model_len: int, in_flight: int, starts: tuple[int, ...], cached_states: bool
+    built: Built,
+    sizes: Sequence[int],
+    max_model_len: int,
+    in_flight: int,
+    starts: tuple[int, ...],
+    cached_states: bool,
 ) -> Layout:
     """Return the groups as vLLM made them.
 
@@ -136,7 +161,8 @@ def shared_out(lay: Layout, dcp: int) -> Layout:
     Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
     """
     groups = (
-        g if g.keeps_states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp)) for g in lay.groups
+        g if g.keeps_states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
+        for g in lay.groups
     )
     return replace(lay, groups=tuple(groups))
 
@@ -164,13 +190,18 @@ class Capacity:
 
 
 def capacity(
-    lay: Layout, layers_of_ranks: Sequence[Sequence[int]], available_bytes: Sequence[int], max_model_len: int
+    lay: Layout,
+    layers_of_ranks: Sequence[Sequence[int]],
+    available_bytes: Sequence[int],
+    max_model_len: int,
 ) -> Capacity:
     """Return the capacity when each pipeline rank has `available_bytes`: the tightest rank decides the blocks.
 
     tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
     """
     sizes = (pool_bytes_per_block(lay, layers) for layers in layers_of_ranks)
-    blocks = min(max(0, avail) // size for size, avail in zip(sizes, available_bytes, strict=True) if size)
+    blocks = min(
+        max(0, avail) // size for size, avail in zip(sizes, available_bytes, strict=True) if size
+    )
     concurrency = blocks / blocks_per_request(lay)
     return Capacity(blocks, int(concurrency * max_model_len), concurrency)

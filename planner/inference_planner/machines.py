@@ -61,7 +61,9 @@ class Offer:
 def list_machines() -> tuple[Machine, ...]:
     """Return the catalogue, smallest GPU memory in all first."""
     text = (Path(__file__).parent / "catalog" / "machines.json").read_text(encoding="utf-8")
-    return tuple(Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items())
+    return tuple(
+        Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items()
+    )
 
 
 def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object) -> list[Offer]:
@@ -73,18 +75,26 @@ def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object
     given = {name: value for name, value in settings.items() if name in ASKED}
     found = [_offer(model, machine, given, make_plan) for machine in list_machines()]
     if not any(offer.plan for offer in found):  # it is not the machines
-        make_plan(model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given)
+        make_plan(
+            model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given
+        )
     return sorted(found, key=lambda offer: not offer.fits)
 
 
-def _offer(model: str, machine: Machine, settings: dict[str, Any], make_plan: Callable[..., Plan]) -> Offer:
+def _offer(
+    model: str, machine: Machine, settings: dict[str, Any], make_plan: Callable[..., Plan]
+) -> Offer:
     try:
         p = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
     except BadInput as error:
         return Offer(machine, None, error.message)
     if p.fits:
         used = "" if p.gpus == machine.gpus else f" on {p.gpus} of its {machine.gpus} GPUs"
-        return Offer(machine, p, f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once{used}")
+        return Offer(
+            machine,
+            p,
+            f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once{used}",
+        )
     return Offer(machine, p, p.advice[0])
 
 

@@ -15,7 +15,15 @@ from inference_planner.settings import Settings
 from inference_planner.weights import active_parameters, parameters
 from inference_planner.weights import whole_bytes as weight_bytes
 
-__all__ = ["Fit", "active_parameters", "fit", "kv_cache_bytes_per_token", "parameters", "stage_bytes", "weight_bytes"]
+__all__ = [
+    "Fit",
+    "active_parameters",
+    "fit",
+    "kv_cache_bytes_per_token",
+    "parameters",
+    "stage_bytes",
+    "weight_bytes",
+]
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,15 @@ def fit(d: Deployment) -> Fit:
     lay = kv_layout(m, s, d.tp, pp, d.dcp)
     cap = kv_capacity(m, s, d.tp, pp, available, d.dcp)
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
-    needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
+    needed = max(
+        kv_cache.pool_bytes_per_block(lay, stage) for stage in stages
+    ) * kv_cache.blocks_per_request(lay)
     return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)
 
 
-def kv_layout(model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int = 1) -> kv_cache.Layout:
+def kv_layout(
+    model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int = 1
+) -> kv_cache.Layout:
     """Return how vLLM lays out the KV cache of a split: its groups of layers, and the blocks that a request takes."""
     stages = ranks.partition_layers(model.num_hidden_layers, pp)
     layout = kv_cache.layout(
@@ -89,7 +101,12 @@ def kv_layout(model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int
 
 
 def kv_capacity(
-    model: ModelConfig, settings: Settings, tp: int, pp: int, available_bytes: Sequence[int], dcp: int = 1
+    model: ModelConfig,
+    settings: Settings,
+    tp: int,
+    pp: int,
+    available_bytes: Sequence[int],
+    dcp: int = 1,
 ) -> kv_cache.Capacity:
     """Return the blocks and tokens that so many bytes hold, and the requests of max_model_len at once.
 
@@ -115,7 +132,9 @@ def tokens_in_flight(s: Settings, pp: int) -> int:
 
 def may_fit(d: Deployment, gpus: int) -> bool:
     """False where the weights alone are more than so many GPUs a replica may use together: cheaper than fit()."""
-    return weight_bytes(d.model) < gpus * d.dp * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+    return (
+        weight_bytes(d.model) < gpus * d.dp * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+    )
 
 
 def longest_context(d: Deployment) -> int:

@@ -8,7 +8,9 @@ from itertools import accumulate
 
 from inference_planner.errors import BadInput
 
-LONGEST_SEARCH_S = 2.0  # processor time for all modules of a model; real lists take some milliseconds
+LONGEST_SEARCH_S = (
+    2.0  # processor time for all modules of a model; real lists take some milliseconds
+)
 LONGEST_PATTERN = 1000  # characters
 NAME_LENGTH = 60  # characters of a module's name, about
 MOST_WAYS = 6_000_000  # to match one name, all of which a search that finds nothing may try
@@ -18,7 +20,11 @@ PARTS = {
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
     "self_attn.fused_qkv_a_proj": ("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
     "mlp.shared_experts.gate_up_proj": (
-        *("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_expert.gate_proj"),
+        *(
+            "mlp.shared_experts.gate_proj",
+            "mlp.shared_experts.up_proj",
+            "mlp.shared_expert.gate_proj",
+        ),
     ),
     "mlp.shared_experts.down_proj": ("mlp.shared_expert.down_proj",),
     "mamba.in_proj": ("linear_attn.in_proj_qkv",),
@@ -61,7 +67,9 @@ class ModulePatterns:
 
     def __init__(self, patterns: tuple[str, ...]):
         self._names = {pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)}
-        self._expressions = [re.compile(pattern[3:]) for pattern in patterns if pattern.startswith("re:")]
+        self._expressions = [
+            re.compile(pattern[3:]) for pattern in patterns if pattern.startswith("re:")
+        ]
         globs = [p for p in patterns if p not in self._names and not p.startswith("re:")]
         # Gemma 4: experts are beside its MLP
         self._globs_of_mlp = [re.compile(fnmatch.translate(p)) for p in globs if p.endswith("mlp*")]

@@ -24,15 +24,23 @@ from inference_planner.versions import Version
 from inference_planner.weight import VOCAB_PADDING
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-GATHER = 486 * MIB  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+GATHER = (
+    486 * MIB
+)  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 
-CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE = (
+    32 * MIB
+)  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
-REPACKED_EXPERTS = 208 * MIB  # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
+REPACKED_EXPERTS = (
+    208 * MIB
+)  # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
-MLA_PREFILL_TOKENS = 64 * 1024  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
+MLA_PREFILL_TOKENS = (
+    64 * 1024
+)  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,9 @@ def moe_workspace(d: Deployment) -> int:
         return 0
     act, h = m.moe.intermediate_size // (experts.cut if experts else d.tp), m.hidden_size
     each = max(act, h) + max(2 * act, h)
-    return d.dp * s.max_num_batched_tokens * m.experts.experts_per_token * each * DTYPE_BYTES[m.dtype]
+    return (
+        d.dp * s.max_num_batched_tokens * m.experts.experts_per_token * each * DTYPE_BYTES[m.dtype]
+    )
 
 
 def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
@@ -102,7 +112,9 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(d), workspace(m, gpu, s.version)
-    timing = gpu.l2_mib * MIB if compiles(s) else 0  # inductor times new kernels with the L2 cache flushed
+    timing = (
+        gpu.l2_mib * MIB if compiles(s) else 0
+    )  # inductor times new kernels with the L2 cache flushed
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
         each = _dense_mlp(m, w, mlp)
@@ -113,7 +125,9 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     yield Peak("attention", t * e * tail + experts + blas, parts)
-    if m.architecture == "GptOssForCausalLM":  # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
+    if (
+        m.architecture == "GptOssForCausalLM"
+    ):  # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
         k, act = m.experts.experts_per_token, m.experts.intermediate_size // tp
         parts = f"{k} experts a token, what they hold and what they say"
         yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
@@ -131,7 +145,9 @@ def _layers(d: Deployment) -> Iterator[Peak]:
 
 def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
     """MLA decompresses the latents of long contexts in chunks; the profile run takes the largest chunk."""
-    tokens = max(min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs)
+    tokens = max(
+        min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs
+    )
     width = m.num_attention_heads // tp * (m.latent.qk_nope_head_dim + m.latent.v_head_dim)
     parts = f"keys and values of {tokens} tokens of context, decompressed"
     return Peak("MLA prefill", tokens * width * DTYPE_BYTES[m.dtype] + beside, parts)
@@ -142,8 +158,15 @@ def _sampler(d: Deployment) -> Peak:
     m, gpu, s = d.model, d.gpu, d.settings
     r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
     e, h = DTYPE_BYTES[m.dtype], m.hidden_size
-    base = (t + r) * h * e + workspace(m, gpu, s.version) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
-    if s.version.sampler_logits == "copy in 32 bit and rows of scratch":  # a row for each multiprocessor
+    base = (
+        (t + r) * h * e
+        + workspace(m, gpu, s.version)
+        + moe_workspace(d)
+        + r * -(-v // GUMBEL_BLOCK) * 12
+    )
+    if (
+        s.version.sampler_logits == "copy in 32 bit and rows of scratch"
+    ):  # a row for each multiprocessor
         base += min(r, gpu.sm_count) * v * 4
     if s.version.sampler_logits == "16 bit alone":
         # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
@@ -151,9 +174,15 @@ def _sampler(d: Deployment) -> Peak:
         size = r * v * e * (2 + 1 / d.tp if d.tp > 1 else 1)
         return Peak("sampler", base + round(size), f"{r} requests × {v} logits in 16 bit{parts}")
     if runner(m, s.version) == 2:
-        return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
+        return Peak(
+            "sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit"
+        )
     base += r * h * e + gpu.sm_count * v * 4
-    return Peak("sampler", base + r * v * (e + 12), f"{r} requests × {v} logits, probabilities and noise in 32 bit")
+    return Peak(
+        "sampler",
+        base + r * v * (e + 12),
+        f"{r} requests × {v} logits, probabilities and noise in 32 bit",
+    )
 
 
 def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
@@ -174,17 +203,24 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
         out.append(_sampler(d))
     if first and (compiles(s) or (d.tp == 1 and not s.enforce_eager)):
         out.append(_embedding_compile(m, s, d.tp))
-    if not first and runner(m, s.version) == 1:  # V1 makes the tensors that it receives inside the profile run
+    if (
+        not first and runner(m, s.version) == 1
+    ):  # V1 makes the tensors that it receives inside the profile run
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
         out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
     return out
 
 
 GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
-FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB  # driver memory of one more graph, measured (24 layers: 4 MiB)
+FULL_GRAPH, PIECEWISE_GRAPH = (
+    2 * MIB,
+    6 * MIB,
+)  # driver memory of one more graph, measured (24 layers: 4 MiB)
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
-CAPTURED_BESIDE = 80 * MIB  # what the largest pieces compute with, and what a run before a capture leaves
+CAPTURED_BESIDE = (
+    80 * MIB
+)  # what the largest pieces compute with, and what a run before a capture leaves
 
 
 def graph_estimate(d: Deployment, layers: int) -> int:
@@ -211,7 +247,12 @@ def graph_estimate(d: Deployment, layers: int) -> int:
     planned = d.gpu.hopper_or_newer and not m.mla and not any(m.layer_windows)
     again = planned * (2 if m.traits.qk_norm or m.traits.gated_attention or tp > 1 else 1)
     sums = (sizes[-1] + again * sizes[-2:][0]) * a_request
-    return sums + CAPTURED_BESIDE + (len(sizes) - 1) * MIB + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
+    return (
+        sums
+        + CAPTURED_BESIDE
+        + (len(sizes) - 1) * MIB
+        + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
+    )
 
 
 def request_states(m: ModelConfig, s: Settings) -> int:
@@ -242,7 +283,12 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     peak = max(candidates(d, first, last), key=lambda p: p.bytes)
     loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
     reason = f"peak of the profile run: {peak.name} ({peak.parts})"
-    yield Overhead("activations", peak.bytes, reason, "shapes of vLLM 0.25.1's layers; live tensors traced on H200")
+    yield Overhead(
+        "activations",
+        peak.bytes,
+        reason,
+        "shapes of vLLM 0.25.1's layers; live tensors traced on H200",
+    )
     kernels = s.version.kernels_at_profile_bytes
     if alone:
         kernels += s.version.kernels_at_load_bytes
@@ -250,7 +296,9 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")
     if tp > 1 and last and s.version.gather_opens_communicator:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
-        yield Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9")
+        yield Overhead(
+            "NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
+        )
     if graphs := graph_estimate(d, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
         old = runner(m, s.version) == 1
         kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±15 %")
@@ -259,7 +307,9 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
         yield Overhead("CUDA graphs", graphs + kept, reason, source)
     if m.architecture == "GptOssForCausalLM" and s.version.counts_all_allocations:
         reason = "blocks that packing the 4-bit experts leaves half empty"
-        yield Overhead("repacked experts", REPACKED_EXPERTS, reason, "allocator traced on H200 and H100")
+        yield Overhead(
+            "repacked experts", REPACKED_EXPERTS, reason, "allocator traced on H200 and H100"
+        )
     if states := request_states(m, s):
         reason = f"token counts and masks of {s.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"

@@ -50,7 +50,9 @@ class Plan:
     reasons: list[str]
     advice: list[str]
     decode_context_parallel_size: int = 1
-    learners_at_once: int = 0  # who ask 300 tokens in the same moment, and see their first token within 5 s
+    learners_at_once: int = (
+        0  # who ask 300 tokens in the same moment, and see their first token within 5 s
+    )
     num_gpu_blocks: int = 0
     block_size: int = 16
     max_model_len: int = 0
@@ -83,7 +85,9 @@ class Plan:
         out = {k: v for k, v in self.__dict__.items() if k not in ("ranks", "deployment")}
         for key in ("overheads", "communication", "decode"):
             out[key] = [asdict(item) for item in out[key]]
-        out["ranks"] = [{**r.__dict__, "layers": [r.layers.start, r.layers.stop]} for r in self.ranks]
+        out["ranks"] = [
+            {**r.__dict__, "layers": [r.layers.start, r.layers.stop]} for r in self.ranks
+        ]
         out["settings"] = asdict(self.settings)
         return out
 
@@ -238,7 +242,9 @@ def reasons(d: Deployment, sent: Sequence[Traffic]) -> Iterator[str]:
     if not f.fits:
         return
     if windows := [w for w in m.layer_windows if w]:
-        where = f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only"
+        where = (
+            f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only"
+        )
         yield f"{where}, so a long request keeps less there."
     for t in sent:
         each = f"{t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason})"
@@ -259,7 +265,11 @@ def _split(d: Deployment) -> Iterator[str]:
         yield f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}."
     if d.pp > 1:
         sizes = [len(r) for r in partition_layers(m.num_hidden_layers, d.pp)]
-        even = f"{sizes[0]} layers each" if len(set(sizes)) == 1 else "layers " + ", ".join(map(str, sizes))
+        even = (
+            f"{sizes[0]} layers each"
+            if len(set(sizes)) == 1
+            else "layers " + ", ".join(map(str, sizes))
+        )
         yield f"The {m.num_hidden_layers} layers go to {d.pp} stages: {even}."
 
 

@@ -55,7 +55,9 @@ def savings(
     length = min(context, m.max_position_embeddings)
     for name in formats:
         method, kv_cache_dtype = FORMATS[name]
-        stored = m.with_quantization(quant.from_name(method)) if method and not m.quantization else m
+        stored = (
+            m.with_quantization(quant.from_name(method)) if method and not m.quantization else m
+        )
         p = plan(
             m,
             gpu,

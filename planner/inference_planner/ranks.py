@@ -72,7 +72,9 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
         return problem
     if (padded := -(-m.vocab_size // 64) * 64) % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
-    widths = [(m.intermediate_size, tp)] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
+    widths = (
+        [(m.intermediate_size, tp)] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
+    )
     if m.moe:
         widths += [(m.moe.intermediate_size, cut or tp), (m.moe.shared_intermediate_size, tp)]
     block = m.quantization.block[0] if m.quantization and m.quantization.block else 1
@@ -90,21 +92,38 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
 def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
     """Return what vLLM's class said of a split that it could not build; an empty string where it built it, or was not asked."""
     known = m.exact.refused if m.exact else ()
-    return next((f"vLLM's own class says {said}" for t, p, said in known if p == pp and tp % t == 0), "")
+    return next(
+        (f"vLLM's own class says {said}" for t, p, said in known if p == pp and tp % t == 0), ""
+    )
 
 
 def most_stages(m: ModelConfig) -> int:
     """Return the most pipeline stages that a model can be cut into."""
-    return 1 if m.architecture in registries()["one_stage"] or refused(m, 1, 2) else m.num_hidden_layers
+    return (
+        1
+        if m.architecture in registries()["one_stage"] or refused(m, 1, 2)
+        else m.num_hidden_layers
+    )
 
 
 def _cut_group(m: ModelConfig, tp: int) -> int:
     """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
     q = m.quantization
-    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba:  # its widths may be means
+    if (
+        tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba
+    ):  # its widths may be means
         return 0
-    dense = ((w, i) for i in set(stand_ins(m)) for w in layer_weights(m, i) if not w.name.startswith("mlp.experts"))
-    cut = (w.cols for w, i in dense if w.split == "row" and w.cols // tp % q.group_size and is_quantized(m, w, i))
+    dense = (
+        (w, i)
+        for i in set(stand_ins(m))
+        for w in layer_weights(m, i)
+        if not w.name.startswith("mlp.experts")
+    )
+    cut = (
+        w.cols
+        for w, i in dense
+        if w.split == "row" and w.cols // tp % q.group_size and is_quantized(m, w, i)
+    )
     return next(cut, 0)
 
 
@@ -112,7 +131,9 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
     if problem := tp_problem(m, tp, cut):
         usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
-        remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (most_stages(m) > 1)
+        remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (
+            most_stages(m) > 1
+        )
         if not tp_problem(m, tp, 1):
             whole = "add --enable-expert-parallel, with which experts stay whole."
             remedy = f"{remedy} Or {whole}" if cut in (None, tp) else whole.capitalize()
@@ -148,15 +169,21 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     if any(m.layer_windows) or any(m.layer_chunks):
         why = f"{m.name} has sliding windows, which vLLM does not share out"
     sizes = f"Choose from: {', '.join(map(str, usable))}."
-    remedy = sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."
+    remedy = (
+        sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."
+    )
     raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
 
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
     last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
-    first = stage == 0 or (last and m.tie_word_embeddings)  # a tied lm_head needs the table on the last stage too
-    return embedding_weights(m) if first or all_of_it else [], head_weights(m) if last or all_of_it else []
+    first = stage == 0 or (
+        last and m.tie_word_embeddings
+    )  # a tied lm_head needs the table on the last stage too
+    return embedding_weights(m) if first or all_of_it else [], head_weights(
+        m
+    ) if last or all_of_it else []
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
@@ -175,7 +202,12 @@ def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> No
 
 @lru_cache(maxsize=1024)
 def stage_bytes(
-    m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = False, experts: ExpertSplit | None = None
+    m: ModelConfig,
+    tp: int,
+    pp: int,
+    stage: int,
+    deep_gemm: bool = False,
+    experts: ExpertSplit | None = None,
 ) -> int:
     """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
 
@@ -189,13 +221,18 @@ def stage_bytes(
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
-    before, after = ([size for w in part for size in tensor_bytes(m, w, 0, tp)] for part in stage_weights(m, stage, pp))
+    before, after = (
+        [size for w in part for size in tensor_bytes(m, w, 0, tp)]
+        for part in stage_weights(m, stage, pp)
+    )
     memory.alloc_all(before)
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
         attention, rest = layer_tensors(m, same[i], tp, experts)
         memory.alloc_all(attention)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
-            _build_rope(m, tables.pop(0), memory)  # the second one, if any, is that of the full-attention layers
+            _build_rope(
+                m, tables.pop(0), memory
+            )  # the second one, if any, is that of the full-attention layers
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         memory.alloc_all(rest)
@@ -208,9 +245,17 @@ def loads_deep_gemm(d: Deployment) -> bool:
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
-    m, q, kv_bytes = d.model, d.model.quantization, kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
+    m, q, kv_bytes = (
+        d.model,
+        d.model.quantization,
+        kv_dtype_bytes(d.model, d.settings.kv_cache_dtype),
+    )
     fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_bytes == 1
-    return d.settings.version.loads_deep_gemm and d.gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
+    return (
+        d.settings.version.loads_deep_gemm
+        and d.gpu.hopper_or_newer
+        and (fp8 or main_kind(m).deep_gemm)
+    )
 
 
 def ranks(d: Deployment) -> list[Rank]:

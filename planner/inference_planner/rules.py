@@ -34,7 +34,9 @@ def rule_of_thumb_gb(billion_parameters: float, bits: float) -> float:
 def weights_gb(billion_parameters: float, precision: str) -> float:
     """Return GB (10**9 bytes) of weights: parameters times bytes, nothing else."""
     if precision not in BYTES:
-        raise BadInput(f"precision {precision!r} is not known.", f"Choose from: {', '.join(BYTES)}.")
+        raise BadInput(
+            f"precision {precision!r} is not known.", f"Choose from: {', '.join(BYTES)}."
+        )
     return billion_parameters * BYTES[precision]
 
 
@@ -51,7 +53,9 @@ def weights_table() -> dict[str, dict[str, str]]:
     }
 
 
-def kv_request_gib(model: ModelConfig, tokens: int = REQUEST_TOKENS, kv_heads: int | None = None) -> float:
+def kv_request_gib(
+    model: ModelConfig, tokens: int = REQUEST_TOKENS, kv_heads: int | None = None
+) -> float:
     """Return GiB of KV cache for one request; kv_heads replaces the config's number."""
     each = kv_cache_bytes_per_token(model)
     return each * (kv_heads or model.num_key_value_heads) / model.num_key_value_heads * tokens / GIB
@@ -68,17 +72,25 @@ def kv_table() -> dict[str, str]:
 def h100s_for_both(size: str) -> float:
     """Return "Number of H100s needed for both": (weights in GB + KV in GiB) / 80, as the table adds them."""
     billions, name = SIZES[size]
-    return (weights_gb(billions, "Float16") + kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size])) / H100_GB
+    return (
+        weights_gb(billions, "Float16")
+        + kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size])
+    ) / H100_GB
 
 
 def h100_table() -> dict[str, str]:
     """Return the table's column: 0.40 is printed as 1, because there is no part of a GPU."""
-    return {size: _rounded(h100s_for_both(size), 2) if h100s_for_both(size) > 1 else "1" for size in SIZES}
+    return {
+        size: _rounded(h100s_for_both(size), 2) if h100s_for_both(size) > 1 else "1"
+        for size in SIZES
+    }
 
 
 def h100s_needed(size: str) -> tuple[int, int]:
     """Return ("at least" for the weights, "at least" for one request of full context): 70B 2 and 3, 405B 11 and 12."""
-    return math.ceil(weights_gb(SIZES[size][0], "Float16") / H100_GB), math.ceil(h100s_for_both(size))
+    return math.ceil(weights_gb(SIZES[size][0], "Float16") / H100_GB), math.ceil(
+        h100s_for_both(size)
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,10 @@ class Difference:
 def differences() -> list[Difference]:
     """Return where the tables are approximate or outdated."""
     small, large, h100 = load_model("llama-3.1-8b"), load_model("llama-3.1-405b"), load_gpu("h100")
-    kv, seen = kv_request_gib(small) * GIB / 1e9, f"the engine sees {h100.engine_bytes / 1e9:.0f} GB"
+    kv, seen = (
+        kv_request_gib(small) * GIB / 1e9,
+        f"the engine sees {h100.engine_bytes / 1e9:.0f} GB",
+    )
     counts = "15.62 counts GiB of 2**30 bytes, for 128,000 tokens"
     heads = "the table counts 16 KV heads; config.json has 8"
     exact = f"{parameters(large):,} parameters, not 405,000,000,000"
@@ -102,8 +117,18 @@ def differences() -> list[Difference]:
     whole = f"{kv_request_gib(small, 131072):.2f} GiB"
     return [
         Difference("KV cache of a 128k request, 8B", "15.62 GB", f"{kv:.2f} GB", counts),
-        Difference("the same for the model's whole context", "128k", whole, "the model reads 131,072 tokens"),
-        Difference("KV cache of a 128k request, 405B", "123.05 GB", f"{kv_request_gib(large):.2f} GiB", heads),
+        Difference(
+            "the same for the model's whole context",
+            "128k",
+            whole,
+            "the model reads 131,072 tokens",
+        ),
+        Difference(
+            "KV cache of a 128k request, 405B",
+            "123.05 GB",
+            f"{kv_request_gib(large):.2f} GiB",
+            heads,
+        ),
         Difference("weights, 405B", "810 GB", f"{2 * parameters(large) / 1e9:.1f} GB", exact),
         Difference("memory of one H100", "80 GB", f"{h100.engine_gib:.1f} GiB", rounded),
     ]

@@ -19,7 +19,13 @@ from inference_planner.versions import Version
 
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
-DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}
+DTYPES = {
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "half": "float16",
+    "float32": "float32",
+    "float": "float32",
+}
 # Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.32.0.
 LEAST = {
     "gptq": 6.0,
@@ -44,7 +50,9 @@ class Settings:
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     enforce_eager: bool = False
-    most_graph_tokens: int = 512  # 1,024 on a B200 and its family, from some version after 0.25.1 on
+    most_graph_tokens: int = (
+        512  # 1,024 on a B200 and its family, from some version after 0.25.1 on
+    )
 
     @property
     def version(self) -> Version:
@@ -90,11 +98,15 @@ def resolve(model: ModelConfig, gpu: GPU, **asked: Any) -> Settings:
     longest = model.max_position_embeddings
     share = cast("object", s.gpu_memory_utilization)  # what somebody gave, which may be anything
     if s.usage not in USAGES:
-        raise BadInput(f"usage {s.usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
+        raise BadInput(
+            f"usage {s.usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve)."
+        )
     kv_dtype_bytes(model, s.kv_cache_dtype)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         remedy = f"vLLM's default is {UTILIZATION}."
-        raise BadInput(f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", remedy)
+        raise BadInput(
+            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", remedy
+        )
     tokens, seqs = batch_defaults(gpu, s.usage, version)
     for name, most, remedy in (
         ("max_model_len", longest, f"{model.name} reads up to {longest} tokens."),
@@ -128,13 +140,17 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
     lacking = not gpu.has_bfloat16
-    if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")):
+    if model.model_type in NOT_FLOAT16 and (
+        DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")
+    ):
         instead = ", or a GPU from the A100 on." if lacking else ", or leave --dtype out."
         said = f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow."
         raise BadInput(said, f"Give --dtype float32 (twice the memory){instead}")
     if lacking and DTYPES.get(dtype) == "bfloat16":
         why = f"compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}"
-        raise BadInput(f"{gpu.title} has no bfloat16 ({why}).", "Give --dtype half, or a GPU from the A100 on.")
+        raise BadInput(
+            f"{gpu.title} has no bfloat16 ({why}).", "Give --dtype half, or a GPU from the A100 on."
+        )
     return "half" if lacking and dtype == "auto" and model.dtype == "bfloat16" else dtype
 
 
@@ -158,7 +174,10 @@ def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> N
         form = f" in {kv_cache_dtype}".removesuffix(" in auto")
         said = f"{gpu.title} cannot keep {model.name}'s KV cache{form} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {least:.1f})."
         since = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
-        raise BadInput(said, f"{'Leave --kv-cache-dtype out, or give' if form else 'Give'} a GPU from the {since} on.")
+        raise BadInput(
+            said,
+            f"{'Leave --kv-cache-dtype out, or give' if form else 'Give'} a GPU from the {since} on.",
+        )
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:
@@ -167,4 +186,7 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     least = LEAST.get(method, 0.0)
     if gpu.capability < least:
         said = f"{gpu.title} cannot run {method} weights: it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them."
-        raise BadInput(said, "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).")
+        raise BadInput(
+            said,
+            "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).",
+        )

@@ -38,12 +38,16 @@ LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention
 MOE_LAYER_US = 20.0  # routing and gathering of experts
 MXFP4_LAYER_US = 23.0  # gpt-oss' kernels for 4-bit experts on Hopper (three runs)
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
-DELTA_LAYER_US = 22.0  # gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
+DELTA_LAYER_US = (
+    22.0  # gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
+)
 FP8_LAYER_US = 8.4  # quantising activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
-REQUEST_LAYER_US = 0.27  # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
+REQUEST_LAYER_US = (
+    0.27  # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
+)
 QUESTION_TOKENS = 300  # of a learner
 
 
@@ -63,9 +67,14 @@ def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int
     sizes = {True: 0, False: 0}  # of experts, of all else
     for index, count in Counter(stand_ins(m)).items():
         for w in layer_weights(m, index):
-            sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp, split))
+            sizes[w.name.startswith("mlp.experts.w")] += count * sum(
+                tensor_bytes(m, w, index, tp, split)
+            )
     head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
-    dense, scale = sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), m.exact.scale if m.exact else 1
+    dense, scale = (
+        sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head),
+        m.exact.scale if m.exact else 1,
+    )
     return int(dense * scale), int(sizes[True] * scale)
 
 
@@ -91,7 +100,9 @@ def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
 
 
 @lru_cache(maxsize=1024)
-def decode_terms(d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160) -> tuple[Term, ...]:
+def decode_terms(
+    d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160
+) -> tuple[Term, ...]:
     """Return the terms of one step that has `tokens_each` new tokens of each of `batch` requests, all stages in turn.
 
     batch: of each replica. context: tokens of a request so far, which are read once for all of its new ones.
@@ -113,24 +124,45 @@ def decode_terms(d: Deployment, *, batch: int = 1, tokens_each: int = 1, context
         size = experts * (1 - idle ** (tokens * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
         unpacked = _mxfp4(m) and gpu.capability < BLACKWELL
-        rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf)
+        rate = min(
+            EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf
+        )
         source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
         terms.append(Term("experts", size / rate, source, doubt))
-    elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
+    elements = (
+        len(mine) * kind.token_elements(m, tp) * kind.kept(context, size)
+        for kind, size, mine in grouped(m)
+    )
     kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     if m.mamba:  # a request's states are read and written by every step
         states = 2 * batch * len(m.mamba.layers) * mamba.state_bytes(m, tp)
-        terms.append(Term("states", states / peak / WEIGHTS_SHARE, f"{states / 1e6:.0f} MB read and written", "±10 %"))
+        terms.append(
+            Term(
+                "states",
+                states / peak / WEIGHTS_SHARE,
+                f"{states / 1e6:.0f} MB read and written",
+                "±10 %",
+            )
+        )
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, tokens):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
         terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
     requests = m.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
-    terms.append(Term("step", STEP_MS + requests, "scheduling, sampling, each request's share; fitted", "±20 %"))
+    terms.append(
+        Term(
+            "step",
+            STEP_MS + requests,
+            "scheduling, sampling, each request's share; fitted",
+            "±20 %",
+        )
+    )
     if s.enforce_eager:
         launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
-        terms.append(Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %"))
+        terms.append(
+            Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %")
+        )
     return tuple(terms)
 
 

@@ -130,7 +130,9 @@ def get(name: str) -> Version:
     """Return the row of a release; "v0.32.0" is 0.32.0. Raises BadInput: the planner has no formulas for it."""
     plain_name = name.removeprefix("v")
     if plain_name not in TABLE:
-        raise BadInput(f"There are no formulas for vLLM {plain_name}.", f"Choose from: {', '.join(TABLE)}.")
+        raise BadInput(
+            f"There are no formulas for vLLM {plain_name}.", f"Choose from: {', '.join(TABLE)}."
+        )
     return TABLE[plain_name]
 
 
@@ -154,6 +156,8 @@ def nearest(name: str, among: Iterable[str] = TABLE) -> str:
     wanted = numbers(name)[:2]
 
     def distance(other: str) -> list[int]:
-        return [abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], wanted, strict=False)]
+        return [
+            abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], wanted, strict=False)
+        ]
 
     return min(among, key=distance)

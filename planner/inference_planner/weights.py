@@ -30,7 +30,9 @@ def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
     n, width = e.num_experts, e.intermediate_size
     ways = 2 if m.traits.gated_mlp else 1
     yield Weight("mlp.gate", n, h, bias=e.router_bias)
-    yield Weight("mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways)
+    yield Weight(
+        "mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways
+    )
     yield Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True)
     if m.traits.mlp_bias:  # gpt-oss: a bias for every expert, in 32 bit beside 4-bit weights
         each = 4 if m.quantization else 0
@@ -47,7 +49,9 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
     mixer = attention.kind_of(m, index).weights(m)
     mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
-    norms = (Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms))
+    norms = (
+        Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)
+    )
     return *mixer, *mlp, *norms
 
 
@@ -58,10 +62,17 @@ def stand_ins(m: ModelConfig) -> tuple[int, ...]:
     Layers that a quantisation's ignore list names by number stand for themselves.
     """
     ignore = m.quantization.ignore if m.quantization else ()
-    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)}
+    named = {
+        int(n)
+        for pattern in ignore
+        if "layers" in pattern
+        for n in re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)
+    }
     first: dict[tuple[attention.Attention, bool], int] = {}
     return tuple(
-        i if i in named else first.setdefault((attention.kind_of(m, i), bool(m.moe and i in m.moe.layers)), i)
+        i
+        if i in named
+        else first.setdefault((attention.kind_of(m, i), bool(m.moe and i in m.moe.layers)), i)
         for i in range(m.num_hidden_layers)
     )
 
@@ -74,7 +85,9 @@ def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
     if m.per_layer_input:
         rows, columns = m.per_layer_input[0], m.per_layer_input[1] * m.num_hidden_layers
         yield Weight("embed_tokens_per_layer", rows, columns, "vocab")
-        yield Weight("per_layer_projections", 3 * columns, m.hidden_size)  # to it, and into and out of each layer
+        yield Weight(
+            "per_layer_projections", 3 * columns, m.hidden_size
+        )  # to it, and into and out of each layer
 
 
 def head_weights(m: ModelConfig) -> Iterator[Weight]:
@@ -83,14 +96,23 @@ def head_weights(m: ModelConfig) -> Iterator[Weight]:
         yield Weight("norm", m.hidden_size, bias=m.traits.norm_bias)
     if not m.tie_word_embeddings:
         head = bool(m.quantization and m.quantization.head)
-        yield Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias, quantizable=head)
+        yield Weight(
+            "lm_head",
+            m.vocab_size,
+            m.hidden_size,
+            "vocab",
+            bias=m.traits.lm_head_bias,
+            quantizable=head,
+        )
 
 
 @lru_cache(maxsize=1024)
 def parameters(m: ModelConfig) -> int:
     """Return the number of parameters, as published: tied embeddings once, no padding, no quantisation scales."""
     total = sum(w.elements() for w in (*embedding_weights(m), *head_weights(m)))
-    return total + sum(n * sum(w.elements() for w in layer_weights(m, i)) for i, n in Counter(stand_ins(m)).items())
+    return total + sum(
+        n * sum(w.elements() for w in layer_weights(m, i)) for i, n in Counter(stand_ins(m)).items()
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -128,7 +150,9 @@ def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
     return not (q.ignore and ignored(q.ignore, layer, w.name))
 
 
-def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None) -> list[int]:
+def tensor_bytes(
+    m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None
+) -> list[int]:
     """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank: weight, scales, bias."""
     if experts and w.name.startswith("mlp.experts"):
         w, tp = replace(w, copies=-(-w.copies // experts.dealt)), experts.cut
@@ -154,7 +178,9 @@ def layer_tensors(
     """Bytes of each tensor of a layer on one rank: (of attention, which come before the rope table; the others)."""
     mine: tuple[list[int], list[int]] = ([], [])
     for w in layer_weights(m, index):
-        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp, experts))
+        mine[0 if w.name.startswith("self_attn") else 1].extend(
+            tensor_bytes(m, w, index, tp, experts)
+        )
     return tuple(mine[0]), tuple(mine[1])
 
 
@@ -182,7 +208,9 @@ def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:
     return [w.copies * rows * cols // 2, w.copies * scales]
 
 
-def _quantized_bytes(q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int) -> list[int]:
+def _quantized_bytes(
+    q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int
+) -> list[int]:
     """Weight bytes and scale bytes of [copies, rows, cols] in this quantisation's layout."""
     if q.method == "mxfp4":
         return _mxfp4_bytes(w, rows, cols)

@@ -75,7 +75,9 @@ class Canvas:
         line: float = 2,
         opacity: float = 1,
     ) -> Canvas:
-        more = (f' stroke-dasharray="{dash}"' if dash else "") + (f' fill-opacity="{opacity:g}"' if opacity < 1 else "")
+        more = (f' stroke-dasharray="{dash}"' if dash else "") + (
+            f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
+        )
         return self.raw(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{radius:g}" '
             f'fill="{fill}" stroke="{stroke}" stroke-width="{line:g}"{more}/>'
@@ -104,7 +106,16 @@ class Canvas:
         lines = text.split("\n")
         top = y + h / 2 + size * 0.36 - (len(lines) - 1) * size * 0.62
         for n, line in enumerate(lines):
-            self.text(x + w / 2, top + n * size * 1.24, line, size, fill=ink, anchor="middle", bold=bold, mono=mono)
+            self.text(
+                x + w / 2,
+                top + n * size * 1.24,
+                line,
+                size,
+                fill=ink,
+                anchor="middle",
+                bold=bold,
+                mono=mono,
+            )
         return self
 
     def line(
@@ -124,7 +135,15 @@ class Canvas:
         return self._head(points[-2], points[-1], stroke) if head else self
 
     def arrow(
-        self, x1: float, y1: float, x2: float, y2: float, stroke: str = SOFT, width: float = 2.5, *, dash: str = ""
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        stroke: str = SOFT,
+        width: float = 2.5,
+        *,
+        dash: str = "",
     ) -> Canvas:
         return self.line([(x1, y1), (x2, y2)], stroke, width, dash=dash, head=True)
 
@@ -133,8 +152,12 @@ class Canvas:
         length = max(1e-6, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)
         ux, uy = (x2 - x1) / length, (y2 - y1) / length
         corners = [(x2 + 1.5 * ux, y2 + 1.5 * uy)]
-        corners += [(x2 - 12 * ux + side * 6.5 * uy, y2 - 12 * uy - side * 6.5 * ux) for side in (1, -1)]
-        return self.raw(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in corners)}z" fill="{fill}"/>')
+        corners += [
+            (x2 - 12 * ux + side * 6.5 * uy, y2 - 12 * uy - side * 6.5 * ux) for side in (1, -1)
+        ]
+        return self.raw(
+            f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in corners)}z" fill="{fill}"/>'
+        )
 
     def dot(self, x: float, y: float, radius: float, fill: str) -> Canvas:
         return self.raw(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}"/>')

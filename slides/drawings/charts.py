@@ -13,7 +13,10 @@ from matplotlib.style import context
 from drawings.canvas import SANS, WIDTH
 from workshop.learn.figure import STYLE, svg
 
-SLIDE = [STYLE, {"font.size": 20, "axes.titlesize": 24, "lines.linewidth": 5, "lines.markersize": 14}]
+SLIDE = [
+    STYLE,
+    {"font.size": 20, "axes.titlesize": 24, "lines.linewidth": 5, "lines.markersize": 14},
+]
 
 
 class Chart:

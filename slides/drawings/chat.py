@@ -18,7 +18,15 @@ def tools() -> Canvas:
         (956, "your function", ORANGE),
     ):
         c.label(
-            x, 0, 180 if x != 476 else 300, 52, name, colour, size=21, bold=True, ink=INK if colour == ORANGE else ""
+            x,
+            0,
+            180 if x != 476 else 300,
+            52,
+            name,
+            colour,
+            size=21,
+            bold=True,
+            ink=INK if colour == ORANGE else "",
         )
     for x in (90, 626, 1046):
         c.line([(x, 56), (x, 322)], HAIR, 3, dash="6 5")

@@ -68,7 +68,9 @@ def paged() -> Canvas:
     def place(n: int) -> tuple[float, float]:
         return pool_x + n % 4 * (cell + gap), 52 + n // 4 * 92
 
-    c.text(0, 24, "what each request sees", 23, bold=True).text(pool_x, 24, "the pool in GPU memory", 23, bold=True)
+    c.text(0, 24, "what each request sees", 23, bold=True).text(
+        pool_x, 24, "the pool in GPU memory", 23, bold=True
+    )
     owner = {5: KV_CACHE, 2: KV_CACHE, 9: BLUE, 12: BLUE, 7: GREEN}
     for n in range(16):
         x, y = place(n)
@@ -80,9 +82,23 @@ def paged() -> Canvas:
         for n, (words, at) in enumerate(blocks):
             fill = KV_CACHE if words == "prompt" else colour
             c.label(x + n * 130, y + 32, 122, 56, words, fill, size=20)
-            c.label(x + n * 130, y + 92, 122, 42, f"→ block {at}", "#ffffff", size=19, stroke=fill, ink=INK)
+            c.label(
+                x + n * 130,
+                y + 92,
+                122,
+                42,
+                f"→ block {at}",
+                "#ffffff",
+                size=19,
+                stroke=fill,
+                ink=INK,
+            )
     return c.text(
-        0, 412, f"a block: {BLOCK_SIZE} tokens; at most {BLOCK_SIZE - 1} places a request are wasted", 21, fill=SOFT
+        0,
+        412,
+        f"a block: {BLOCK_SIZE} tokens; at most {BLOCK_SIZE - 1} places a request are wasted",
+        21,
+        fill=SOFT,
     )
 
 
@@ -108,7 +124,10 @@ def batching() -> Canvas:
     ends = []
     unit = (WIDTH - 100) / 15
     for side, (name, continuous) in enumerate(
-        (("static batches: wait for the slowest", False), ("continuous batching: a free place is taken at once", True))
+        (
+            ("static batches: wait for the slowest", False),
+            ("continuous batching: a free place is taken at once", True),
+        )
     ):
         y = 34 + side * 216
         slots, end = _slots(continuous)
@@ -153,14 +172,18 @@ def flash() -> Canvas:
         x0 = side * 600
         c.text(x0, 28, title, 25, bold=True)
         c.box(x0, 50, 536, 150, PALE, radius=12)
-        c.text(x0 + 16, 82, f"GPU memory: {gpu.marketing_gb} GB, {gpu.bandwidth_gb_s / 1e3:g} TB/s", 20)
+        c.text(
+            x0 + 16, 82, f"GPU memory: {gpu.marketing_gb} GB, {gpu.bandwidth_gb_s / 1e3:g} TB/s", 20
+        )
         c.box(x0, 262, 536, 128, "#E4F3EE", radius=12)
         c.text(x0 + 16, 296, "on the chip: small, many times faster", 20)
         for n, name in enumerate("QKV"):
             c.label(x0 + 20 + n * 74, 104, 64, 76, name, KV_CACHE, bold=True, size=24, ink=INK)
         if side == 0:
             c.label(x0 + 280, 104, 232, 76, "scores: n × n", VERMILLION, bold=True)
-            c.arrow(x0 + 326, 258, x0 + 326, 186, VERMILLION, 5).arrow(x0 + 466, 186, x0 + 466, 258, VERMILLION, 5)
+            c.arrow(x0 + 326, 258, x0 + 326, 186, VERMILLION, 5).arrow(
+                x0 + 466, 186, x0 + 466, 258, VERMILLION, 5
+            )
             c.text(x0 + 396, 240, "out, in", 20, anchor="middle")
             c.label(x0 + 280, 312, 232, 60, "softmax", FREE)
         else:
@@ -168,7 +191,9 @@ def flash() -> Canvas:
             for k in range(3):
                 c.box(x0 + 20 + k * 70, 314, 60, 58, SKY if k else BLUE, stroke=BLUE)
             c.text(x0 + 240, 351, "tile by tile, + a running sum", 20)
-            c.arrow(x0 + 52, 186, x0 + 52, 258, GREEN, 4).arrow(x0 + 444, 258, x0 + 444, 186, GREEN, 4)
+            c.arrow(x0 + 52, 186, x0 + 52, 258, GREEN, 4).arrow(
+                x0 + 444, 258, x0 + 444, 186, GREEN, 4
+            )
     return c
 
 
@@ -198,9 +223,22 @@ def latency() -> Canvas:
         c.text(a, at + (-14 if above else 58), words, 20, fill=SOFT)
 
     span(x0, x0 + first + step, 96, "ttft", "time to first token", True)
-    span(x0 + first + 4 * step, x0 + first + 5 * step, 96, "itl", "inter-token latency; its mean is tpot", True)
+    span(
+        x0 + first + 4 * step,
+        x0 + first + 5 * step,
+        96,
+        "itl",
+        "inter-token latency; its mean is tpot",
+        True,
+    )
     span(x0, last, 222, "e2el", "end to end: ttft + (tokens − 1) × tpot", False)
-    c.text(x0, 354, "Latency is what one person waits. Throughput is what all together get.", 26, bold=True)
+    c.text(
+        x0,
+        354,
+        "Latency is what one person waits. Throughput is what all together get.",
+        26,
+        bold=True,
+    )
     return c
 
 
@@ -208,7 +246,9 @@ def limits() -> Chart:
     """Single stream: the limit by bandwidth, and what was measured."""
     rows = {f"{model}\n{gpus}": (limit_tokens_per_s(name), run(name)["single_tok_s"])
             for name, (model, gpus) in LIMITS.items()}  # fmt: skip
-    said = "; ".join(f"{row}: limit {limit:.0f}, measured {found:.0f}" for row, (limit, found) in rows.items())
+    said = "; ".join(
+        f"{row}: limit {limit:.0f}, measured {found:.0f}" for row, (limit, found) in rows.items()
+    )
     with chart(400, said.replace("\n", " on ") + " tokens a second.") as c:
         limit, measured = "limit: bandwidth ÷ bytes of the weights", "measured"
         table = {limit: {row: both[0] for row, both in rows.items()},
@@ -222,8 +262,13 @@ def limits() -> Chart:
 
 def throughput() -> Chart:
     """Tokens/s of all requests against requests at once, recorded."""
-    said = "; ".join(f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}" for name, (model, _) in SPEEDS.items())
-    with chart(420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {said}.") as c:
+    said = "; ".join(
+        f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}"
+        for name, (model, _) in SPEEDS.items()
+    )
+    with chart(
+        420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {said}."
+    ) as c:
         lines = {
             f"{rates(name)[-1]:,.0f}: {model.replace('Llama 3.1 ', '')}\non {gpus}": dict(
                 zip(map(str, BATCHES), rates(name), strict=True)
@@ -247,7 +292,9 @@ def vllm() -> Canvas:
     c.label(0, 130, 236, 120, "API server", PALE, stroke=HAIR, size=25, bold=True)
     c.text(118, 282, "OpenAI's protocol", 20, anchor="middle", fill=SOFT)
     c.arrow(242, 190, 316, 190, INK, 3)
-    c.box(322, 30, 356, 330, "none", stroke=HAIR, radius=14, line=3).text(340, 62, "engine", 20, fill=SOFT)
+    c.box(322, 30, 356, 330, "none", stroke=HAIR, radius=14, line=3).text(
+        340, 62, "engine", 20, fill=SOFT
+    )
     c.label(346, 84, 308, 112, "scheduler", BLUE, size=25, bold=True)
     c.text(500, 222, "before every step: who takes part?", SMALL, anchor="middle", fill=SOFT)
     for n in range(6):
@@ -259,7 +306,9 @@ def vllm() -> Canvas:
         c.label(x, y, 142, 142, f"GPU {n}", (BLUE, ORANGE, GREEN, PURPLE)[n], size=25, bold=True)
     c.arrow(684, 140, 822, 140, INK, 3)
     c.arrow(684, 260, 822, 260, INK, 3)
-    return c.text(964, 392, "tensor, pipeline, data, expert parallel", 20, anchor="middle", fill=SOFT)
+    return c.text(
+        964, 392, "tensor, pipeline, data, expert parallel", 20, anchor="middle", fill=SOFT
+    )
 
 
 def prefill_decode() -> Canvas:
@@ -272,7 +321,9 @@ def prefill_decode() -> Canvas:
     )
     c.text(0, 28, "prefill", 27, bold=True).text(420, 28, "decode", 27, bold=True)
     for k in range(4):
-        c.label(0, 52 + k * 46, 340, 40, ("San", "Francisco", "is", "a")[k], ORANGE, size=21, ink=INK)
+        c.label(
+            0, 52 + k * 46, 340, 40, ("San", "Francisco", "is", "a")[k], ORANGE, size=21, ink=INK
+        )
     for k, word in enumerate(("port", "in", "western", "California", "…")):
         c.label(420 + k * 144, 98, 134, 94, word, BLUE, size=21, bold=True)
         if k:

@@ -26,7 +26,9 @@ def tokens_a_step(accepted: float, guesses: int) -> float:
 @cache
 def speedup(batch: int, guesses: int) -> float:
     """Return how many times as fast a batch decodes with a draft, by the plan, as in notebook 12."""
-    target, draft = (plan(model, GPU, tensor_parallel_size=SPLIT).deployment for model in (TARGET, DRAFT))
+    target, draft = (
+        plan(model, GPU, tensor_parallel_size=SPLIT).deployment for model in (TARGET, DRAFT)
+    )
     return speculation.speedup(target, draft, batch, guesses, tokens_a_step(ACCEPTED, guesses))
 
 
@@ -41,14 +43,22 @@ def guess() -> Canvas:
         "step. It agrees with the first two, writes 'in' in place of 'on', and the rest is thrown away: one step, three tokens.",
     )
     x, w = 300, 150
-    c.text(0, 74, "the draft guesses", 23, bold=True).text(0, 104, "small, five quick steps", 19, fill=SOFT)
-    c.text(0, 214, "the model checks", 23, bold=True).text(0, 244, "large, one step for all", 19, fill=SOFT)
-    c.text(0, 342, "what stays", 23, bold=True).text(0, 372, "as if there were no draft", 19, fill=SOFT)
+    c.text(0, 74, "the draft guesses", 23, bold=True).text(
+        0, 104, "small, five quick steps", 19, fill=SOFT
+    )
+    c.text(0, 214, "the model checks", 23, bold=True).text(
+        0, 244, "large, one step for all", 19, fill=SOFT
+    )
+    c.text(0, 342, "what stays", 23, bold=True).text(
+        0, 372, "as if there were no draft", 19, fill=SOFT
+    )
     for n, word in enumerate(GUESSED):
         at = x + n * (w + 12)
         c.label(at, 44, w, 66, word, ORANGE, size=24, ink=INK)
         kept, wrong = n < len(RIGHT) - 1, n == len(RIGHT) - 1
-        c.arrow(at + w / 2, 114, at + w / 2, 176, GREEN if kept else VERMILLION if wrong else HAIR, 3)
+        c.arrow(
+            at + w / 2, 114, at + w / 2, 176, GREEN if kept else VERMILLION if wrong else HAIR, 3
+        )
         words = "✓" if kept else f"✗ {RIGHT[-1]}" if wrong else "thrown away"
         c.label(at, 184, w, 66, words, PALE, size=24 if n < len(RIGHT) else 20, stroke=GREEN if kept else VERMILLION if wrong else HAIR,
                 ink=INK if n < len(RIGHT) else SOFT, bold=kept)  # fmt: skip
@@ -62,7 +72,8 @@ def guess_tokens() -> Chart:
     """Tokens a step against the share of guesses that are accepted."""
     shares = [n / 50 for n in range(51)]
     said = "; ".join(
-        f"with {k} guesses {tokens_a_step(0.5, k):.2f} at one half, {tokens_a_step(0.8, k):.2f} at 0.8" for k in GUESSES
+        f"with {k} guesses {tokens_a_step(0.5, k):.2f} at one half, {tokens_a_step(0.8, k):.2f} at 0.8"
+        for k in GUESSES
     )
     with chart(
         400,
@@ -70,9 +81,18 @@ def guess_tokens() -> Chart:
     ) as c:
         for k, colour in zip(GUESSES, (BLUE, GREEN, VERMILLION), strict=True):
             c.axes.plot(shares, [tokens_a_step(one, k) for one in shares], color=colour)
-            c.axes.annotate(f"{k} guess{'es' * (k > 1)}", (1, k + 1), (8, -6), textcoords="offset points", color=colour)
+            c.axes.annotate(
+                f"{k} guess{'es' * (k > 1)}",
+                (1, k + 1),
+                (8, -6),
+                textcoords="offset points",
+                color=colour,
+            )
         c.axes.set(
-            xlabel="share of the guesses that the model accepts", ylabel="tokens a step", xlim=(0, 1), ylim=(0.6, 6.4)
+            xlabel="share of the guesses that the model accepts",
+            ylabel="tokens a step",
+            xlim=(0, 1),
+            ylim=(0.6, 6.4),
         )
     return c
 
@@ -87,10 +107,17 @@ def guess_batch() -> Chart:
     with chart(400, f"Speed with a draft against speed without, by requests at once: {said}.") as c:
         c.axes.axhline(1, color=SOFT, linewidth=2, linestyle=(0, (3, 3)))
         for (k, found), colour in zip(rows.items(), (BLUE, GREEN, VERMILLION), strict=True):
-            c.axes.plot(BATCHES, found, color=colour, marker="o", label=f"{k} guess{'es' * (k > 1)}")
+            c.axes.plot(
+                BATCHES, found, color=colour, marker="o", label=f"{k} guess{'es' * (k > 1)}"
+            )
         c.axes.set_xscale("log", base=2)
         c.axes.set_xticks(BATCHES, map(str, BATCHES))
-        c.axes.set(xlabel="requests at once", ylabel="times as fast", ylim=(0, None), yticks=(0, 0.5, 1, 1.5, 2))
+        c.axes.set(
+            xlabel="requests at once",
+            ylabel="times as fast",
+            ylim=(0, None),
+            yticks=(0, 0.5, 1, 1.5, 2),
+        )
         c.axes.legend(loc="lower left")
     return c
 

@@ -40,7 +40,9 @@ def attention() -> Canvas:
         c.text(x + w / 2, 26, word, NORMAL, anchor="middle", bold=n == 4)
         c.label(x, 44, w, 50, "key", "#FBE3B0", ink=INK)
         c.label(x, 246, w, 50, "value", "#FBE3B0", ink=INK)
-        c.box(x + w / 2 - 28, 210 - 90 * shares[n] / 0.42, 56, 90 * shares[n] / 0.42, BLUE, radius=3)
+        c.box(
+            x + w / 2 - 28, 210 - 90 * shares[n] / 0.42, 56, 90 * shares[n] / 0.42, BLUE, radius=3
+        )
         c.line([(x + w / 2, 214), (x + w / 2, 240)], SOFT, 2, head=True)
     c.text(0, 76, "compare", NORMAL, fill=SOFT).text(0, 178, "share", NORMAL, fill=SOFT).text(
         0, 278, "mix", NORMAL, fill=SOFT
@@ -49,7 +51,9 @@ def attention() -> Canvas:
     c.line([(x0 - 8, 212), (right + 4, 212)], HAIR, 2)
     c.line([(x0, 308), (x0, 322), (right, 322), (right, 308)], SOFT, 2)
     c.arrow((x0 + right) / 2, 322, (x0 + right) / 2, 346)
-    return c.label((x0 + right) / 2 - 210, 350, 420, 46, "output of “port” in this layer", BLUE, bold=True)
+    return c.label(
+        (x0 + right) / 2 - 210, 350, 420, 46, "output of “port” in this layer", BLUE, bold=True
+    )
 
 
 def kv_step(step: int, cached: bool) -> Canvas:
@@ -72,7 +76,9 @@ def kv_step(step: int, cached: bool) -> Canvas:
             if n in fresh:
                 c.label(x, y, cell, 60, name, VERMILLION, bold=True, size=24)
             else:
-                c.label(x, y, cell, 60, name, "#FDF1D7", stroke=KV_CACHE, size=24, dash="6 4", ink=INK)
+                c.label(
+                    x, y, cell, 60, name, "#FDF1D7", stroke=KV_CACHE, size=24, dash="6 4", ink=INK
+                )
     c.text(0, y0 + 38, "keys", NORMAL, fill=SOFT).text(0, y0 + 112, "values", NORMAL, fill=SOFT)
     x = x0 + (count - 1) * (cell + 12)
     c.label(x, 250, cell, 52, "query", BLUE, bold=True)
@@ -83,7 +89,11 @@ def kv_step(step: int, cached: bool) -> Canvas:
     c.text(WIDTH, 130, str(done), 84, bold=True, anchor="end", fill=BLUE)
     for n, line in enumerate(("pairs of K and V", "computed so far")):
         c.text(WIDTH, 166 + 28 * n, line, 20, anchor="end", fill=SOFT)
-    return c.legend(x0, 372, [(VERMILLION, "computed in this step"), ("dashed:" + KV_CACHE, "read from the cache")])
+    return c.legend(
+        x0,
+        372,
+        [(VERMILLION, "computed in this step"), ("dashed:" + KV_CACHE, "read from the cache")],
+    )
 
 
 def kv_growth() -> Chart:
@@ -92,9 +102,14 @@ def kv_growth() -> Chart:
     without = {n: n * (n + 1) // 2 for n in range(1, last + 1)}
     words = f"Pairs of keys and values computed against tokens: after {last} tokens {without[last]:,} without a cache"
     with chart(390, f"{words}, {last} with one.") as c:
-        lines = {f"{without[last]:,} without": without, f"{last} with a KV cache": {n: n for n in without}}
+        lines = {
+            f"{without[last]:,} without": without,
+            f"{last} with a KV cache": {n: n for n in without},
+        }
         draw(c.axes, lines, "line", dict(zip(lines, (VERMILLION, KV_CACHE), strict=True)))
-        c.axes.set(xlabel="tokens read and written", ylabel="pairs computed", xticks=(1, 16, 32, 48, last))
+        c.axes.set(
+            xlabel="tokens read and written", ylabel="pairs computed", xticks=(1, 16, 32, 48, last)
+        )
     return c
 
 
@@ -139,13 +154,27 @@ def kv_formula() -> Canvas:
     width, gap = 150, 40
     for n, (value, name) in enumerate(factors):
         x = n * (width + gap)
-        c.label(x, 16, width, 96, str(value), "#FDF1D7", size=46, bold=True, stroke=KV_CACHE, ink=INK, radius=12)
+        c.label(
+            x,
+            16,
+            width,
+            96,
+            str(value),
+            "#FDF1D7",
+            size=46,
+            bold=True,
+            stroke=KV_CACHE,
+            ink=INK,
+            radius=12,
+        )
         c.text(x + width / 2, 146, name, 20, fill=SOFT, anchor="middle")
         if n:
             c.text(x - gap / 2, 76, "×", 34, anchor="middle", fill=SOFT)
     x = 5 * (width + gap)
     c.text(x - 14, 76, "=", 34, anchor="middle", fill=SOFT)
-    c.text(x + 10, 64, f"{total // 1024} KiB", 44, bold=True, fill=INK).text(x + 10, 98, "a token", 24, fill=SOFT)
+    c.text(x + 10, 64, f"{total // 1024} KiB", 44, bold=True, fill=INK).text(
+        x + 10, 98, "a token", 24, fill=SOFT
+    )
     return c.text(
         0,
         214,

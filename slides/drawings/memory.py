@@ -43,7 +43,8 @@ def chain() -> Canvas:
         ("learn", "check your\nanswer"),
     )
     c = Canvas(
-        210, "The course as a chain of five steps: plan, launch, use, reconcile with the log, learn; then plan again."
+        210,
+        "The course as a chain of five steps: plan, launch, use, reconcile with the log, learn; then plan again.",
     )
     width, gap = 188, 49
     for n, (name, under) in enumerate(steps):
@@ -74,10 +75,17 @@ def training_inference() -> Canvas:
         c.arrow(x + 356, 124, x + 402, 124)
         c.label(x + 408, 82, 140, 84, "error" if side == 0 else "next token", PALE, stroke=HAIR)
         if side == 0:
-            c.line([(x + 478, 172), (x + 478, 222), (x + 264, 222), (x + 264, 184)], VERMILLION, 3, head=True)
+            c.line(
+                [(x + 478, 172), (x + 478, 222), (x + 264, 222), (x + 264, 184)],
+                VERMILLION,
+                3,
+                head=True,
+            )
             c.text(x + 290, 212, "change the weights", SMALL, fill=SOFT)
         else:
-            c.line([(x + 478, 172), (x + 478, 222), (x + 60, 222), (x + 60, 174)], GREEN, 3, head=True)
+            c.line(
+                [(x + 478, 172), (x + 478, 222), (x + 60, 222), (x + 60, 174)], GREEN, 3, head=True
+            )
             c.text(x + 130, 212, "append, go on", SMALL, fill=SOFT)
         c.text(x, 278, "in memory", SMALL, fill=SOFT)
         held = (
@@ -133,8 +141,12 @@ def gpu_grid() -> Canvas:
 def weight_bars() -> Chart:
     """Weights by precision, as bars on a scale of H100s."""
     table = rules.weights_table()
-    said = "; ".join(f"{size} {', '.join(f'{p} {gb}' for p, gb in row.items())}" for size, row in table.items())
-    with chart(440, f"Bars of the weights' size: {said}. Lines mark every {rules.H100_GB} GB, one H100.") as c:
+    said = "; ".join(
+        f"{size} {', '.join(f'{p} {gb}' for p, gb in row.items())}" for size, row in table.items()
+    )
+    with chart(
+        440, f"Bars of the weights' size: {said}. Lines mark every {rules.H100_GB} GB, one H100."
+    ) as c:
         gb = {p: {size: rules.weights_gb(billions, p) for size, (billions, _) in rules.SIZES.items()}
               for p in rules.BYTES}  # fmt: skip
         draw(c.axes, gb, "barh")
@@ -153,7 +165,10 @@ def in_h100s(c: Chart, count: int, gb: float = 1) -> None:
 def gib_table() -> Chart:
     """One request of 128,000 tokens to 405B: what the table says, and what its config.json says now."""
     m = load_model("llama-3.1-405b")
-    then, now = rules.kv_request_gib(m, kv_heads=rules.TABLE_KV_HEADS["405B"]), rules.kv_request_gib(m)
+    then, now = (
+        rules.kv_request_gib(m, kv_heads=rules.TABLE_KV_HEADS["405B"]),
+        rules.kv_request_gib(m),
+    )
     gb = then * 2**30 / 1e9
     rows = {f"as published: {rules.TABLE_KV_HEADS['405B']} KV heads,\nGiB called GB": (then, f"{then:.2f} “GB”", FREE),
             "the same bytes,\nin units of 10⁹": (gb, f"{gb:.1f} GB", "#F4D9A0"),
@@ -161,7 +176,9 @@ def gib_table() -> Chart:
     said = [f"{value}: {row}".replace("\n", " ") for row, (_, value, _) in rows.items()]
     with chart(350, "; ".join(said) + ".") as c:
         draw(c.axes, {row: size for row, (size, _, _) in rows.items()}, "barh")
-        for bar, label, (_, value, fill) in zip(c.axes.patches, c.axes.texts, rows.values(), strict=True):
+        for bar, label, (_, value, fill) in zip(
+            c.axes.patches, c.axes.texts, rows.values(), strict=True
+        ):
             bar.set_facecolor(fill)
             label.set(text=value, size=28)
         c.axes.set_xlabel("one request of 128,000 tokens to 405B")
@@ -179,7 +196,12 @@ def gpu_fill() -> Canvas:
         ("KV cache", p.available_kv_gib_per_gpu, KV_CACHE),
         ("not taken", unused, FREE),
     )
-    c = Canvas(270, "An H100 that serves Llama 3.1 8B, in GiB: " + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts) + ".")
+    c = Canvas(
+        270,
+        "An H100 that serves Llama 3.1 8B, in GiB: "
+        + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts)
+        + ".",
+    )
     x, per = 0.0, WIDTH / p.gpu_memory_gib
     for name, gib, fill in parts:
         w = gib * per
@@ -192,7 +214,11 @@ def gpu_fill() -> Canvas:
             c.line([(x + w / 2, 174), (x + w / 2, 200)], SOFT, 2)
             at_end = x + w > WIDTH - 40
             c.text(
-                WIDTH if at_end else x + w / 2, 226, f"{name} {gib:.1f} GiB", 20, anchor="end" if at_end else "middle"
+                WIDTH if at_end else x + w / 2,
+                226,
+                f"{name} {gib:.1f} GiB",
+                20,
+                anchor="end" if at_end else "middle",
             )
         x += w
     end = p.requested_gib_per_gpu * per
@@ -211,7 +237,10 @@ def gpu_fill() -> Canvas:
 def table_bars() -> Chart:
     """Weights and KV cache of the large table, as bars on a scale of H100s."""
     said = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
-    weights = {size: rules.weights_gb(each, "Float16") / rules.H100_GB for size, (each, _) in rules.SIZES.items()}
+    weights = {
+        size: rules.weights_gb(each, "Float16") / rules.H100_GB
+        for size, (each, _) in rules.SIZES.items()
+    }
     request = {size: rules.h100s_for_both(size) - weights[size] for size in rules.SIZES}
     with chart(300, f"Weights and KV cache of one long request, in H100s of 80 GB: {said}.") as c:
         parts = {"weights": weights, "KV cache, one request": request}

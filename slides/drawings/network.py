@@ -56,7 +56,10 @@ def links() -> Canvas:
 
 def link_bars() -> Chart:
     """What one GPU can send, by link, to scale."""
-    links = [LINKS[name] for name in ("nvlink", "pcie", "infiniband-ndr", "ethernet-100g", "ethernet-25g")]
+    links = [
+        LINKS[name]
+        for name in ("nvlink", "pcie", "infiniband-ndr", "ethernet-100g", "ethernet-25g")
+    ]
     rates = ", ".join(f"{link.name} {link.gb_s:g}" for link in links)
     with chart(330, f"What one GPU can send, in GB/s: {rates}.") as c:
         draw(c.axes, {link.name: link.gb_s for link in links}, "barh")
@@ -102,15 +105,29 @@ def networks() -> Chart:
     """One stream's speed, and a prompt's communication, of 405B on 2 × 8 H100: both splits, three networks."""
     panels = (
         ("one stream", "tokens/s, predicted: more is better", stream_tokens_per_s, " tokens/s"),
-        (f"a prompt of {PROMPT_TOKENS:,} tokens", "seconds of communication: less is better", prompt_s, " s"),
+        (
+            f"a prompt of {PROMPT_TOKENS:,} tokens",
+            "seconds of communication: less is better",
+            prompt_s,
+            " s",
+        ),
     )
     names = dict(zip(SPLITS, ("TP 8 × PP 2", "TP 16, over both nodes"), strict=True))
     said = []
     with chart(410, panels=2) as c:
         for axes, (title, under, of, unit) in zip(c.panels, panels, strict=True):
             found = {LINKS[network].name: of(network) for network in NETWORKS}
-            table = {names[split]: {network: row[split] for network, row in found.items()} for split in SPLITS}
-            draw(axes, table, "barh", dict(zip(table, (GREEN, VERMILLION), strict=True)), legend=axes is c.axes)
+            table = {
+                names[split]: {network: row[split] for network, row in found.items()}
+                for split in SPLITS
+            }
+            draw(
+                axes,
+                table,
+                "barh",
+                dict(zip(table, (GREEN, VERMILLION), strict=True)),
+                legend=axes is c.axes,
+            )
             axes.set(xlabel=under)
             axes.set_title(title)
             if axes is not c.axes:
@@ -131,10 +148,16 @@ def launch_ways() -> Canvas:
     )
     for side, (title, rows) in enumerate(
         (
-            ("with Ray", (("ray start --head", "vllm serve"), ("ray start", "worker, placed by Ray"))),
+            (
+                "with Ray",
+                (("ray start --head", "vllm serve"), ("ray start", "worker, placed by Ray")),
+            ),
             (
                 "vLLM's own",
-                (("vllm serve --node-rank 0", "API and workers"), ("… --node-rank 1 --headless", "workers")),
+                (
+                    ("vllm serve --node-rank 0", "API and workers"),
+                    ("… --node-rank 1 --headless", "workers"),
+                ),
             ),
         )
     ):
@@ -142,7 +165,9 @@ def launch_ways() -> Canvas:
         c.text(x0, 28, title, 25, bold=True)
         for n, (above, below) in enumerate(rows):
             y = 50 + n * 164
-            c.box(x0, y, 546, 136, PALE, radius=12).text(x0 + 18, y + 34, f"node {n + 1}", 20, bold=True)
+            c.box(x0, y, 546, 136, PALE, radius=12).text(
+                x0 + 18, y + 34, f"node {n + 1}", 20, bold=True
+            )
             if side == 0:
                 c.label(x0 + 18, y + 52, 240, 62, above, ORANGE, size=19, mono=True, ink=INK)
                 c.label(x0 + 286, y + 52, 244, 62, below, BLUE, size=20)

@@ -28,11 +28,20 @@ STAGES, REQUESTS = 4, 8
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")
 
 
-def _model(c: Canvas, x: float, y: float, w: float, colours: list[list[str]], cell: float = 30) -> None:
+def _model(
+    c: Canvas, x: float, y: float, w: float, colours: list[list[str]], cell: float = 30
+) -> None:
     """Draw layers from top to bottom, each cut into parts, in the GPUs' colours."""
     for layer, parts in enumerate(colours):
         for n, colour in enumerate(parts):
-            c.box(x + n * w / len(parts), y + layer * (cell + 5), w / len(parts) - 4, cell, colour, radius=4)
+            c.box(
+                x + n * w / len(parts),
+                y + layer * (cell + 5),
+                w / len(parts) - 4,
+                cell,
+                colour,
+                radius=4,
+            )
 
 
 def kinds() -> Canvas:
@@ -81,10 +90,23 @@ def experts_context() -> Canvas:
     for e in range(8):
         x, chosen = e * 64, e in (1, 6)
         colour = GPUS[e // 2]
-        c.label(x, 250, 56, 66, f"E{e}", colour if chosen else FREE, size=20, bold=chosen, stroke=colour)
-        c.line([(251, 188), (x + 28, 244)], INK if chosen else HAIR, 3.5 if chosen else 1.5, head=chosen)
+        c.label(
+            x, 250, 56, 66, f"E{e}", colour if chosen else FREE, size=20, bold=chosen, stroke=colour
+        )
+        c.line(
+            [(251, 188), (x + 28, 244)],
+            INK if chosen else HAIR,
+            3.5 if chosen else 1.5,
+            head=chosen,
+        )
     c.text(0, 356, "a token visits a few experts, wherever they are", 20, fill=SOFT)
-    c.text(0, 388, f"Qwen3 30B-A3B: {m.moe.experts_per_token} of {m.moe.num_experts} in each layer", 20, fill=SOFT)
+    c.text(
+        0,
+        388,
+        f"Qwen3 30B-A3B: {m.moe.experts_per_token} of {m.moe.num_experts} in each layer",
+        20,
+        fill=SOFT,
+    )
     x0 = 624
     c.text(x0, 28, "context", 25, bold=True)
     for n in range(16):
@@ -108,7 +130,13 @@ def megatron() -> Canvas:
         "the activation alone. W2 is cut by the matching rows, so each gets a partial sum. An all-reduce "
         "adds the two.",
     )
-    heads = ((70, "x, whole"), (250, "W1 by columns"), (478, "f(x W1)"), (690, "W2 by rows"), (872, "a partial sum"))
+    heads = (
+        (70, "x, whole"),
+        (250, "W1 by columns"),
+        (478, "f(x W1)"),
+        (690, "W2 by rows"),
+        (872, "a partial sum"),
+    )
     for x, words in heads:
         c.text(x, 26, words, NORMAL, anchor="middle", bold="W" in words and "f" not in words)
     for gpu, colour in enumerate((BLUE, ORANGE)):
@@ -116,14 +144,22 @@ def megatron() -> Canvas:
         c.box(0, y, 950, 176, PALE, radius=12).text(14, y + 164, f"GPU {gpu}", 20, bold=True)
         c.label(20, y + 70, 100, 34, "x", "#ffffff", stroke=GREY)
         c.text(148, y + 96, "·", 34, anchor="middle")
-        c.box(176, y + 30, 148, 114, "#ffffff", stroke=GREY, dash="5 5").box(176 + 74 * gpu, y + 30, 74, 114, colour)
+        c.box(176, y + 30, 148, 114, "#ffffff", stroke=GREY, dash="5 5").box(
+            176 + 74 * gpu, y + 30, 74, 114, colour
+        )
         c.arrow(336, y + 87, 384, y + 87)
-        c.box(404, y + 70, 148, 34, "#ffffff", stroke=GREY, dash="5 5").box(404 + 74 * gpu, y + 70, 74, 34, colour)
+        c.box(404, y + 70, 148, 34, "#ffffff", stroke=GREY, dash="5 5").box(
+            404 + 74 * gpu, y + 70, 74, 34, colour
+        )
         c.text(582, y + 96, "·", 34, anchor="middle")
-        c.box(640, y + 30, 100, 114, "#ffffff", stroke=GREY, dash="5 5").box(640, y + 30 + 57 * gpu, 100, 57, colour)
+        c.box(640, y + 30, 100, 114, "#ffffff", stroke=GREY, dash="5 5").box(
+            640, y + 30 + 57 * gpu, 100, 57, colour
+        )
         c.arrow(752, y + 87, 800, y + 87)
         c.box(822, y + 70, 100, 34, colour)
-        c.line([(928, y + 87), (1000, y + 87), (1000, 214 if gpu == 0 else 268)], colour, 3, head=True)
+        c.line(
+            [(928, y + 87), (1000, y + 87), (1000, 214 if gpu == 0 else 268)], colour, 3, head=True
+        )
     return (
         c.label(966, 218, 170, 46, "all-reduce: +", INK, bold=True, size=20)
         .text(1051, 300, "y, whole,", SMALL, fill=SOFT, anchor="middle")
@@ -146,7 +182,14 @@ def heads_split() -> Canvas:
         x = gpu * width
         c.box(x, 0, width - 14, 214, PALE, radius=12).text(x + 16, 34, f"GPU {gpu}", 22, bold=True)
         for h in range(heads):
-            c.box(x + 16 + h * (width - 46) / heads, 52, (width - 46) / heads - 3, 58, GPUS[gpu], radius=3)
+            c.box(
+                x + 16 + h * (width - 46) / heads,
+                52,
+                (width - 46) / heads - 3,
+                58,
+                GPUS[gpu],
+                radius=3,
+            )
         for k in range(kv):
             c.label(
                 x + 16 + k * (width - 46) / kv,
@@ -159,7 +202,12 @@ def heads_split() -> Canvas:
                 ink=INK,
                 bold=True,
             )
-    return c.text(0, 254, f"{heads} heads computed, {kv} KV heads kept: a quarter of the cache on each GPU", 23)
+    return c.text(
+        0,
+        254,
+        f"{heads} heads computed, {kv} KV heads kept: a quarter of the cache on each GPU",
+        23,
+    )
 
 
 def _pipe(c: Canvas, y: float, jobs: int, unit: float, name: str) -> int:
@@ -219,10 +267,23 @@ def nodes() -> Canvas:
         for gpu in range(8):
             x = 236 + gpu * 110
             c.box(x, y + 22, 98, 122, BLUE if node == 0 else GREEN, radius=8)
-            c.text(x + 49, y + 90, f"GPU {node * 8 + gpu}", 20, fill="#ffffff", anchor="middle", bold=True)
+            c.text(
+                x + 49,
+                y + 90,
+                f"GPU {node * 8 + gpu}",
+                20,
+                fill="#ffffff",
+                anchor="middle",
+                bold=True,
+            )
         c.line([(240, y + 154), (1110, y + 154)], GREEN if node == 0 else BLUE, 4)
     c.arrow(330, 176, 330, 210, ORANGE, 5)
-    return c.text(352, 201, "one hand-over a token, over the network; all-reduces stay in the node, on NVLink", 20)
+    return c.text(
+        352,
+        201,
+        "one hand-over a token, over the network; all-reduces stay in the node, on NVLink",
+        20,
+    )
 
 
 FIGURES = {

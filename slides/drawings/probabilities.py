@@ -34,7 +34,9 @@ TEMPERATURES = (0.5, 1.0, 1.5)
 
 def next_token(**settings) -> dict[str, float]:
     """Return token → probability after "San Francisco is a", as vLLM would sample with these settings."""
-    return next_token_probabilities(next_token_logprobs(answers()["next_token"]["answer"]), **settings)
+    return next_token_probabilities(
+        next_token_logprobs(answers()["next_token"]["answer"]), **settings
+    )
 
 
 def shown(token: str) -> str:
@@ -55,7 +57,14 @@ def _panels(cases: list[dict], words: str, under: list[str]) -> Chart:
         for axes, case, below in zip(c.panels, cases, under, strict=True):
             sampled = next_token(**case)
             draw(axes, {shown(token): 100 * sampled.get(token, 0.0) for token in tokens}, "barh")
-            axes.barh(range(len(tokens)), [100 * model[token] for token in tokens], 0.7, fill=False, ec=SOFT, lw=2)
+            axes.barh(
+                range(len(tokens)),
+                [100 * model[token] for token in tokens],
+                0.7,
+                fill=False,
+                ec=SOFT,
+                lw=2,
+            )
             for label, token in zip(axes.texts, tokens, strict=True):
                 share = sampled.get(token, 0.0)
                 label.xy = (100 * max(share, model[token]), label.xy[1])
@@ -66,7 +75,12 @@ def _panels(cases: list[dict], words: str, under: list[str]) -> Chart:
             if axes is not c.axes:
                 axes.set_yticks([])
         handles = [Patch(fill=False, ec=SOFT, lw=2), Patch(color=BLUE)]
-        c.figure.legend(handles, ["what the model says", "what is sampled from"], loc="outside lower left", ncols=2)
+        c.figure.legend(
+            handles,
+            ["what the model says", "what is sampled from"],
+            loc="outside lower left",
+            ncols=2,
+        )
     return c
 
 
@@ -91,7 +105,14 @@ def token_loop() -> Canvas:
     for n, token in enumerate(listed):
         y = 56 + n * 36
         c.text(908, y + 22, shown(token), 21, anchor="end")
-        c.box(918, y + 2, model[token] / model[listed[0]] * 140, 27, GREEN if n == 0 else FREE, radius=3)
+        c.box(
+            918,
+            y + 2,
+            model[token] / model[listed[0]] * 140,
+            27,
+            GREEN if n == 0 else FREE,
+            radius=3,
+        )
         c.text(926 + model[token] / model[listed[0]] * 140, y + 22, f"{model[token]:.0%}", 19)
     c.text(908, 56 + 4 * 36 + 20, "…", 21, anchor="end")
     c.line([(970, 206), (970, 306), (657, 306), (657, 222)], VERMILLION, 3.5, head=True)
@@ -111,7 +132,10 @@ def order() -> Canvas:
         ("draw", "one token", GREEN),
     )
     c = Canvas(
-        220, "The order in which vLLM applies the sampling parameters: " + ", ".join(name for name, _, _ in steps) + "."
+        220,
+        "The order in which vLLM applies the sampling parameters: "
+        + ", ".join(name for name, _, _ in steps)
+        + ".",
     )
     width, gap = 144, 21
     for n, (name, under, fill) in enumerate(steps):
@@ -158,21 +182,29 @@ def logprob_scale() -> Canvas:
     c.line([(40, 100), (WIDTH - 40, 100)], INK, 3)
     for p, words in marks:
         x = WIDTH - 70 - math.log(p) / lowest * (WIDTH - 200)
-        c.dot(x, 100, 9, BLUE).text(x, 70, f"{math.log(p) + 0:.2f}" if p < 1 else "0", 30, anchor="middle", bold=True)
+        c.dot(x, 100, 9, BLUE).text(
+            x, 70, f"{math.log(p) + 0:.2f}" if p < 1 else "0", 30, anchor="middle", bold=True
+        )
         c.text(x, 142, f"{p:g}", 24, anchor="middle")
         lines = words.rsplit(" ", 1) if len(words) > 10 else [words]
         for k, line in enumerate(lines):
             c.text(x, 176 + 26 * k, line, 20, anchor="middle", fill=SOFT)
     c.text(0, 24, "logprob = ln(probability)", 22, fill=SOFT)
     c.words = (
-        "Log probabilities: " + "; ".join(f"probability {p:g}, {w}: {math.log(p) + 0:.2f}" for p, w in marks) + "."
+        "Log probabilities: "
+        + "; ".join(f"probability {p:g}, {w}: {math.log(p) + 0:.2f}" for p, w in marks)
+        + "."
     )
     return c
 
 
 def surprise() -> Chart:
     """The surprise of each token of a text, in bits, as the teaching model sees it."""
-    tokens = [row for row in rows(answers()["surprise"]["answer"]) if row.part == "prompt" and row.logprob is not None]
+    tokens = [
+        row
+        for row in rows(answers()["surprise"]["answer"])
+        if row.part == "prompt" and row.logprob is not None
+    ]
     bits = [row.surprise_bits for row in tokens]
     doubtful = max(range(5, len(tokens)), key=bits.__getitem__)  # the first words could be any
     said = ", ".join(f"{row.token.strip()} {row.surprise_bits:.1f}" for row in tokens)
@@ -181,7 +213,9 @@ def surprise() -> Chart:
         drawn = c.axes.bar(range(len(tokens)), bits, 0.86, color=colours)
         c.axes.bar_label(drawn, [f"{value:.0f}" for value in bits], padding=4)
         words = [row.token.strip() for row in tokens]
-        c.axes.set_xticks(range(len(tokens)), words, rotation=-45, ha="left", rotation_mode="anchor", color=INK)
+        c.axes.set_xticks(
+            range(len(tokens)), words, rotation=-45, ha="left", rotation_mode="anchor", color=INK
+        )
         c.axes.set(ylabel="bits", yticks=(), xlim=(-0.6, len(tokens) - 0.4))
     return c
 

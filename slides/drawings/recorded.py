@@ -10,7 +10,9 @@ from pathlib import Path
 @cache
 def recorded(name: str) -> dict:
     """Return a file of recorded/: answers, chat or capacity."""
-    return json.loads((Path(__file__).parents[1] / "recorded" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(__file__).parents[1] / "recorded" / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def answers() -> dict:

@@ -41,16 +41,36 @@ def offline_online() -> Canvas:
     for row, jobs in enumerate(lengths):
         x = 0.0
         for k, length in enumerate(jobs):
-            c.box(x, 44 + row * 33, length * unit - 4, 28, BLUE if (row + k) % 2 else "#56B4E9", radius=4)
+            c.box(
+                x,
+                44 + row * 33,
+                length * unit - 4,
+                28,
+                BLUE if (row + k) % 2 else "#56B4E9",
+                radius=4,
+            )
             x += length * unit
-    c.line([(44 * unit + 6, 40), (44 * unit + 6, 180)], INK, 3).text(44 * unit + 22, 104, "throughput", 25, bold=True)
+    c.line([(44 * unit + 6, 40), (44 * unit + 6, 180)], INK, 3).text(
+        44 * unit + 22, 104, "throughput", 25, bold=True
+    )
     c.text(44 * unit + 22, 134, "tokens/s in all", 20, fill=SOFT)
-    came = ((1, 7, 0), (6, 5, 1), (14, 8, 0), (23, 4, 0), (25, 9, 1), (26, 6, 2), (36, 6, 0), (38, 5, 1))
+    came = (
+        (1, 7, 0),
+        (6, 5, 1),
+        (14, 8, 0),
+        (23, 4, 0),
+        (25, 9, 1),
+        (26, 6, 2),
+        (36, 6, 0),
+        (38, 5, 1),
+    )
     for start, length, row in came:
         c.box(start * unit, 240 + row * 40, length * unit - 4, 32, ORANGE, radius=4)
         c.line([(start * unit, 240 + row * 40 + 32), (start * unit, 376)], HAIR, 2)
         c.dot(start * unit, 378, 6, INK)
-    c.text(44 * unit + 22, 290, "latency", 25, bold=True).text(44 * unit + 22, 320, "each one waits", 20, fill=SOFT)
+    c.text(44 * unit + 22, 290, "latency", 25, bold=True).text(
+        44 * unit + 22, 320, "each one waits", 20, fill=SOFT
+    )
     return c.text(44 * unit + 22, 384, "• a request", SMALL, fill=SOFT)
 
 
@@ -66,16 +86,29 @@ def endpoint() -> Canvas:
     c.text(125, 284, "a notebook, a script,", 20, anchor="middle", fill=SOFT).text(
         125, 312, "thirty learners: no GPU", 20, anchor="middle", fill=SOFT
     )
-    c.box(480, 8, 656, 330, "none", stroke=HAIR, radius=16, line=3).text(500, 42, "GPU nodes of one job", 20, fill=SOFT)
+    c.box(480, 8, 656, 330, "none", stroke=HAIR, radius=16, line=3).text(
+        500, 42, "GPU nodes of one job", 20, fill=SOFT
+    )
     c.label(510, 96, 270, 150, "server\non the head node", BLUE, size=24, bold=True)
     c.label(880, 62, 226, 100, "workers", FREE, size=23)
     c.label(880, 186, 226, 100, "workers", FREE, size=23)
     c.arrow(782, 150, 874, 116).arrow(782, 190, 874, 232)
-    c.line([(256, 150), (504, 150)], GREEN, 5, head=True).line([(504, 196), (256, 196)], GREEN, 5, head=True)
+    c.line([(256, 150), (504, 150)], GREEN, 5, head=True).line(
+        [(504, 196), (256, 196)], GREEN, 5, head=True
+    )
     c.text(378, 132, "prompt", NORMAL, anchor="middle", bold=True).text(
         378, 226, "tokens", NORMAL, anchor="middle", bold=True
     )
-    return c.label(160, 358, 816, 50, "endpoint: http://HEAD:PORT/v1/completions", "#E4F3EE", size=23, mono=True)
+    return c.label(
+        160,
+        358,
+        816,
+        50,
+        "endpoint: http://HEAD:PORT/v1/completions",
+        "#E4F3EE",
+        size=23,
+        mono=True,
+    )
 
 
 def record_flow() -> Canvas:
@@ -123,7 +156,11 @@ def timelines() -> Chart:
     sides = {title: [Span(**span) for span in answers()[key]] for title, key in sides.items()}
     ends = {title: max(span.ended for span in spans) for title, spans in sides.items()}
     said = ", ".join(f"{title} {end:.2f} seconds" for title, end in ends.items())
-    with chart(430, f"Timeline of {len(answers()['one_by_one'])} requests of different length: {said}.", panels=2) as c:
+    with chart(
+        430,
+        f"Timeline of {len(answers()['one_by_one'])} requests of different length: {said}.",
+        panels=2,
+    ) as c:
         for axes, (title, spans) in zip(c.panels, sides.items(), strict=True):
             draw(axes, parts(spans), "stacked", legend=axes is c.axes)
             for label in list(axes.texts):
@@ -150,7 +187,15 @@ def batch() -> Canvas:
         c.text(0, y - 12, name, 23, bold=True)
         for n in range(n_rows):
             mine = start <= n < stop
-            c.box(n * w, y, w - 6, 50, fill if mine else "none", stroke=fill if mine else HAIR, radius=5)
+            c.box(
+                n * w,
+                y,
+                w - 6,
+                50,
+                fill if mine else "none",
+                stroke=fill if mine else HAIR,
+                radius=5,
+            )
     c.line([(done * w - 3, 22), (done * w - 3, 104)], VERMILLION, 5).text(
         done * w + 10, 28, "kill -9", 22, mono=True, fill=INK
     )

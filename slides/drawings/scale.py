@@ -7,7 +7,21 @@ from inference_planner.catalog import load_model
 from inference_planner.deployment import Deployment, prepare
 from inference_planner.weights import whole_bytes
 
-from drawings.canvas import BLUE, FREE, GPUS, GREEN, HAIR, INK, KV_CACHE, ORANGE, PALE, SKY, SOFT, VERMILLION, Canvas
+from drawings.canvas import (
+    BLUE,
+    FREE,
+    GPUS,
+    GREEN,
+    HAIR,
+    INK,
+    KV_CACHE,
+    ORANGE,
+    PALE,
+    SKY,
+    SOFT,
+    VERMILLION,
+    Canvas,
+)
 from drawings.charts import Chart, chart
 from drawings.recorded import recorded
 from workshop.learn import roofline
@@ -33,7 +47,9 @@ def step_time() -> Chart:
     with chart(420, words) as c:
         c.axes.axvspan(1, critical, color=BLUE, alpha=0.08, linewidth=0)
         c.axes.axvspan(critical, TOKENS[-1], color=ORANGE, alpha=0.12, linewidth=0)
-        c.axes.plot(TOKENS, [reading] * len(TOKENS), color=BLUE, linestyle=(0, (2, 1.5)), linewidth=3)
+        c.axes.plot(
+            TOKENS, [reading] * len(TOKENS), color=BLUE, linestyle=(0, (2, 1.5)), linewidth=3
+        )
         c.axes.plot(TOKENS, arithmetic, color=ORANGE, linestyle=(0, (2, 1.5)), linewidth=3)
         c.axes.plot(
             sorted([*TOKENS, critical]),
@@ -45,10 +61,22 @@ def step_time() -> Chart:
         c.axes.set_xticks(TOKENS[::2], [f"{n:,}" for n in TOKENS[::2]])
         c.axes.set_yticks([1, 10, 100], ["1", "10", "100"])
         c.axes.minorticks_off()
-        c.axes.set(xlabel="tokens in the step", ylabel="ms of the step", xlim=(1, TOKENS[-1]), ylim=(0.6, 300))
+        c.axes.set(
+            xlabel="tokens in the step",
+            ylabel="ms of the step",
+            xlim=(1, TOKENS[-1]),
+            ylim=(0.6, 300),
+        )
         c.axes.text(2, 11, "decode: waits for memory", color=BLUE, fontweight="bold")
         c.axes.text(2, 7.2, f"{reading:.1f} ms, however few tokens", color=SOFT)
-        c.axes.text(6200, 1.1, "prefill: waits for arithmetic", color="#8a5f00", fontweight="bold", ha="right")
+        c.axes.text(
+            6200,
+            1.1,
+            "prefill: waits for arithmetic",
+            color="#8a5f00",
+            fontweight="bold",
+            ha="right",
+        )
         c.axes.text(critical, 0.72, f" {critical:.0f} tokens", color=SOFT)
     return c
 
@@ -89,12 +117,21 @@ def experts() -> Canvas:
         x = n * (w + 24)
         c.text(x, 24, f"GPU {n}", 22, bold=True)
         c.label(x, 42, w, 66, "requests, attention", colour, size=21, bold=True)
-        c.box(x, 114, w, 36, KV_CACHE, radius=5).text(x + w / 2, 139, "KV cache of its own", 19, anchor="middle")
+        c.box(x, 114, w, 36, KV_CACHE, radius=5).text(
+            x + w / 2, 139, "KV cache of its own", 19, anchor="middle"
+        )
         for to in range(ranks):
             c.line([(x + w / 2, 158), (to * (w + 24) + w / 2, 262)], colour, 2.5)
         c.box(x, 268, w, 92, PALE, stroke=HAIR, radius=8)
         for k in range(16):
-            c.box(x + 13 + k % 8 * 31, 280 + k // 8 * 36, 26, 30, SKY if (k * 7 + n * 3) % 5 == 0 else FREE, radius=4)
+            c.box(
+                x + 13 + k % 8 * 31,
+                280 + k // 8 * 36,
+                26,
+                30,
+                SKY if (k * 7 + n * 3) % 5 == 0 else FREE,
+                radius=4,
+            )
         c.text(
             x + w / 2,
             390,
@@ -119,7 +156,17 @@ def apart() -> Canvas:
     ):
         c.text(x, 26, title, 25, bold=True).text(x, 56, under, 20, fill=SOFT)
         for n in range(2):
-            c.label(x, 76 + n * 112, 440, 96, words, colour, size=24, bold=True, ink=INK if colour == ORANGE else "")
+            c.label(
+                x,
+                76 + n * 112,
+                440,
+                96,
+                words,
+                colour,
+                size=24,
+                bold=True,
+                ink=INK if colour == ORANGE else "",
+            )
     for k in range(5):
         c.box(462 + k * 44, 156, 36, 46, KV_CACHE, radius=5)
     c.text(568, 140, "KV cache", 21, anchor="middle", bold=True)
@@ -132,12 +179,18 @@ def apart() -> Canvas:
 def capacity() -> Chart:
     """Share of the requests that are served in time, against requests a second: simulated."""
     found = recorded("capacity")
-    shares = {int(n): {int(rate): 100 * share for rate, share in rows.items()} for n, rows in found["shares"].items()}
+    shares = {
+        int(n): {int(rate): 100 * share for rate, share in rows.items()}
+        for n, rows in found["shares"].items()
+    }
     said = "; ".join(
         f"{n} replicas: " + ", ".join(f"{share:.0f} % at {rate}" for rate, share in rows.items())
         for n, rows in shares.items()
     )
-    with chart(410, f"Share of the requests that are served in time, by requests a second, simulated: {said}.") as c:
+    with chart(
+        410,
+        f"Share of the requests that are served in time, by requests a second, simulated: {said}.",
+    ) as c:
         c.axes.axhline(95, color=SOFT, linewidth=2, linestyle=(0, (3, 3)))
         for (n, rows), colour in zip(shares.items(), (BLUE, GREEN, VERMILLION), strict=True):
             gpus = n * found["tensor_parallel_size"]
@@ -158,4 +211,10 @@ def capacity() -> Chart:
     return c
 
 
-FIGURES = {"step_time": step_time, "replicas": replicas, "experts": experts, "apart": apart, "capacity": capacity}
+FIGURES = {
+    "step_time": step_time,
+    "replicas": replicas,
+    "experts": experts,
+    "apart": apart,
+    "capacity": capacity,
+}

@@ -13,9 +13,15 @@ def step() -> Chart:
     for label in table[next(iter(table))]:
         parts = {part: ms[label] for part, ms in table.items() if ms[label]}
         total = sum(parts.values())
-        said.append(f"{label} {total:.1f} ms: " + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items()))
+        said.append(
+            f"{label} {total:.1f} ms: "
+            + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items())
+        )
         table = {
-            part: {f"{label}\n{1e3 / total:.0f} tokens/s" if row == label else row: ms for row, ms in rows.items()}
+            part: {
+                f"{label}\n{1e3 / total:.0f} tokens/s" if row == label else row: ms
+                for row, ms in rows.items()
+            }
             for part, rows in table.items()
         }
     with chart(400, f"Llama 3.1 70B on 4 H200, one stream. {'; '.join(said)}.") as c:

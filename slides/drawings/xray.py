@@ -40,31 +40,44 @@ def drawn() -> dict[str, dict[str, str]]:
     replay = Replay(RECORDED.name)
     replay.extend(Trace(RECORDED).more())
     asked = {
-        "scripts": "".join((ROOM / name).read_text(encoding="utf-8") for name in ("trace.js", "picture.js")),
+        "scripts": "".join(
+            (ROOM / name).read_text(encoding="utf-8") for name in ("trace.js", "picture.js")
+        ),
         "trace": replay.data(),
-        "views": [dict(zip(("from", "to", "cursor", "width"), view, strict=True)) for view in VIEWS.values()],
+        "views": [
+            dict(zip(("from", "to", "cursor", "width"), view, strict=True))
+            for view in VIEWS.values()
+        ],
     }
     node = (shutil.which("node") or "node", Path(__file__).parents[1] / "xray.mjs")
-    done = subprocess.run(node, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        node, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True
+    )
     return dict(zip(VIEWS, json.loads(done.stdout), strict=True))
 
 
 def look(name: str) -> str:
     """Return the page's style for one figure, and its pattern: a name of its own, as several figures stand in one deck."""
     rules = "".join(
-        rule for rule in RULES.findall((ROOM / "page.css").read_text(encoding="utf-8")) if NEEDED.match(rule)
+        rule
+        for rule in RULES.findall((ROOM / "page.css").read_text(encoding="utf-8"))
+        if NEEDED.match(rule)
     )
     for theirs, ours in {**RENAMED, "#hatch": f"#hatch-{name}"}.items():
         rules = rules.replace(theirs, ours)
     colours = "".join(f"--{key}:{value};" for key, value in style.NAMES.items())
-    pattern = re.search(r"<pattern.*?</pattern>", (ROOM / "page.html").read_text(encoding="utf-8"))[0]
+    pattern = re.search(r"<pattern.*?</pattern>", (ROOM / "page.html").read_text(encoding="utf-8"))[
+        0
+    ]
     return (f"<style>.xray-{name} {{ {colours} {rules} svg .inside.long {{ font-size: 9px }} }}</style>"
             f'<defs>{pattern.replace("hatch", f"hatch-{name}")}</defs>')  # fmt: skip
 
 
 def steps(view: str, x: float, y: float) -> str:
     """Return requests over steps, at a place of a figure."""
-    _, _, width, height = map(float, re.search(r'viewBox="([^"]+)"', drawn()[view]["steps"])[1].split())
+    _, _, width, height = map(
+        float, re.search(r'viewBox="([^"]+)"', drawn()[view]["steps"])[1].split()
+    )
     size = f'x="{x:g}" y="{y:g}" width="{width * SCALE:g}" height="{height * SCALE:g}"'
     svg = drawn()[view]["steps"].replace(f' height="{height:g}"', f" {size}", 1)
     return svg.replace("inside small", "inside long")
@@ -88,9 +101,7 @@ def figure(name: str, height: float, *parts: str) -> Canvas:
 def xray_run() -> Canvas:
     """The first 34 steps: requests join and leave."""
     c = figure("run", 490, steps("run", 0, 0))
-    c.words = (
-        f"X-ray of a recorded run, a row for each of six requests, a column for each step. {drawn()['run']['words']}"
-    )
+    c.words = f"X-ray of a recorded run, a row for each of six requests, a column for each step. {drawn()['run']['words']}"
     return c.text(0, 482, KEY, SMALL, fill=SOFT)
 
 
@@ -105,16 +116,22 @@ def xray_chunks() -> Canvas:
             f"step {n}: {drawn()[f'chunk_{n}']['budgetSays'].replace(' (max_num_batched_tokens)', '')}",
             19,
         )
-    c.words = f"X-ray of steps 0 to 6, and the budget of steps 1 to 4. {drawn()['chunk_2']['words']}"
+    c.words = (
+        f"X-ray of steps 0 to 6, and the budget of steps 1 to 4. {drawn()['chunk_2']['words']}"
+    )
     return c
 
 
-def beside_pool(view: str, shown: str, step: int, x: float, width: float, height: float, of: str) -> Canvas:
+def beside_pool(
+    view: str, shown: str, step: int, x: float, width: float, height: float, of: str
+) -> Canvas:
     """Return the steps of a view, and on their right the pool of blocks after one of them."""
     c = figure(view, 450, steps(view, 0, 0), page("pool", view, x, 90, width, height))
     c.text(x, 24, f"the pool{of} after step {step}", 23, bold=True)
     pool = drawn()[view]["poolSays"]
-    c.words = f"X-ray of steps {shown}, and the pool after step {step}: {pool}. {drawn()[view]['words']}"
+    c.words = (
+        f"X-ray of steps {shown}, and the pool after step {step}: {pool}. {drawn()[view]['words']}"
+    )
     return c
 
 
@@ -142,4 +159,9 @@ def xray_preempt() -> Canvas:
     return c
 
 
-FIGURES = {"xray_run": xray_run, "xray_chunks": xray_chunks, "xray_prefix": xray_prefix, "xray_preempt": xray_preempt}
+FIGURES = {
+    "xray_run": xray_run,
+    "xray_chunks": xray_chunks,
+    "xray_prefix": xray_prefix,
+    "xray_preempt": xray_preempt,
+}

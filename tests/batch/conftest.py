@@ -13,7 +13,9 @@ import pytest
 import wire_stub
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("batch_stub", ROOT / "benchmarks" / "batch" / "stub.py")
+spec = importlib.util.spec_from_file_location(
+    "batch_stub", ROOT / "benchmarks" / "batch" / "stub.py"
+)
 stub_module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(stub_module)
 
@@ -30,18 +32,25 @@ class Faulty:
         outer = self
 
         class Protocol(stub_module.Stub):
-            settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True)
+            settings = SimpleNamespace(
+                model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True
+            )
 
             def request(self, path, body):
                 frozen = len(outer.asked) >= freeze_after
                 if path.endswith(b"/completions"):
-                    prompt = json.loads(body).get("prompt") or json.loads(body)["messages"][-1]["content"]
+                    prompt = (
+                        json.loads(body).get("prompt")
+                        or json.loads(body)["messages"][-1]["content"]
+                    )
                     outer.asked.append(prompt)
                     wrong = fault(prompt, outer.asked.count(prompt)) if fault else None
                     if wrong == "drop":
                         return self.transport.close()
                     if wrong == "cut":
-                        self.transport.write(b'HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{"choices": [{"te')
+                        self.transport.write(
+                            b'HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{"choices": [{"te'
+                        )
                         return self.transport.close()
                     if wrong:
                         return self.answer(*wrong)
@@ -59,7 +68,9 @@ class Faulty:
 
         def serve():
             asyncio.set_event_loop(self.loop)
-            self.server = self.loop.run_until_complete(self.loop.create_server(Protocol, "127.0.0.1", 0))
+            self.server = self.loop.run_until_complete(
+                self.loop.create_server(Protocol, "127.0.0.1", 0)
+            )
             self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}/v1"
             started.set()
             self.loop.run_forever()

@@ -39,14 +39,18 @@ def line(body: str, url: str = CHAT, number: int = 0) -> str:
 
 def sent(path, wire, quick, tmp_path, **options) -> list[bytes]:
     server = wire()
-    summary = batch.run(path, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1, **options)
+    summary = batch.run(
+        path, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1, **options
+    )
     assert summary.exit_code == 0
     return [asked.body for asked in server.asked]
 
 
 def test_a_body_goes_out_byte_for_byte(wire, quick, tmp_path):
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(line(body, number=number) for number, body in enumerate(BODIES.values())))
+    path.write_text(
+        "".join(line(body, number=number) for number, body in enumerate(BODIES.values()))
+    )
     assert sent(path, wire, quick, tmp_path) == [body.encode() for body in BODIES.values()]
 
 
@@ -59,7 +63,9 @@ def test_a_missing_model_and_the_runs_parameters_are_put_in_front(wire, quick, t
 
 @pytest.mark.parametrize("given", ['"other"', "null", '""'])
 def test_a_model_that_is_not_the_servers_is_replaced_in_its_place(given, wire, quick, tmp_path):
-    (tmp_path / "in.jsonl").write_text(line(f'{{"messages": {MESSAGES}, "model": {given}, "seed": 1}}'))
+    (tmp_path / "in.jsonl").write_text(
+        line(f'{{"messages": {MESSAGES}, "model": {given}, "seed": 1}}')
+    )
     (body,) = sent(tmp_path / "in.jsonl", wire, quick, tmp_path, model="stub")
     assert body.decode() == f'{{"messages": {MESSAGES}, "model": "stub", "seed": 1}}'
 
@@ -77,18 +83,27 @@ def test_fields_of_a_plain_row_keep_their_writing(chat, wire, quick, tmp_path):
     (tmp_path / "in.jsonl").write_text(row + "\n")
     (body,) = sent(tmp_path / "in.jsonl", wire, quick, tmp_path, chat=chat)
     asked = '"messages":[{"role":"user","content":"a \\u00e9"}]' if chat else '"prompt":"a \\u00e9"'
-    assert body.decode() == f'{{"model":"stub","response_format":{SCHEMA},"temperature":1e-1,{asked}}}'
+    assert (
+        body.decode() == f'{{"model":"stub","response_format":{SCHEMA},"temperature":1e-1,{asked}}}'
+    )
 
 
 def test_cells_of_a_table_that_hold_json_keep_their_writing(wire, quick, tmp_path):
     quoted = [text.replace('"', '""') for text in (MESSAGES, SCHEMA)]
-    (tmp_path / "in.csv").write_text('messages,response_format,seed\n"{}","{}",1e0\n'.format(*quoted))
+    (tmp_path / "in.csv").write_text(
+        'messages,response_format,seed\n"{}","{}",1e0\n'.format(*quoted)
+    )
     (body,) = sent(tmp_path / "in.csv", wire, quick, tmp_path, column="messages")
-    assert body.decode() == f'{{"model":"stub","response_format":{SCHEMA},"seed":1e0,"messages":{MESSAGES}}}'
+    assert (
+        body.decode()
+        == f'{{"model":"stub","response_format":{SCHEMA},"seed":1e0,"messages":{MESSAGES}}}'
+    )
 
 
 def test_a_table_may_hold_whole_bodies_as_json(wire, quick, tmp_path):
-    pyarrow.parquet.write_table(pyarrow.table({"body": [BODIES["schema"]]}), tmp_path / "in.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"body": [BODIES["schema"]]}), tmp_path / "in.parquet"
+    )
     assert sent(tmp_path / "in.parquet", wire, quick, tmp_path) == [BODIES["schema"].encode()]
 
 
@@ -108,17 +123,26 @@ def test_nulls_that_arrow_made_are_not_sent(tmp_path):
         [{"role": "user", "content": "hello"}],
         [
             {"role": "user", "name": "ada", "content": "x"},
-            {"role": "assistant", "content": None, "tool_calls": [{**tools, "id": "1"}, {"id": "2"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{**tools, "id": "1"}, {"id": "2"}],
+            },
             {"role": "tool", "tool_call_id": "1", "content": "42"},
         ],
     ]
-    bodies = [{"messages": conversation, "seed": seed} for conversation, seed in zip(messages, (None, 3), strict=True)]
+    bodies = [
+        {"messages": conversation, "seed": seed}
+        for conversation, seed in zip(messages, (None, 3), strict=True)
+    ]
     for column, values in (("messages", messages), ("body", bodies)):
         pyarrow.parquet.write_table(pyarrow.table({column: values}), tmp_path / "in.parquet")
         first, second = (json.loads(row.given_request) for row in rows(tmp_path / "in.parquet"))
         assert first == {"messages": messages[0]}
         del messages[1][1]["content"]
-        assert second["messages"] == messages[1] and second.get("seed") == (3 if column == "body" else None)
+        assert second["messages"] == messages[1] and second.get("seed") == (
+            3 if column == "body" else None
+        )
         messages[1][1]["content"] = None
 
 
@@ -183,12 +207,21 @@ def test_an_endpoint_is_known_however_its_url_is_written(url, endpoint, tmp_path
 
 
 @pytest.mark.parametrize(
-    "url", ["/v1/embeddings", "/v1/responses", "https://api.openai.com/v1/chat/completions", "/xcompletions", 7]
+    "url",
+    [
+        "/v1/embeddings",
+        "/v1/responses",
+        "https://api.openai.com/v1/chat/completions",
+        "/xcompletions",
+        7,
+    ],
 )
 def test_another_endpoint_is_refused(url, tmp_path):
     from workshop.errors import BadInput
 
-    (tmp_path / "in.jsonl").write_text(line(f'{{"messages": {MESSAGES}}}').replace(f'"{CHAT}"', json.dumps(url)))
+    (tmp_path / "in.jsonl").write_text(
+        line(f'{{"messages": {MESSAGES}}}').replace(f'"{CHAT}"', json.dumps(url))
+    )
     with pytest.raises(BadInput, match="its url is"):
         rows(tmp_path / "in.jsonl")
 
@@ -201,5 +234,7 @@ def test_members_are_where_the_text_has_them():
 
 
 def test_the_stub_repeats_what_it_is_asked():
-    asked = wire_stub.Asked(COMPLETIONS, {"x-request-id": "abc"}, b'{"model": "m", "prompt": "p"}', 0, 1)
+    asked = wire_stub.Asked(
+        COMPLETIONS, {"x-request-id": "abc"}, b'{"model": "m", "prompt": "p"}', 0, 1
+    )
     assert json.loads(wire_stub.answer(asked).body)["id"] == "cmpl-abc"

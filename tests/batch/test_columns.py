@@ -10,7 +10,13 @@ import wire_stub
 
 from workshop import batch
 
-CALLS = [{"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}]
+CALLS = [
+    {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+    }
+]
 PARTS = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
 MESSAGES = {
     "tools": {"role": "assistant", "content": None, "tool_calls": CALLS},
@@ -31,9 +37,17 @@ def server(wire):
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
 def test_tool_calls_and_reasoning_have_columns(output, server, quick, tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(list(MESSAGES)))
-    assert batch.run(tmp_path / "in.json", tmp_path / output, url=server.url, chat=True, limits=quick).exit_code == 0
+    assert (
+        batch.run(
+            tmp_path / "in.json", tmp_path / output, url=server.url, chat=True, limits=quick
+        ).exit_code
+        == 0
+    )
     frame = batch.load(tmp_path / output).set_index(pandas.Index(MESSAGES))
-    assert frame.tool_calls["tools"] == CALLS and frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
+    assert (
+        frame.tool_calls["tools"] == CALLS
+        and frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
+    )
     assert frame.reasoning["reasoning"] == frame.reasoning["older reasoning"] == "because"
     assert frame.refusal["refusal"] == "no" and frame.text["parts"] == frame.text["plain"] == "42"
     assert frame.loc["plain", ["tool_calls", "reasoning", "refusal"]].isna().all()
@@ -44,7 +58,9 @@ def test_tool_calls_and_reasoning_have_columns(output, server, quick, tmp_path):
 
 def test_columns_in_which_nothing_stands_are_left_out(server, quick, tmp_path):
     (tmp_path / "in.json").write_text('["plain"]')
-    batch.run(tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick)
+    batch.run(
+        tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick
+    )
     assert not {"tool_calls", "reasoning", "refusal"} & set(batch.load(tmp_path / "out.parquet"))
 
 
@@ -52,7 +68,9 @@ def test_a_parquet_file_of_an_earlier_version_is_read(server, quick, tmp_path):
     import pyarrow.parquet
 
     (tmp_path / "in.json").write_text('["plain"]')
-    batch.run(tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick)
+    batch.run(
+        tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick
+    )
     table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
     earlier = table.drop_columns(["tool_calls", "reasoning", "refusal"])
     pyarrow.parquet.write_table(earlier, tmp_path / "out.parquet")

@@ -13,13 +13,17 @@ from workshop.errors import BadInput, WorkshopError
 
 
 def write(path, rows) -> None:
-    path.write_text("".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows))
+    path.write_text(
+        "".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows)
+    )
 
 
 def check(frame, rows) -> None:
     """Every row of the input is there once, in its order, with its own prompt and its own answer."""
     assert list(zip(frame.custom_id, frame.prompt, strict=True)) == list(rows)
-    assert list(frame.text) == [f" {prompt}" for _, prompt in rows] and list(frame.row) == list(range(len(rows)))
+    assert list(frame.text) == [f" {prompt}" for _, prompt in rows] and list(frame.row) == list(
+        range(len(rows))
+    )
 
 
 VERSIONS = {
@@ -39,7 +43,9 @@ def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faul
         write(path, rows)
         assert batch.run(path, out, url=server.url, limits=quick).exit_code == 0
         check(batch.load(out), rows)
-    assert len(server.asked) == len({row for rows in versions for row in rows})  # and none is asked twice
+    assert len(server.asked) == len(
+        {row for rows in versions for row in rows}
+    )  # and none is asked twice
     moved = path.rename(tmp_path / "moved.jsonl")
     if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
         with pytest.raises(WorkshopError, match="several versions"):
@@ -87,7 +93,9 @@ def test_another_column_of_the_same_input_is_another_version_of_it(tmp_path, fau
 
 def test_fields_of_the_input_take_no_columns_name(tmp_path, faulty, quick):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    path.write_text(json.dumps({"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}) + "\n")
+    path.write_text(
+        json.dumps({"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}) + "\n"
+    )
     batch.run(path, out, url=faulty().url, limits=quick)
     found = batch.load(out).iloc[0]
     assert (found.text, found.input_text, found.input_input_text) == (" p", "mine", "also mine")
@@ -108,7 +116,9 @@ def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(tmp_p
     assert list(batch.load(out).custom_id) == ["new", "1", "3", "5", "7"]
 
 
-def test_an_input_that_changes_between_its_two_readings_mixes_nothing(tmp_path, faulty, quick, monkeypatch):
+def test_an_input_that_changes_between_its_two_readings_mixes_nothing(
+    tmp_path, faulty, quick, monkeypatch
+):
     from workshop.batch import provenance
 
     path, out, server = tmp_path / "in.jsonl", tmp_path / "out.jsonl", faulty()
@@ -129,7 +139,9 @@ def test_an_input_that_changes_between_its_two_readings_mixes_nothing(tmp_path, 
     check(batch.load(out), then)
 
 
-@pytest.mark.parametrize("then", ['{"prompt": "x"}', '{"prompt": ""}', "{"], ids=["doubled", "bad", "broken"])
+@pytest.mark.parametrize(
+    "then", ['{"prompt": "x"}', '{"prompt": ""}', "{"], ids=["doubled", "bad", "broken"]
+)
 def test_a_row_that_is_another_at_the_second_reading_is_not_asked(then, tmp_path):
     from workshop.batch.inputs import Source
     from workshop.batch.prepare import Work
@@ -146,13 +158,17 @@ def test_a_row_that_is_another_at_the_second_reading_is_not_asked(then, tmp_path
 
 NAMES, TEXTS = st.sampled_from("abc"), st.sampled_from("123")
 INPUTS = st.lists(
-    st.dictionaries(NAMES, TEXTS, min_size=1).flatmap(lambda rows: st.permutations(list(rows.items()))),
+    st.dictionaries(NAMES, TEXTS, min_size=1).flatmap(
+        lambda rows: st.permutations(list(rows.items()))
+    ),
     min_size=1,
     max_size=5,
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(versions=INPUTS)
 @example(versions=[[("a", "1")], [("a", "2")], [("a", "1")]])
 @example(versions=[[("a", "1"), ("b", "2")], [("b", "1"), ("a", "2")], [("b", "2"), ("a", "1")]])
@@ -176,7 +192,11 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
             text = f" {json.loads(row.body)['prompt']}"
             journal.add(
                 lines.answer_line(
-                    row.custom_id, row.key, row.number, json.dumps({"choices": [{"text": text}]}).encode(), {}
+                    row.custom_id,
+                    row.key,
+                    row.number,
+                    json.dumps({"choices": [{"text": text}]}).encode(),
+                    {},
                 )
             )
         journal.close()

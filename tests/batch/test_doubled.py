@@ -82,10 +82,14 @@ def test_a_row_goes_out_under_its_key_and_again_under_another_id(wire, quick, tm
     server, _, _ = run(reply, 0, wire, quick, tmp_path, rows=3)
     keys = {line["row"]: line["key"] for line in answers(tmp_path / "out.jsonl")}
     sent = [(asked.text, asked.headers["x-request-id"]) for asked in server.asked]
-    assert sorted(sent) == sorted([(f"row {n}", keys[n]) for n in range(3)] + [("row 1", f"{keys[1]}-2")])
+    assert sorted(sent) == sorted(
+        [(f"row {n}", keys[n]) for n in range(3)] + [("row 1", f"{keys[1]}-2")]
+    )
 
 
-def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(wire, quick, tmp_path, capsys):
+def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(
+    wire, quick, tmp_path, capsys
+):
     first = []
 
     def reply(asked):
@@ -95,12 +99,16 @@ def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(w
     server, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=5, concurrency=1)
     assert summary.exit_code == 0 and list(frame.text) == list(frame.prompt)
     wrong, again = server.asked[1:3]
-    assert wrong.text == again.text == "row 1" and again.on_connection == 1  # over a connection of its own
+    assert (
+        wrong.text == again.text == "row 1" and again.on_connection == 1
+    )  # over a connection of its own
     assert wrong.on_connection > 1 and server.lost[0] == wrong.connection
     assert "sent an answer twice" in capsys.readouterr().err
 
 
-def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(wire, quick, tmp_path, answers):
+def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(
+    wire, quick, tmp_path, answers
+):
     first = []
 
     def reply(asked):
@@ -108,9 +116,18 @@ def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(wire,
         return first[0]
 
     (tmp_path / "in.txt").write_text("a\nb\n")
-    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=wire(reply).url, limits=quick, concurrency=1)
+    summary = batch.run(
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=wire(reply).url,
+        limits=quick,
+        concurrency=1,
+    )
     assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
-    assert "the answer to another row (6 attempts)" in answers(summary.errors_file)[0]["error"]["message"]
+    assert (
+        "the answer to another row (6 attempts)"
+        in answers(summary.errors_file)[0]["error"]["message"]
+    )
 
 
 def test_a_server_whose_answers_are_equal_is_asked_once_a_row(wire, quick, tmp_path):
@@ -126,7 +143,9 @@ def test_a_server_whose_answers_are_equal_is_asked_once_a_row(wire, quick, tmp_p
 def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, answers):
     def reply(asked):
         if asked.text == "row 3":
-            return wire_stub.Reply(b'{"error": {"message": "too long"}}', 400, again_after_s=(0.0005,))
+            return wire_stub.Reply(
+                b'{"error": {"message": "too long"}}', 400, again_after_s=(0.0005,)
+            )
         return wire_stub.answer(asked)
 
     _, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=200, concurrency=1)

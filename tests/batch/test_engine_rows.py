@@ -16,7 +16,9 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.vllm_main import answer_for_vllm, installed
 
-pytestmark = pytest.mark.skipif(not installed()[0], reason="vLLM is not installed: its request classes are needed")
+pytestmark = pytest.mark.skipif(
+    not installed()[0], reason="vLLM is not installed: its request classes are needed"
+)
 LONGEST = 100
 
 
@@ -73,9 +75,15 @@ def test_rows_together_are_what_each_is_alone(maker, llm):
 
 
 def test_parameters_are_the_rows_own(maker):
-    first, second, third, _, without, no_limit, several, chat, _ = (each.params for each in maker.requests(ROWS))
+    first, second, third, _, without, no_limit, several, chat, _ = (
+        each.params for each in maker.requests(ROWS)
+    )
     assert (first.temperature, second.temperature) == (1.0, 0.5) and first is third
-    assert no_limit.max_tokens == without.max_tokens == 16 and several.seed == 7 and chat.max_tokens == 9
+    assert (
+        no_limit.max_tokens == without.max_tokens == 16
+        and several.seed == 7
+        and chat.max_tokens == 9
+    )
 
 
 def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
@@ -92,8 +100,16 @@ TOOL = {"type": "function", "function": {"name": "Boston", "parameters": {}}}
     ("messages", "more", "prompt"),
     [
         # Llama's template trims whatever it is given, a list of parts as well
-        ([{"role": "user", "content": [{"type": "text", "text": "Rome"}]}], {"chat_template": TRIMS}, "Rome"),
-        ([{"role": "user", "content": "Rome"}], {"chat_template": TRIMS, "tools": [TOOL]}, "Rome Boston"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "Rome"}]}],
+            {"chat_template": TRIMS},
+            "Rome",
+        ),
+        (
+            [{"role": "user", "content": "Rome"}],
+            {"chat_template": TRIMS, "tools": [TOOL]},
+            "Rome Boston",
+        ),
         (
             [{"role": "user", "content": "Rome"}, {"role": "assistant", "content": "It is"}],
             {"continue_final_message": True, "add_generation_prompt": False},
@@ -127,7 +143,9 @@ def test_one_bad_row_is_refused_alone(maker, bad, words):
         assert isinstance(refused, Exception), refused
         with pytest.raises(type(refused), match=words):
             raise refused
-        assert [each.prompt for each in (first, last)] == [each.prompt for each in maker.requests(good)]
+        assert [each.prompt for each in (first, last)] == [
+            each.prompt for each in maker.requests(good)
+        ]
 
 
 class Engine:
@@ -146,28 +164,48 @@ class Engine:
         name, prompt, params = self.queue.pop(0)
         outputs = [
             SimpleNamespace(
-                index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5], logprobs=None
+                index=index,
+                finish_reason="length",
+                stop_reason=None,
+                text=" x",
+                token_ids=[5],
+                logprobs=None,
             )
             for index in range(min(params.n, self.answers or params.n))
         ]
-        return [SimpleNamespace(request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt)]
+        return [
+            SimpleNamespace(
+                request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt
+            )
+        ]
 
 
-@pytest.mark.parametrize(("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)])
+@pytest.mark.parametrize(
+    ("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)]
+)
 def test_no_more_sequences_fly_than_were_asked_for(llm, tmp_path, limit, samples, most):
     """But for the samples of one row, which are one request."""
     from workshop.batch.offline import run_offline
 
     engine = Engine(llm)
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n" for n in range(200)))
+    rows.write_text(
+        "".join(
+            json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n"
+            for n in range(200)
+        )
+    )
     summary = run_offline(
         rows,
         tmp_path / "out.jsonl",
         concurrency=limit,
         llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine),
     )
-    assert summary.answered == 200 and engine.highest <= most + samples - 1 and (limit < 400 or engine.highest == most)
+    assert (
+        summary.answered == 200
+        and engine.highest <= most + samples - 1
+        and (limit < 400 or engine.highest == most)
+    )
 
 
 def test_one_answer_of_three_samples_is_among_the_errors(llm, tmp_path):
@@ -201,13 +239,17 @@ def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(llm, tmp_pat
         patched.setattr(store.os, "write", full)
         with pytest.raises(WorkshopError, match="No space is left"):
             run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine)
-    assert json.loads((tmp_path / "out.jsonl.meta.json").read_text())["runs"][-1]["state"] == "failed"
+    assert (
+        json.loads((tmp_path / "out.jsonl.meta.json").read_text())["runs"][-1]["state"] == "failed"
+    )
     assert run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine).answered == 2
     with pytest.raises(BadInput, match="input and output at once"):
         run_offline(tmp_path / "out.jsonl", tmp_path / "out.jsonl", llm=engine)
 
 
-def test_an_engine_that_ends_with_the_signal_that_stops_the_batch_is_an_interruption(llm, tmp_path, monkeypatch):
+def test_an_engine_that_ends_with_the_signal_that_stops_the_batch_is_an_interruption(
+    llm, tmp_path, monkeypatch
+):
     """A terminal's Ctrl-C, and scancel, reach the engine's own processes, also while it starts."""
     from workshop.batch import offline
 

@@ -37,7 +37,9 @@ class Failing:
 
     def _wrapped(self, real):
         def call(first, *args, **kwargs):
-            reads = real is builtins.open and not set("wxa+") & set(args[0] if args else kwargs.get("mode", "r"))
+            reads = real is builtins.open and not set("wxa+") & set(
+                args[0] if args else kwargs.get("mode", "r")
+            )
             if not reads and self._is_here(first):
                 self.count += 1
                 if self.fail_from is not None and self.count >= self.fail_from:
@@ -96,7 +98,9 @@ def test_a_commit_that_fails_ends_the_run_at_the_next(tmp_path, faulty, quick, m
 
     monkeypatch.setattr(Journal, "write", write)
     with pytest.raises(WorkshopError, match="No space is left"):
-        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=2)
+        batch.run(
+            tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=2
+        )
     assert len(server.asked) < 400
 
 
@@ -155,11 +159,15 @@ def test_a_disk_that_fails_at_the_close_loses_nothing_that_was_committed(tmp_pat
 
 def test_an_output_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "out.jsonl").write_text("{}")
-    (tmp_path / "out.jsonl.meta.json").write_text(json.dumps({"runs": [], "input": {}, "sampling_parameters": {}}))
+    (tmp_path / "out.jsonl.meta.json").write_text(
+        json.dumps({"runs": [], "input": {}, "sampling_parameters": {}})
+    )
 
     def denied(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(pathlib.Path, "open", denied)
     with pytest.raises(WorkshopError, match=r"cannot be read \(Permission denied"):
-        list(current({"input": {}, "sampling_parameters": {}, "runs": []}, [tmp_path / "out.jsonl"]))
+        list(
+            current({"input": {}, "sampling_parameters": {}, "runs": []}, [tmp_path / "out.jsonl"])
+        )

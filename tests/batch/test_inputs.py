@@ -52,7 +52,12 @@ def test_every_format_gives_the_same_rows(ending, tmp_path):
     found = rows(write(tmp_path / f"in{ending}"))
     assert [json.loads(row.body)["prompt"] for row in found] == PROMPTS
     assert [row.key for row in found] == [row.key for row in rows(write(tmp_path / "other.json"))]
-    assert {row.url for row in found} == {COMPLETIONS} and [row.number for row in found] == [0, 1, 2, 3]
+    assert {row.url for row in found} == {COMPLETIONS} and [row.number for row in found] == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64])
@@ -85,14 +90,26 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
         (b'{"prompt": "a", "n": 0}', "n is 0"),
         (b'{"prompt": "a", "n": 1.5}', "n is 1.5"),
         (b'{"prompt": "a", "n": true}', "n is True"),
-        (b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}', "POST"),
-        (b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}', "/v1/embeddings"),
+        (
+            b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}',
+            "POST",
+        ),
+        (
+            b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}',
+            "/v1/embeddings",
+        ),
         (
             b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": ["a", "b"]}}',
             "one prompt",
         ),
-        (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}', "stream"),
-        (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}', "gpt-4o"),
+        (
+            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}',
+            "stream",
+        ),
+        (
+            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}',
+            "gpt-4o",
+        ),
         (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already"),
     ],
 )
@@ -131,7 +148,11 @@ def test_openai_rows_keep_their_requests(tmp_path):
             "custom_id": "b",
             "method": "POST",
             "url": CHAT,
-            "body": {"model": "stub", "messages": [{"role": "user", "content": "hello"}], "temperature": 0.5},
+            "body": {
+                "model": "stub",
+                "messages": [{"role": "user", "content": "hello"}],
+                "temperature": 0.5,
+            },
         },
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -150,7 +171,10 @@ def test_fields_that_are_no_parameters_go_along(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"prompt": "a", "label": "x", "temperature": 0.5}\n')
     (row,) = rows(path)
-    assert row.extra == {"label": "x"} and json.loads(row.body) == {"prompt": "a", "temperature": 0.5}
+    assert row.extra == {"label": "x"} and json.loads(row.body) == {
+        "prompt": "a",
+        "temperature": 0.5,
+    }
 
 
 def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
@@ -172,7 +196,8 @@ def test_a_row_put_in_front_changes_the_key_of_no_other(tmp_path):
 def test_the_key_is_of_everything_that_is_asked(tmp_path):
     path = write(tmp_path / "in.txt", ["a"])
     keys = {
-        rows(path, sampling=sampling)[0].key for sampling in ({}, {"max_tokens": 1}, {"max_tokens": 2}, {"seed": 1})
+        rows(path, sampling=sampling)[0].key
+        for sampling in ({}, {"max_tokens": 1}, {"max_tokens": 2}, {"seed": 1})
     }
     assert len(keys) == 4
 

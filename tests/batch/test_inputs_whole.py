@@ -21,7 +21,9 @@ from workshop.errors import BadInput
 from workshop.use import strict_json
 
 LF = "prompt\na\nb\nc\n"
-quiet = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def prompts(path, column=None, skip_bad=False) -> list[str]:
@@ -65,7 +67,11 @@ def put(tmp_path, name: str, data: bytes | str):
         ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 5000 + "]" * 5000 + "}\n", "nested"),
         ("in.jsonl", r'{"prompt": "\ud800 half"}' + "\n", "surrogate"),
         ("in.jsonl", '{"prompt": "a"} {"prompt": "b"}\n', "line 1"),
-        ("in.jsonl", '{"custom_id": 1, "prompt": "a"}\n{"custom_id": "1", "prompt": "b"}\n', "that of line 1"),
+        (
+            "in.jsonl",
+            '{"custom_id": 1, "prompt": "a"}\n{"custom_id": "1", "prompt": "b"}\n',
+            "that of line 1",
+        ),
         ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "UTF-16"),
         ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16-be"), "iconv -f UTF-16BE"),
         ("in.txt", "a\nb\n".encode("utf-16"), "UTF-16"),
@@ -98,7 +104,12 @@ def test_what_cannot_be_read_whole_is_refused_with_its_place(name, data, says, t
 @pytest.mark.parametrize(
     ("name", "data", "read", "says"),
     [
-        ("in.csv", "Hello you\nHow are you\n", ["How are you"], "'Hello you' as the name of its only column"),
+        (
+            "in.csv",
+            "Hello you\nHow are you\n",
+            ["How are you"],
+            "'Hello you' as the name of its only column",
+        ),
         ("in.csv", "prompt;label\na;1\nb;2\n", ["a", "b"], "';'"),
         ("in.csv", "id\tprompt\n1\ta, b\n", ["a, b"], "tab"),
         ("in.csv", "prompt,label,label\na,1,2\n", ["a"], "'label.2'"),
@@ -158,7 +169,9 @@ def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):
 
 @pytest.mark.parametrize("skip_bad", [False, True])
 def test_a_file_of_bad_rows_alone_says_what_is_wrong_with_them(tmp_path, skip_bad):
-    with pytest.raises(BadInput, match=r"line 2: it is not UTF-8. 3 more are bad: line 3, 4 ….") as error:
+    with pytest.raises(
+        BadInput, match=r"line 2: it is not UTF-8. 3 more are bad: line 3, 4 …."
+    ) as error:
         prompts(put(tmp_path, "in.csv", b"prompt\n" + b"K\xf6ln\n" * 4), skip_bad=skip_bad)
     assert error.value.remedy == "Correct it."
 
@@ -173,13 +186,17 @@ def test_columns_of_the_same_name_of_a_parquet_file_are_told_apart(tmp_path, cap
     table = pyarrow.Table.from_arrays(columns, names=["prompt", "label", "label"])
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
     source = Source(tmp_path / "in.parquet")
-    assert [raw for _, raw in source.raws()] == [{"prompt": "a", "label": "first", "label.2": "second"}]
+    assert [raw for _, raw in source.raws()] == [
+        {"prompt": "a", "label": "first", "label.2": "second"}
+    ]
     assert "'label.2'" in "".join(source.notes)
 
 
 def test_a_parquet_file_that_breaks_in_the_middle_is_one_sentence(tmp_path):
     path = tmp_path / "in.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": [f"{n} " * 50 for n in range(5000)]}), path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": [f"{n} " * 50 for n in range(5000)]}), path
+    )
     data = bytearray(path.read_bytes())
     data[5000:9000] = bytes(4000)
     path.write_bytes(data)
@@ -220,7 +237,9 @@ def test_an_array_of_any_length_is_scanned_in_linear_time(tmp_path, monkeypatch)
 
 # Round trips: what was written comes back from every format, and a file that was damaged gives no other rows.
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
-line = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), min_size=1, max_size=20)
+line = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), min_size=1, max_size=20
+)
 
 
 def as_csv(rows: list[str], **options) -> str:
@@ -265,7 +284,9 @@ def test_lines_come_back_from_text(rows, tmp_path):
     cut=st.booleans(),
     skip_bad=st.booleans(),
 )
-def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(rows, ending, at, cut, skip_bad, tmp_path):
+def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(
+    rows, ending, at, cut, skip_bad, tmp_path
+):
     whole = WRITERS[ending](rows).rstrip("\n")
     damaged = whole[: int(at * len(whole))] if cut else f"{whole}\n{whole}"
     lines = damaged.count("\n") + bool(damaged.rpartition("\n")[2])
@@ -277,7 +298,11 @@ def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(rows, ending, a
 
 
 @quiet
-@given(rows=st.lists(line, min_size=2, max_size=5), at=st.integers(0), quote=st.sampled_from(['"', '""', ",", "\0"]))
+@given(
+    rows=st.lists(line, min_size=2, max_size=5),
+    at=st.integers(0),
+    quote=st.sampled_from(['"', '""', ",", "\0"]),
+)
 def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, quote, tmp_path):
     """Every row of the file is there with all its text, save for the character that was put in."""
     whole = as_csv([f"<{row}>" for row in rows], quoting=csv.QUOTE_ALL)

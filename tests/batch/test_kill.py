@@ -78,7 +78,10 @@ def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_
     chance = random.Random(SEED)
     for _ in range(KILLS):
         client = subprocess.Popen(
-            command(folder, url), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command(folder, url),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         time.sleep(chance.uniform(0.3, 2.5))
         client.kill()
@@ -88,7 +91,9 @@ def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_
     check_once(folder)
 
 
-def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_nothing(folder, start_stub):
+def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_nothing(
+    folder, start_stub
+):
     server, url = start_stub()
     port = int(url.rsplit(":", 1)[1].split("/")[0])
     chance = random.Random(SEED)
@@ -112,10 +117,14 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
     check_once(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda each: each.name
+)
 def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_stub):
     _, url = start_stub()
-    client = subprocess.Popen(command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen(
+        command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True
+    )
     while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
         assert client.poll() is None
         time.sleep(0.02)
@@ -124,7 +133,9 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
     kept = len((folder / "out.jsonl").read_text().splitlines())
     assert client.returncode == 75 and "Run the same command again" in words
     assert f"({kept:,} now" in words and 0 < kept < ROWS
-    assert subprocess.run(command(folder, url), env=environment(), capture_output=True).returncode == 0
+    assert (
+        subprocess.run(command(folder, url), env=environment(), capture_output=True).returncode == 0
+    )
     check_once(folder)
 
 
@@ -139,7 +150,9 @@ def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
         (["--offline"], "--offline needs no server"),
         (["--samples", "2", "--temperature", "0"], "At temperature 0"),
     ):
-        done = subprocess.run(command(folder, url, *arguments), env=environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            command(folder, url, *arguments), env=environment(), capture_output=True, text=True
+        )
         assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert not (folder / "out.jsonl").exists()
 
@@ -148,7 +161,12 @@ def test_vllms_names_are_taken_with_underscores_and_with_dashes(folder, start_st
     _, url = start_stub()
     for flag in ("--max_tokens", "--max-tokens"):
         done = subprocess.run(
-            command(folder, url, flag, "5", "--json"), env=environment(), capture_output=True, text=True
+            command(folder, url, flag, "5", "--json"),
+            env=environment(),
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0 and json.loads(done.stdout)["answered"] == ROWS
-    assert json.loads((folder / "out.jsonl.meta.json").read_text())["sampling_parameters"] == {"max_tokens": 5}
+    assert json.loads((folder / "out.jsonl.meta.json").read_text())["sampling_parameters"] == {
+        "max_tokens": 5
+    }

@@ -56,7 +56,9 @@ def check(line: bytes, folder) -> dict:
     paths.write_meta(where, {"input": {"rows": 1}, "sampling_parameters": {}, "runs": []})
     write_parquet(where)
     frame, said = batch.load(where.output), found["response"]["body"]["choices"][0]["text"]
-    said = said if isinstance(said, str | None) else json.dumps(said)  # a column of Parquet has one type
+    said = (
+        said if isinstance(said, str | None) else json.dumps(said)
+    )  # a column of Parquet has one type
     assert frame.text.isna()[0] if said is None else frame.text[0] == said
     where.output.unlink()
     assert len(batch.load(where.output)) == len(frame)
@@ -82,10 +84,23 @@ def test_a_number_that_json_does_not_have_is_null(said, tmp_path):
 
 @pytest.mark.parametrize(
     "value",
-    [math.nan, math.inf, -math.inf, 10**30, -(10**30), 2**63, "\ud83d", b"bytes", {"nested": [math.nan, "\u2028"]}, 1j],
+    [
+        math.nan,
+        math.inf,
+        -math.inf,
+        10**30,
+        -(10**30),
+        2**63,
+        "\ud83d",
+        b"bytes",
+        {"nested": [math.nan, "\u2028"]},
+        1j,
+    ],
 )
 def test_the_rows_own_fields_are_read_back_too(value, tmp_path):
-    found = check(lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {"field": value}), tmp_path)
+    found = check(
+        lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {"field": value}), tmp_path
+    )
     assert "field" in found["metadata"]
 
 
@@ -93,8 +108,12 @@ def test_a_reason_is_read_back_whatever_the_server_said():
     import pandas
 
     line = lines.error_line("id", 0, 1, 400, "refused", "half \ud83d\u2028").decode()
-    assert json.loads(line)["error"]["message"] == "half \ufffd\u2028" and len(line.splitlines()) == 1
-    json.dumps(pandas.read_json(io.StringIO(line), lines=True).error[0], ensure_ascii=False).encode()
+    assert (
+        json.loads(line)["error"]["message"] == "half \ufffd\u2028" and len(line.splitlines()) == 1
+    )
+    json.dumps(
+        pandas.read_json(io.StringIO(line), lines=True).error[0], ensure_ascii=False
+    ).encode()
 
 
 ANYTHING = st.recursive(
@@ -119,7 +138,11 @@ ANYTHING = st.recursive(
 @example(custom_id="a", more={"index": "0"}, text=["a"], extra={"\ud83d": 1}, ascii=False)
 @example(custom_id='"\\', more=None, text="\x7f\x80\x85", extra={"custom_id": "b"}, ascii=False)
 def test_whatever_a_server_says_is_read_back(custom_id, more, text, extra, ascii, tmp_path_factory):
-    body = {"choices": [{"index": 0, "text": text, "finish_reason": more, "message": more}], "usage": more, "id": more}
+    body = {
+        "choices": [{"index": 0, "text": text, "finish_reason": more, "message": more}],
+        "usage": more,
+        "id": more,
+    }
     data = json.dumps(body, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
     check(lines.answer_line(custom_id, KEY, 0, data, extra), tmp_path_factory.mktemp("line"))
 
@@ -147,6 +170,9 @@ def test_what_is_no_answer_is_none():
 
 
 def test_a_number_of_a_row_is_put_right_in_its_place_alone():
-    line = lines.answer_line('"row": 1, ', KEY, 12, (BODY % ('"x"', "0")).encode(), {"row": 12}) + b"\n"
+    line = (
+        lines.answer_line('"row": 1, ', KEY, 12, (BODY % ('"x"', "0")).encode(), {"row": 12})
+        + b"\n"
+    )
     found = json.loads(lines.read_answer(line, 0).renumbered(7))
     assert (found["row"], found["metadata"]["row"], found["custom_id"]) == (7, 12, '"row": 1, ')

@@ -37,13 +37,22 @@ def answering(as_name: str):
 )
 def test_another_name_of_the_same_model_ends_no_run(models, model, answered, path, wire, quick):
     server = wire(answering(answered), models=models)
-    summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, model=model, limits=quick)
+    summary = batch.run(
+        path, path.with_name("out.jsonl"), url=server.url, model=model, limits=quick
+    )
     assert summary.exit_code == 0
 
 
 def test_two_names_of_one_root_need_no_choice(path, wire, quick):
-    models = [{"id": name, "root": "/models/llama"} for name in ("llama70", "meta-llama/Llama-3.1-70B")]
-    assert batch.run(path, path.with_name("o.jsonl"), url=wire(models=models).url, limits=quick).exit_code == 0
+    models = [
+        {"id": name, "root": "/models/llama"} for name in ("llama70", "meta-llama/Llama-3.1-70B")
+    ]
+    assert (
+        batch.run(
+            path, path.with_name("o.jsonl"), url=wire(models=models).url, limits=quick
+        ).exit_code
+        == 0
+    )
 
 
 def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
@@ -51,7 +60,12 @@ def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
     bodies = [f'{{"model": "{name}", "prompt": "x"}}' for name in names]
     (tmp_path / "in.jsonl").write_text("".join(f'{{"body": {body}}}\n' for body in bodies))
     server = wire(models=[{"id": name, "root": "/m"} for name in names])
-    assert batch.run(tmp_path / "in.jsonl", tmp_path / "out.jsonl", url=server.url, limits=quick).exit_code == 0
+    assert (
+        batch.run(
+            tmp_path / "in.jsonl", tmp_path / "out.jsonl", url=server.url, limits=quick
+        ).exit_code
+        == 0
+    )
     assert sorted(asked.body.decode() for asked in server.asked) == sorted(bodies)
 
 
@@ -64,16 +78,28 @@ def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
         (["meta-llama/llama70"], "other/llama70"),
         (["gpt-4o"], "gpt-4o-mini"),
         (["gpt-4o"], "gpt-4o-mini-2024-07-18"),
-        ([{"id": "base", "root": "/base"}, {"id": "adapter", "root": "/lora", "parent": "base"}], "adapter"),
+        (
+            [{"id": "base", "root": "/base"}, {"id": "adapter", "root": "/lora", "parent": "base"}],
+            "adapter",
+        ),
     ],
 )
-def test_another_model_ends_the_run_and_says_how_to_accept_its_name(models, answered, path, wire, quick):
+def test_another_model_ends_the_run_and_says_how_to_accept_its_name(
+    models, answered, path, wire, quick
+):
     server = wire(answering(answered), models=models)
     name = server.models[0]["id"]
-    with pytest.raises(WorkshopError, match=f"serves {answered}, not {name}.*--accept-model {answered}"):
+    with pytest.raises(
+        WorkshopError, match=f"serves {answered}, not {name}.*--accept-model {answered}"
+    ):
         batch.run(path, path.with_name("out.jsonl"), url=server.url, model=name, limits=quick)
     summary = batch.run(
-        path, path.with_name("out.jsonl"), url=server.url, model=name, limits=quick, accept_model=answered
+        path,
+        path.with_name("out.jsonl"),
+        url=server.url,
+        model=name,
+        limits=quick,
+        accept_model=answered,
     )
     assert summary.exit_code == 0
 
@@ -81,6 +107,8 @@ def test_another_model_ends_the_run_and_says_how_to_accept_its_name(models, answ
 def test_the_command_takes_names(path, wire):
     server = wire(lambda asked: wire_stub.answer(asked, model=f"name {asked.number % 2}"))
     names = ["--accept-model", "name 0", "--accept-model", "name 1"]
-    done = CliRunner().invoke(cli.command, [str(path), str(path.with_name("o.jsonl")), "--url", server.url, *names])
+    done = CliRunner().invoke(
+        cli.command, [str(path), str(path.with_name("o.jsonl")), "--url", server.url, *names]
+    )
     assert done.exit_code == 0, done.output
     assert len(json.loads(path.with_name("o.jsonl.meta.json").read_text())["runs"]) == 1

@@ -18,9 +18,19 @@ def test_signal_9_takes_the_engine_along(tmp_path, workshop_home):
         lacking("vLLM is not installed: make test installs it on Linux")
     (tmp_path / "in.txt").write_text("".join(f"Number {n} is\n" for n in range(5000)))
     log, output = tmp_path / "log", tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "workshop", "batch", str(tmp_path / "in.txt"), str(output), "--offline"]
+    command = [
+        sys.executable,
+        "-m",
+        "workshop",
+        "batch",
+        str(tmp_path / "in.txt"),
+        str(output),
+        "--offline",
+    ]
     with processes.spawn(command, log.open("wb")) as batch:
-        answered = processes.until(lambda: (output.exists() and output.stat().st_size) or batch.poll() is not None, 300)
+        answered = processes.until(
+            lambda: (output.exists() and output.stat().st_size) or batch.poll() is not None, 300
+        )
         assert answered and batch.poll() is None, log.read_text()[-2000:]
         engine = processes.session(batch.pid, None, str(log))
         batch.kill()

@@ -20,11 +20,16 @@ def prompts(tmp_path):
     return path
 
 
-def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_path, faulty, quick, answers):
+def test_every_row_is_answered_once_and_a_second_run_asks_nothing(
+    prompts, tmp_path, faulty, quick, answers
+):
     server, out = faulty(), tmp_path / "out.jsonl"
     first = batch.run(prompts, out, url=server.url, limits=quick)
     assert (first.exit_code, first.new, len(server.asked)) == (0, N, N)
-    assert (first.prompt_tokens, first.completion_tokens) == (8 * N, 16 * N)  # the stub's, of each answer
+    assert (first.prompt_tokens, first.completion_tokens) == (
+        8 * N,
+        16 * N,
+    )  # the stub's, of each answer
     second = batch.run(prompts, out, url=server.url, limits=quick)
     assert (second.exit_code, second.new, second.answered, len(server.asked)) == (0, 0, N, N)
     for line in answers(out):  # each answer belongs to its prompt
@@ -53,14 +58,20 @@ def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_p
 def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick, answers):
     server = faulty(lambda prompt, times: wrong if times == 1 and prompt.endswith("7") else None)
     summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
-    assert summary.exit_code == 0 and sorted(line["row"] for line in answers(summary.output)) == list(range(N))
+    assert summary.exit_code == 0 and sorted(
+        line["row"] for line in answers(summary.output)
+    ) == list(range(N))
     assert server.asked.count("prompt 7") == 2 and server.asked.count("prompt 8") == 1
 
 
 @pytest.mark.parametrize(
     ("wrong", "attempts", "says"),
     [
-        ((400, b'{"error": {"message": "maximum context length is 2048"}}'), 1, "maximum context length"),
+        (
+            (400, b'{"error": {"message": "maximum context length is 2048"}}'),
+            1,
+            "maximum context length",
+        ),
         ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"),
         ((503, b"busy"), 30, "(30 attempts)"),
         ("cut", 6, "cut"),
@@ -78,27 +89,43 @@ def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(
     (error,) = answers(summary.errors_file)
     assert error["row"] == 3 and says in error["error"]["message"]
     assert 3 not in {line["row"] for line in answers(summary.output)}
-    mended = batch.run(prompts, summary.output, url=faulty().url, limits=quick)  # the next run asks it again
-    assert (mended.exit_code, mended.new) == (0, 1) and not (tmp_path / "out.jsonl.errors.jsonl").exists()
+    mended = batch.run(
+        prompts, summary.output, url=faulty().url, limits=quick
+    )  # the next run asks it again
+    assert (mended.exit_code, mended.new) == (0, 1) and not (
+        tmp_path / "out.jsonl.errors.jsonl"
+    ).exists()
 
 
 def test_changed_rows_are_asked_again_and_told_apart(prompts, tmp_path, faulty, quick, answers):
     server, out, path = faulty(), tmp_path / "out.jsonl", tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(5)))
+    path.write_text(
+        "".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(5))
+    )
     batch.run(path, out, url=server.url, limits=quick)
     path.write_text(path.read_text().replace("p3", "changed"))
     summary = batch.run(path, out, url=server.url, limits=quick)
     assert (summary.new, summary.superseded, summary.answered) == (1, 1, 5)
     assert [line["custom_id"] for line in answers(out)].count("3") == 2  # append-only
     frame = batch.load(out)
-    assert list(frame.custom_id) == list("01234") and frame.text[3] == " changed" and frame.prompt[3] == "changed"
+    assert (
+        list(frame.custom_id) == list("01234")
+        and frame.text[3] == " changed"
+        and frame.prompt[3] == "changed"
+    )
 
 
 def test_an_input_that_is_removed_meanwhile_costs_nothing(prompts, tmp_path, faulty, quick):
     server = faulty(lambda prompt, times: prompts.unlink(missing_ok=True))
     summary = batch.run(prompts, tmp_path / "out.parquet", url=server.url, limits=quick)
-    assert (summary.exit_code, summary.answered, summary.reason) == (0, N, "The input was removed meanwhile")
-    assert sorted(batch.load(summary.output)["text"]) == sorted(f" prompt {number}" for number in range(N))
+    assert (summary.exit_code, summary.answered, summary.reason) == (
+        0,
+        N,
+        "The input was removed meanwhile",
+    )
+    assert sorted(batch.load(summary.output)["text"]) == sorted(
+        f" prompt {number}" for number in range(N)
+    )
 
 
 def test_other_parameters_or_another_model_need_another_output(prompts, tmp_path, faulty, quick):
@@ -113,7 +140,9 @@ def test_other_parameters_or_another_model_need_another_output(prompts, tmp_path
 
 
 def test_an_answer_of_another_model_ends_the_run(prompts, tmp_path, faulty, quick, answers):
-    other = json.dumps({"model": "swapped", "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}).encode()
+    other = json.dumps(
+        {"model": "swapped", "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}
+    ).encode()
     server = faulty(lambda prompt, times: (200, other) if prompt == "prompt 40" else None)
     with pytest.raises(WorkshopError, match="serves swapped, not stub"):
         batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
@@ -128,7 +157,9 @@ def test_a_refused_key_ends_the_run(prompts, tmp_path, faulty, quick):
 
 def test_a_file_of_which_every_row_is_refused_stops_early(tmp_path, faulty, quick):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(5000)))
-    server = faulty(lambda prompt, times: (400, b'{"error": {"message": "top_p must be in (0, 1]"}}'))
+    server = faulty(
+        lambda prompt, times: (400, b'{"error": {"message": "top_p must be in (0, 1]"}}')
+    )
     with pytest.raises(WorkshopError, match="top_p must be in"):
         batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
     assert len(server.asked) < 1000
@@ -138,13 +169,22 @@ def test_rows_refused_beside_answers_end_no_run_nor_the_next(tmp_path, faulty, q
     (tmp_path / "in.txt").write_text("".join(f"{number}\n" for number in range(70)))
     server = faulty(lambda prompt, times: (400, b"{}") if int(prompt) >= 10 else None)
     for new in (10, 0):
-        summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
-        assert (summary.state, summary.answered, summary.new, summary.errors) == ("complete", 10, new, 60)
+        summary = batch.run(
+            tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1
+        )
+        assert (summary.state, summary.answered, summary.new, summary.errors) == (
+            "complete",
+            10,
+            new,
+            60,
+        )
         assert [line["row"] for line in answers(summary.errors_file)] == list(range(10, 70))
 
 
 def test_a_model_that_is_not_there_ends_the_run_at_its_first_row(prompts, tmp_path, faulty, quick):
-    server = faulty(lambda prompt, times: (404, b'{"error": {"message": "The model `stub` does not exist."}}'))
+    server = faulty(
+        lambda prompt, times: (404, b'{"error": {"message": "The model `stub` does not exist."}}')
+    )
     with pytest.raises(WorkshopError, match="does not exist"):
         batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
     assert server.asked == ["prompt 0"]
@@ -171,7 +211,9 @@ def test_a_fault_of_ours_ends_the_run(prompts, tmp_path, faulty, quick, monkeypa
         batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
 
 
-def test_lines_that_get_lost_on_their_way_to_the_disk_are_missed(prompts, tmp_path, faulty, quick, monkeypatch):
+def test_lines_that_get_lost_on_their_way_to_the_disk_are_missed(
+    prompts, tmp_path, faulty, quick, monkeypatch
+):
     from workshop.batch.store import Journal
 
     monkeypatch.setattr(Journal, "take", lambda self: [self._lines.pop() for _ in self._lines[1:]])
@@ -179,10 +221,16 @@ def test_lines_that_get_lost_on_their_way_to_the_disk_are_missed(prompts, tmp_pa
         batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
 
 
-def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(prompts, tmp_path, faulty, quick):
+def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(
+    prompts, tmp_path, faulty, quick
+):
     server = faulty()
-    batch.run(prompts, tmp_path / "a.jsonl", url=server.url, samples=2, temperature=1.0, limits=quick)
-    batch.run(prompts, tmp_path / "b.parquet", url=server.url, samples=2, temperature=1.0, limits=quick)
+    batch.run(
+        prompts, tmp_path / "a.jsonl", url=server.url, samples=2, temperature=1.0, limits=quick
+    )
+    batch.run(
+        prompts, tmp_path / "b.parquet", url=server.url, samples=2, temperature=1.0, limits=quick
+    )
     first, second = batch.load(tmp_path / "a.jsonl"), batch.load(tmp_path / "b.parquet")
     assert len(first) == 2 * N and list(first["sample"][:4]) == [0, 1, 0, 1]
     columns = [name for name in first.columns if name != "request_id"]
@@ -192,8 +240,15 @@ def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(prompts, tm
 def test_the_output_says_what_it_came_from(prompts, tmp_path, faulty, quick):
     batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, max_tokens=5, seed=1, limits=quick)
     meta = json.loads((tmp_path / "out.jsonl.meta.json").read_text())
-    assert meta["model"] == "stub" and meta["vllm_version"] == "stub" and meta["runs"][0]["state"] == "complete"
-    assert meta["sampling_parameters"] == {"max_tokens": 5, "seed": 1} and len(meta["input"]["sha256"]) == 64
+    assert (
+        meta["model"] == "stub"
+        and meta["vllm_version"] == "stub"
+        and meta["runs"][0]["state"] == "complete"
+    )
+    assert (
+        meta["sampling_parameters"] == {"max_tokens": 5, "seed": 1}
+        and len(meta["input"]["sha256"]) == 64
+    )
 
 
 def test_no_server_is_one_sentence(prompts, tmp_path, workshop_home):
@@ -218,8 +273,12 @@ def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(
 
     real = store.Journal.write
     monkeypatch.setattr(send, "COMMIT_S", 0.001)
-    monkeypatch.setattr(store.Journal, "write", lambda self, lines: (time.sleep(0.05), real(self, lines))[1])
-    summary = batch.run(prompts, tmp_path / "out.jsonl", url=faulty(delay_s=0.002).url, limits=quick)
+    monkeypatch.setattr(
+        store.Journal, "write", lambda self, lines: (time.sleep(0.05), real(self, lines))[1]
+    )
+    summary = batch.run(
+        prompts, tmp_path / "out.jsonl", url=faulty(delay_s=0.002).url, limits=quick
+    )
     assert summary.answered == len(answers(summary.output)) == N
     json.loads((tmp_path / "out.jsonl.meta.json").read_text())
 
@@ -237,7 +296,9 @@ def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty
     server, folder = faulty(), tmp_path / "shards"
     folder.mkdir()
     for which in (1, 2):
-        batch.run(prompts, folder / f"{which}.jsonl", url=server.url, limits=quick, shard=f"{which}/3")
+        batch.run(
+            prompts, folder / f"{which}.jsonl", url=server.url, limits=quick, shard=f"{which}/3"
+        )
     with pytest.raises(BadInput, match="1/3, 2/3"):
         batch.merge(folder, tmp_path / "out.jsonl")
     last = batch.run(prompts, folder / "3.jsonl", url=server.url, limits=quick, shard="3/3")
@@ -245,7 +306,9 @@ def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty
     assert batch.merge(folder, tmp_path / "out.jsonl") == N
     assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(N))
     assert list(batch.load(tmp_path / "out.jsonl").prompt) == json.loads(prompts.read_text())
-    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)  # and it may be gone on with
+    again = batch.run(
+        prompts, tmp_path / "out.jsonl", url=server.url, limits=quick
+    )  # and it may be gone on with
     assert again.new == 0 and len(server.asked) == N
     for wrong in ("3", "0/2", "3/2", "a/b"):
         with pytest.raises(BadInput, match="no shard"):

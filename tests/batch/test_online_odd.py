@@ -41,12 +41,19 @@ def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answ
     monkeypatch.setattr(session, "HOPELESS", 10_000)
     names = list(BROKEN)
     path = tmp_path / "in.json"
-    path.write_text(json.dumps([f"{what} {number}" for number in range(len(names)) for what in ("good", "bad")]))
+    path.write_text(
+        json.dumps([f"{what} {number}" for number in range(len(names)) for what in ("good", "bad")])
+    )
     faults = {f"bad {number}": (200, BROKEN[name]) for number, name in enumerate(names)}
     server = faulty(lambda prompt, times: faults.get(prompt), model="m")
-    summary = batch.run(path, tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2))
+    summary = batch.run(
+        path, tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2)
+    )
     assert (summary.answered, summary.errors, summary.exit_code) == (len(names), len(names), 1)
-    assert all(line["response"]["body"]["choices"][0]["text"].startswith(" good") for line in answers(summary.output))
+    assert all(
+        line["response"]["body"]["choices"][0]["text"].startswith(" good")
+        for line in answers(summary.output)
+    )
     said = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}
     assert all("answers with" in said[2 * number + 1] for number in range(len(names)))
     assert "HTML page" in said[1] and len(batch.load(summary.output)) == len(names)
@@ -54,13 +61,24 @@ def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answ
 
 def test_as_many_samples_as_were_asked_for_or_none(prompts, tmp_path, faulty, quick):
     choices = [{"index": number, "text": "x", "finish_reason": "stop"} for number in range(2)]
-    server = faulty(lambda prompt, times: (200, encoded({"choices": choices})) if prompt == "row 3" else None)
-    summary = batch.run(
-        prompts, tmp_path / "out.jsonl", url=server.url, samples=3, temperature=1.0, limits=replace(quick, attempts=2)
+    server = faulty(
+        lambda prompt, times: (200, encoded({"choices": choices})) if prompt == "row 3" else None
     )
-    assert (summary.answered, summary.errors) == (11, 1) and len(batch.load(summary.output)) == 11 * 3
+    summary = batch.run(
+        prompts,
+        tmp_path / "out.jsonl",
+        url=server.url,
+        samples=3,
+        temperature=1.0,
+        limits=replace(quick, attempts=2),
+    )
+    assert (summary.answered, summary.errors) == (11, 1) and len(
+        batch.load(summary.output)
+    ) == 11 * 3
     assert "2 choices, and 3 should be there" in summary.errors_file.read_text()
-    assert "the first because of: " in str(summary) and "2 choices, and 3 should be there" in str(summary)
+    assert "the first because of: " in str(summary) and "2 choices, and 3 should be there" in str(
+        summary
+    )
 
 
 @pytest.mark.parametrize("body", BROKEN_MODELS, ids=lambda body: repr(body)[:30])
@@ -70,7 +88,9 @@ def test_what_serves_no_models_is_no_server(body, server, prompts, tmp_path):
         batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
 
 
-@pytest.mark.parametrize("version", [b"", b"[]", b'{"version": 3}', odd_answers.LOGIN, "nonsense\r\n\r\n"])
+@pytest.mark.parametrize(
+    "version", [b"", b"[]", b'{"version": 3}', odd_answers.LOGIN, "nonsense\r\n\r\n"]
+)
 def test_a_version_and_metrics_that_are_none_do_no_harm(version, server, prompts, tmp_path):
     server.answers["/version"] = server.answers["/metrics"] = version
     assert batch.run(prompts, tmp_path / "out.jsonl", url=server.url).exit_code == 0
@@ -89,7 +109,10 @@ def test_a_broken_connection_is_an_error_of_its_row(wire, server, tmp_path, quic
     (tmp_path / "in.txt").write_text("a\n")
     server.answers["/v1/completions"] = wire
     summary = batch.run(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2, deaths=2)
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=server.url,
+        limits=replace(quick, attempts=2, deaths=2),
     )
     assert (summary.answered, summary.errors) == (0, 1)
 
@@ -135,7 +158,9 @@ def in_a_session(server: Server, use):
     return asyncio.run(run())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(body=odd_answers.mutated)
 @example(body=None)
 @example(body={**COMPLETION, "choices": [{"index": [], "text": "x"}]})
@@ -144,9 +169,15 @@ def test_a_learner_of_a_class_counts_whole_answers_and_names_the_rest(body, serv
     stream = b"data: " + encoded(body) + b"\n\ndata: [DONE]\n\n"
     for max_tokens, raw in ((1, encoded(body)), (2, stream)):  # more than one come as a stream
         server.answers["/v1/completions"] = raw
-        ask, request = Ask(COMPLETIONS, {"prompt": "x", "max_tokens": max_tokens}, "x"), Request("c", 0.0)
+        ask, request = (
+            Ask(COMPLETIONS, {"prompt": "x", "max_tokens": max_tokens}, "x"),
+            Request("c", 0.0),
+        )
         try:
-            in_a_session(Server(server.url, ""), lambda it, ask=ask, r=request: classroom_http.send(it, "m", ask, 1, r))
+            in_a_session(
+                Server(server.url, ""),
+                lambda it, ask=ask, r=request: classroom_http.send(it, "m", ask, 1, r),
+            )
         except classroom_http.Refused as error:
             assert len(str(error)) < 400
         assert type(request.prompt_tokens) is type(request.completion_tokens) is int
@@ -180,7 +211,9 @@ def test_neither_batch_nor_class_goes_through_a_web_proxy(server, prompts, tmp_p
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     try:
-        records.write(ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready"))
+        records.write(
+            ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready")
+        )
         for place, url in enumerate([(), server.url, server.url.replace("127.0.0.1", "localhost")]):
             assert batch.run(prompts, tmp_path / f"{place}.jsonl", url=url).exit_code == 0
         assert in_a_session(Server(server.url, "secret"), classroom_http.meet)["id"] == "m"
@@ -190,7 +223,9 @@ def test_neither_batch_nor_class_goes_through_a_web_proxy(server, prompts, tmp_p
         proxy.close()
 
 
-def test_an_address_outside_is_asked_through_the_proxy_that_is_named(prompts, tmp_path, monkeypatch, capsys):
+def test_an_address_outside_is_asked_through_the_proxy_that_is_named(
+    prompts, tmp_path, monkeypatch, capsys
+):
     proxy = odd_answers.Server()
     try:
         proxy.answers = {
@@ -206,7 +241,9 @@ def test_an_address_outside_is_asked_through_the_proxy_that_is_named(prompts, tm
         proxy.close()
 
 
-@pytest.mark.parametrize("url", ["http://", "http://h:99999", "http://a b", "h:8000", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["http://", "http://h:99999", "http://a b", "h:8000", "http://[::1"]
+)
 def test_an_address_that_is_none_is_refused(url, prompts, tmp_path, workshop_home):
     with pytest.raises(BadInput, match="no address"):
         batch.run(prompts, tmp_path / "out.jsonl", url=url)
@@ -236,7 +273,16 @@ class Keyed(odd_answers.Server):
 
 def known(server, key="old", **changes):
     records.write(
-        ServerRecord(**{"name": "a", "url": server.url, "model": "m", "api_key": key, "state": "ready", **changes})
+        ServerRecord(
+            **{
+                "name": "a",
+                "url": server.url,
+                "model": "m",
+                "api_key": key,
+                "state": "ready",
+                **changes,
+            }
+        )
     )
 
 
@@ -248,7 +294,9 @@ def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(
     server = Keyed(change_after=5, then=lambda: known(server, "new", state=state))
     try:
         known(server)
-        summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url if by_url else (), limits=quick)
+        summary = batch.run(
+            prompts, tmp_path / "out.jsonl", url=server.url if by_url else (), limits=quick
+        )
         assert (summary.exit_code, summary.answered) == (0, 12)
     finally:
         server.close()
@@ -264,13 +312,17 @@ def test_while_there_is_no_record_the_batch_waits_for_it(prompts, tmp_path, work
 
     try:
         known(server)
-        summary = batch.run(prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), report=report)
+        summary = batch.run(
+            prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), report=report
+        )
         assert summary.exit_code == 0 and again
     finally:
         server.close()
 
 
-def test_a_server_that_came_back_on_another_port_is_gone_on_with(prompts, tmp_path, faulty, quick, monkeypatch):
+def test_a_server_that_came_back_on_another_port_is_gone_on_with(
+    prompts, tmp_path, faulty, quick, monkeypatch
+):
     monkeypatch.setattr(servers, "READ_AGAIN_S", 0.05)
     second = odd_answers.Server()
     second.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION)}
@@ -283,14 +335,18 @@ def test_a_server_that_came_back_on_another_port_is_gone_on_with(prompts, tmp_pa
 
     try:
         known(first)
-        summary = batch.run(prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), concurrency=1)
+        summary = batch.run(
+            prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), concurrency=1
+        )
         assert summary.exit_code == 0 and second.seen and "Bearer new" in str(second.seen[-1][1])
         assert "Bearer old" not in str(second.seen)
     finally:
         second.close()
 
 
-def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(prompts, tmp_path, workshop_home, monkeypatch):
+def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(
+    prompts, tmp_path, workshop_home, monkeypatch
+):
     server = Keyed(key="right")
     try:
         known(server, "right")
@@ -298,7 +354,9 @@ def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(prompts, tmp_pa
         with pytest.raises(WorkshopError, match="the key that WORKSHOP_API_KEY holds"):
             batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
         assert len(server.seen) == 1
-        assert batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0  # its record has the right one
+        assert (
+            batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0
+        )  # its record has the right one
         known(server, "wrong")
         with pytest.raises(WorkshopError, match="refuses the key"):
             batch.run(prompts, tmp_path / "other.jsonl")

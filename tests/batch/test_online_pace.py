@@ -63,7 +63,9 @@ def close_after(server, requests: int) -> None:
 def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(100)))
     server = faulty(delay_s=0.02)
-    batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=7)
+    batch.run(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=7
+    )
     assert server.most_at_once == 7
 
 
@@ -81,7 +83,13 @@ def test_a_low_limit_of_open_files_is_raised(tmp_path, faulty, quick):
             held.enter_context(open(os.devnull))
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
         try:
-            batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=100)
+            batch.run(
+                tmp_path / "in.txt",
+                tmp_path / "out.jsonl",
+                url=server.url,
+                limits=quick,
+                concurrency=100,
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert server.most_at_once == 100
@@ -92,19 +100,29 @@ def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, fault
     dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
     close_after(dying, 40)
     summary = batch.run(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=hasty(quick), concurrency=8
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=(dying.url, lasting.url),
+        limits=hasty(quick),
+        concurrency=8,
     )
     assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
     assert dying.asked and lasting.asked
 
 
-def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(tmp_path, faulty, quick, answers):
+def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(
+    tmp_path, faulty, quick, answers
+):
     """It keeps its connections open and says nothing; the run waits for it as long as it has patience, and goes on."""
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
     freezing, lasting = faulty(freeze_after=10), faulty(delay_s=0.05)
     limits = dataclasses.replace(hasty(quick), read_timeout_s=20.0)
     summary = batch.run(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(freezing.url, lasting.url), limits=limits, concurrency=4
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=(freezing.url, lasting.url),
+        limits=limits,
+        concurrency=4,
     )
     assert sorted(line["row"] for line in answers(summary.output)) == list(range(300))
     assert len(freezing.asked) == 14 and summary.exit_code == 0 and summary.seconds < 15
@@ -115,7 +133,13 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
     server = faulty(delay_s=0.02)
     close_after(server, 100)
     with pytest.raises(WorkshopError, match="has not answered for"):
-        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=hasty(quick), concurrency=4)
+        batch.run(
+            tmp_path / "in.txt",
+            tmp_path / "out.jsonl",
+            url=server.url,
+            limits=hasty(quick),
+            concurrency=4,
+        )
     kept = [line["row"] for line in answers(tmp_path / "out.jsonl")]
     assert kept and len(kept) == len(set(kept)) < 4000
     summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
@@ -124,28 +148,42 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
 
 def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, quick):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
-    server = faulty(lambda prompt, times: (server.server.close(), "drop")[1] if len(server.asked) > 40 else None)
+    server = faulty(
+        lambda prompt, times: (server.server.close(), "drop")[1] if len(server.asked) > 40 else None
+    )
     with pytest.raises(WorkshopError, match="has not answered for"):
-        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=hasty(quick), concurrency=4)
+        batch.run(
+            tmp_path / "in.txt",
+            tmp_path / "out.jsonl",
+            url=server.url,
+            limits=hasty(quick),
+            concurrency=4,
+        )
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
 
 
 def test_stop_at_the_last_row_interrupts_nothing(tmp_path, faulty, quick):
     (tmp_path / "in.txt").write_text("a\nb\n")
     server = faulty(lambda prompt, times: running.stop() if prompt == "b" else None)
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
+    running = batch.Batch(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1
+    )
     assert running.run().state == "complete"
 
 
 def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))  # takes 10 s and more
+    (tmp_path / "in.txt").write_text(
+        "".join(f"row {number}\n" for number in range(1_000_000))
+    )  # takes 10 s and more
     (tmp_path / "out.jsonl").write_text("")
     server = faulty()
     running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
     threading.Timer(0.5, running.stop).start()
     summary = running.run()
     assert summary.exit_code == 75 and summary.seconds < 4 and "still being read" in str(summary)
-    assert [path.name for path in tmp_path.iterdir() if "meta" in path.name or "errors" in path.name] == []
+    assert [
+        path.name for path in tmp_path.iterdir() if "meta" in path.name or "errors" in path.name
+    ] == []
     with pytest.raises(StillReading):  # nor for its checksum
         running.source.sha256()
 
@@ -153,11 +191,15 @@ def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick)
 def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
     server = faulty(delay_s=0.05)
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=8)
+    running = batch.Batch(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=8
+    )
     threading.Timer(0.6, running.stop).start()
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
-    assert len(answers(summary.output)) == summary.new == len(server.asked) < 2000  # in flight is waited for
+    assert (
+        len(answers(summary.output)) == summary.new == len(server.asked) < 2000
+    )  # in flight is waited for
 
 
 def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, faulty, quick):
@@ -165,7 +207,9 @@ def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, fa
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
     server = faulty(lambda prompt, times: (500, b"{}"))
     limits = dataclasses.replace(quick, backoff_s=60.0, longest_backoff_s=60.0)
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits, concurrency=4)
+    running = batch.Batch(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits, concurrency=4
+    )
 
     def stop_when_it_waits() -> None:
         while len(server.asked) <= 4 * 4:
@@ -184,7 +228,9 @@ def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeyp
 
     async def refused() -> None:
         asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
-        sender = send.Sender(ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0))
+        sender = send.Sender(
+            ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0)
+        )
         attempt = send.Attempt(row=None)
         for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
             headers = {"Retry-After": retry_after} if retry_after else {}
@@ -222,7 +268,9 @@ def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_i
     assert fixed.limit == 5
 
 
-def seconds_of(pace: Pace, seconds: int, refused_share: float, chance: random.Random, most: float = 1e9) -> list[int]:
+def seconds_of(
+    pace: Pace, seconds: int, refused_share: float, chance: random.Random, most: float = 1e9
+) -> list[int]:
     """Return the limits of a server without /metrics, second by second; it answers in 50 ms, `most` rows a second."""
     limits = []
     for _ in range(seconds):

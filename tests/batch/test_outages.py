@@ -46,9 +46,13 @@ def test_what_fails_once_is_answered_at_the_second_attempt(status, path, wire, q
 
 @pytest.mark.parametrize("status", [530, 502, 404, 200])
 def test_a_tunnel_that_stays_down_ends_the_run_and_refuses_no_row(status, path, wire, quick):
-    server = wire(lambda asked: wire_stub.answer(asked) if asked.number < 4 else wire_stub.html(status))
+    server = wire(
+        lambda asked: wire_stub.answer(asked) if asked.number < 4 else wire_stub.html(status)
+    )
     limits = dataclasses.replace(quick, patience_s=1.5)
-    with pytest.raises(WorkshopError, match=r"has not answered for 2 s; it, .*an HTML page") as error:
+    with pytest.raises(
+        WorkshopError, match=r"has not answered for 2 s; it, .*an HTML page"
+    ) as error:
         batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=limits)
     assert status == 200 or str(status) in str(error.value)
     assert not path.with_name("out.jsonl.errors.jsonl").exists()
@@ -69,28 +73,44 @@ def test_rows_wait_for_a_tunnel_that_comes_back(models_too, path, wire, quick):
             began.append(time.monotonic())
         return wire_stub.html(530) if is_down() else wire_stub.answer(asked)
 
-    server = wire(reply, get=lambda asked: wire_stub.html(530) if models_too and is_down() else None)
+    server = wire(
+        reply, get=lambda asked: wire_stub.html(530) if models_too and is_down() else None
+    )
     summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick)
     assert (summary.exit_code, summary.answered) == (0, N)
 
 
 def test_one_of_two_servers_behind_a_tunnel_that_is_down_costs_no_row(path, wire, quick):
     down, up = wire(lambda asked: wire_stub.html(530)), wire()
-    summary = batch.run(path, path.with_name("out.jsonl"), url=(down.url, up.url), limits=quick, concurrency=4)
+    summary = batch.run(
+        path, path.with_name("out.jsonl"), url=(down.url, up.url), limits=quick, concurrency=4
+    )
     assert (summary.exit_code, summary.answered, len(up.asked)) == (0, N, N)
 
 
-def test_a_row_that_alone_gets_a_gateways_error_is_refused_with_its_status(path, wire, quick, answers):
-    server = wire(lambda asked: wire_stub.html(524) if asked.text == "row 3" else wire_stub.answer(asked))
-    summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick, concurrency=2)
+def test_a_row_that_alone_gets_a_gateways_error_is_refused_with_its_status(
+    path, wire, quick, answers
+):
+    server = wire(
+        lambda asked: wire_stub.html(524) if asked.text == "row 3" else wire_stub.answer(asked)
+    )
+    summary = batch.run(
+        path, path.with_name("out.jsonl"), url=server.url, limits=quick, concurrency=2
+    )
     assert (summary.answered, summary.errors) == (N - 1, 1)
     (error,) = answers(summary.errors_file)
-    assert error["row"] == 3 and error["response"]["status_code"] == 524 and "524 (an HTML page" in str(error["error"])
+    assert (
+        error["row"] == 3
+        and error["response"]["status_code"] == 524
+        and "524 (an HTML page" in str(error["error"])
+    )
 
 
 def test_a_refusal_in_html_is_the_rows(path, wire, quick, answers):
     """nginx refuses a request that is too large with a page."""
-    server = wire(lambda asked: wire_stub.html(413) if asked.text == "row 3" else wire_stub.answer(asked))
+    server = wire(
+        lambda asked: wire_stub.html(413) if asked.text == "row 3" else wire_stub.answer(asked)
+    )
     summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick)
     assert [line["response"]["status_code"] for line in answers(summary.errors_file)] == [413]
 
@@ -153,10 +173,15 @@ def test_a_date_is_kept_to(path, wire, quick):
     def reply(asked):
         times.setdefault(asked.text, []).append(time.time())
         if len(times[asked.text]) == 1 and asked.text == "row 3":
-            return wire_stub.Reply(b"{}", 429, {"Retry-After": email.utils.formatdate(time.time() + 2, usegmt=True)})
+            return wire_stub.Reply(
+                b"{}", 429, {"Retry-After": email.utils.formatdate(time.time() + 2, usegmt=True)}
+            )
         return wire_stub.answer(asked)
 
-    assert batch.run(path, path.with_name("out.jsonl"), url=wire(reply).url, limits=quick).exit_code == 0
+    assert (
+        batch.run(path, path.with_name("out.jsonl"), url=wire(reply).url, limits=quick).exit_code
+        == 0
+    )
     first, second = times["row 3"]
     assert second - first > 0.9  # dates have whole seconds
 
@@ -165,7 +190,9 @@ def test_a_server_that_is_busy_at_the_start_is_waited_for(path, wire, quick):
     models = iter([wire_stub.Reply(b"{}", 503), wire_stub.html(530), wire_stub.Reply(b"busy", 429)])
     server = wire(get=lambda asked: next(models, None) if asked.path.endswith("/models") else None)
     looks = []
-    summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick, report=looks.append)
+    summary = batch.run(
+        path, path.with_name("out.jsonl"), url=server.url, limits=quick, report=looks.append
+    )
     assert summary.exit_code == 0 and any("it answers 503" in look.message for look in looks)
 
 
@@ -178,13 +205,21 @@ def test_a_server_that_answers_slowly_at_the_start_is_waited_for(path, wire, qui
             return None
         return wire_stub.Reply(b'{"data": [{"id": "stub"}]}', after_s=next(models, 0))
 
-    assert batch.run(path, path.with_name("out.jsonl"), url=wire(get=get).url, limits=quick).exit_code == 0
+    assert (
+        batch.run(path, path.with_name("out.jsonl"), url=wire(get=get).url, limits=quick).exit_code
+        == 0
+    )
 
 
 def test_patience_with_a_busy_start_has_an_end(path, wire, quick):
     server = wire(get=lambda asked: wire_stub.Reply(b"{}", 503))
     with pytest.raises(WorkshopError, match="it answers 503"):
-        batch.run(path, path.with_name("o.jsonl"), url=server.url, limits=dataclasses.replace(quick, patience_s=1.0))
+        batch.run(
+            path,
+            path.with_name("o.jsonl"),
+            url=server.url,
+            limits=dataclasses.replace(quick, patience_s=1.0),
+        )
     assert 2 <= len(server.gets) < 10
 
 
@@ -208,9 +243,19 @@ def test_time_in_which_the_process_was_stopped_is_no_time():
 def test_a_run_that_was_stopped_for_longer_than_its_patience_goes_on(path, wire, workshop_home):
     """As Ctrl-Z and fg, or a virtual machine that is moved."""
     server = wire(lambda asked: dataclasses.replace(wire_stub.answer(asked), after_s=0.15))
-    command = [sys.executable, "-P", "-m", "workshop", "batch", str(path), str(path.with_name("out.jsonl"))]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "workshop",
+        "batch",
+        str(path),
+        str(path.with_name("out.jsonl")),
+    ]
     options = ["--url", server.url, "--patience", "3", "--concurrency", "2", "--json"]
-    running = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, env=os.environ)
+    running = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
     while len(server.asked) < 6:
         assert running.poll() is None
         time.sleep(0.01)

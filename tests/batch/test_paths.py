@@ -24,7 +24,9 @@ BESIDE = (".errors.jsonl", ".meta.json", ".jsonl")
 @pytest.fixture
 def prompts(tmp_path):
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(4)))
+    path.write_text(
+        "".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(4))
+    )
     return path
 
 
@@ -32,7 +34,9 @@ def tree(folder) -> dict:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("link", [os.symlink, os.link, shutil.copy], ids=["symlink", "hard link", "own name"])
+@pytest.mark.parametrize(
+    "link", [os.symlink, os.link, shutil.copy], ids=["symlink", "hard link", "own name"]
+)
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
 @pytest.mark.parametrize("beside", ["", *BESIDE])
 def test_no_file_that_a_run_writes_may_be_its_input(link, output, beside, prompts, tmp_path):
@@ -62,8 +66,12 @@ def test_nor_may_two_of_its_files_be_one(prompts, tmp_path):
 
 @pytest.mark.parametrize("ending", ["", *BESIDE])
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-@pytest.mark.parametrize("content", [b"mine\n", b'{"a": 1}\n', b'{"runs": 3}', b"\0\0\0", "[1]".encode("utf-16")])
-def test_what_no_batch_wrote_is_left_as_it_is(ending, output, content, prompts, tmp_path, faulty, quick):
+@pytest.mark.parametrize(
+    "content", [b"mine\n", b'{"a": 1}\n', b'{"runs": 3}', b"\0\0\0", "[1]".encode("utf-16")]
+)
+def test_what_no_batch_wrote_is_left_as_it_is(
+    ending, output, content, prompts, tmp_path, faulty, quick
+):
     mine = tmp_path / f"{output}{ending}"
     if mine in (tmp_path / "out.jsonl.jsonl", prompts):
         return  # no file of that output
@@ -75,7 +83,9 @@ def test_what_no_batch_wrote_is_left_as_it_is(ending, output, content, prompts, 
 
 
 @pytest.mark.parametrize("ending", ["", ".errors.jsonl"])
-def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(ending, prompts, tmp_path, faulty, quick):
+def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(
+    ending, prompts, tmp_path, faulty, quick
+):
     """Such as a table with a column of scores, under the old name."""
     out, server = tmp_path / "out.parquet", faulty()
     batch.run(prompts, out, url=server.url, limits=quick)
@@ -127,7 +137,9 @@ def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
         path.unlink()
     if link:
         link(tmp_path / journal, tmp_path / other)
-    with pytest.raises(WorkshopError, match=r"Another run writes|has the name of|says what it came from, is lost"):
+    with pytest.raises(
+        WorkshopError, match=r"Another run writes|has the name of|says what it came from, is lost"
+    ):
         batch.run(prompts, tmp_path / other, url=server.url, limits=quick)
     thread.join()
     assert sorted(server.asked) == sorted(prompts.read_text().split())  # once each
@@ -136,7 +148,9 @@ def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
 def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
     first = Lock(Paths(tmp_path / "out.jsonl"))
     os.link(tmp_path / "out.jsonl", tmp_path / "hard.jsonl")
-    with pytest.raises(WorkshopError, match=f"Another run writes.*(process {os.getpid()} on|another process)"):
+    with pytest.raises(
+        WorkshopError, match=f"Another run writes.*(process {os.getpid()} on|another process)"
+    ):
         Lock(Paths(tmp_path / "hard.jsonl"))
     first.close()
 
@@ -175,8 +189,13 @@ def test_through_a_link_everything_lies_beside_the_file_itself(prompts, tmp_path
     (tmp_path / "out.jsonl").symlink_to("there/real.jsonl")
     server = faulty()
     batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
-    assert batch.run(prompts, tmp_path / "there" / "real.jsonl", url=server.url, limits=quick).new == 0
-    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["real.jsonl", "real.jsonl.meta.json"]
+    assert (
+        batch.run(prompts, tmp_path / "there" / "real.jsonl", url=server.url, limits=quick).new == 0
+    )
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [
+        "real.jsonl",
+        "real.jsonl.meta.json",
+    ]
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced", "written to"])

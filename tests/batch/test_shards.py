@@ -15,7 +15,9 @@ ROWS = [(f"r{n}", f"p{n}") for n in range(9)]
 
 
 def write(path, rows=ROWS):
-    path.write_text("".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows))
+    path.write_text(
+        "".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows)
+    )
     return path
 
 
@@ -28,7 +30,14 @@ def shards(tmp_path, faulty, quick):
     def run(which=(1, 2, 3), of=3, ending=".jsonl", source=None, url=server.url, **options):
         source = source or write(tmp_path / "in.jsonl")
         for number in which:
-            batch.run(source, folder / f"{number}{ending}", url=url, limits=quick, shard=f"{number}/{of}", **options)
+            batch.run(
+                source,
+                folder / f"{number}{ending}",
+                url=url,
+                limits=quick,
+                shard=f"{number}/{of}",
+                **options,
+            )
         return folder
 
     run.server = server
@@ -43,7 +52,11 @@ def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_
         frame = batch.load(out)
         assert list(zip(frame.custom_id, frame.prompt, strict=True)) == ROWS
         assert list(frame.text) == [f" {prompt}" for _, prompt in ROWS]
-    assert batch.merge(folder, folder / "all.jsonl") == batch.merge(folder, folder / "all.jsonl") == len(ROWS)
+    assert (
+        batch.merge(folder, folder / "all.jsonl")
+        == batch.merge(folder, folder / "all.jsonl")
+        == len(ROWS)
+    )
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
 
 
@@ -63,7 +76,9 @@ def test_a_file_that_no_merge_wrote_is_left_as_it_is(ending, shards, tmp_path):
 
 def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, quick):
     folder, out = shards(), tmp_path / "out.jsonl"
-    batch.run(write(tmp_path / "other.jsonl", [("x", "y")]), out, url=shards.server.url, limits=quick)
+    batch.run(
+        write(tmp_path / "other.jsonl", [("x", "y")]), out, url=shards.server.url, limits=quick
+    )
     os.symlink(folder / "1.jsonl", tmp_path / "link.jsonl")
     os.link(folder / "1.jsonl", tmp_path / "hard.jsonl")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
@@ -144,7 +159,9 @@ def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path, answers):
     batch.merge(tmp_path / "shards", tmp_path / "out.jsonl")
     source.unlink()
     frame = batch.load(tmp_path / "out.jsonl")
-    assert list(frame.custom_id) == [name for name, _ in rows] and list(frame.row) == list(range(len(rows)))
+    assert list(frame.custom_id) == [name for name, _ in rows] and list(frame.row) == list(
+        range(len(rows))
+    )
     assert list(frame.text) == [f" {prompt}" for _, prompt in rows]
 
 
@@ -153,12 +170,17 @@ def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, 
     folder = shards(url=refusing.url)
     for _ in range(2):
         assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 2
-        assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [3, 4]
+        assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [
+            3,
+            4,
+        ]
     shards()
     assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
     os.truncate(folder / "2.jsonl", 0)
-    with pytest.raises(BadInput, match="hold 6 answers; their runs counted 9"):  # the last of each, not the first
+    with pytest.raises(
+        BadInput, match="hold 6 answers; their runs counted 9"
+    ):  # the last of each, not the first
         batch.merge(folder, tmp_path / "out.jsonl")
 
 
@@ -174,7 +196,9 @@ def test_an_answer_to_what_a_row_was_does_not_stand_for_what_it_is(shards, tmp_p
 
 
 def test_a_bad_row_is_told_of_by_its_own_shard_alone(shards, tmp_path, answers):
-    source = write(tmp_path / "in.jsonl", [(name, "" if name == "r4" else prompt) for name, prompt in ROWS])
+    source = write(
+        tmp_path / "in.jsonl", [(name, "" if name == "r4" else prompt) for name, prompt in ROWS]
+    )
     with pytest.raises(BadInput, match="its prompt is empty"):
         shards((1,), source=source)
     folder = shards(source=source, skip_bad=True)
@@ -209,7 +233,9 @@ def values(found: object, place: tuple = ()):
 
 
 @pytest.mark.parametrize("wrong", [None, -1, "x", "0/0", "\ud83d", [], {}, [1], True], ids=repr)
-def test_a_record_that_somebody_edited_is_one_sentence_at_most(wrong, shards, tmp_path, monkeypatch):
+def test_a_record_that_somebody_edited_is_one_sentence_at_most(
+    wrong, shards, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     folder = shards((1, 2), 2)
     path = folder / "1.jsonl.meta.json"
@@ -221,6 +247,9 @@ def test_a_record_that_somebody_edited_is_one_sentence_at_most(wrong, shards, tm
             part = part[name]
         part[place[-1]] = wrong
         path.write_text(json.dumps(edited))
-        for step in (lambda: batch.load(folder / "1.jsonl"), lambda: batch.merge(folder, tmp_path / "out.jsonl")):
+        for step in (
+            lambda: batch.load(folder / "1.jsonl"),
+            lambda: batch.merge(folder, tmp_path / "out.jsonl"),
+        ):
             with contextlib.suppress(WorkshopError):
                 step()

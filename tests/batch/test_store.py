@@ -35,7 +35,9 @@ def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
         journal.write_bytes(data[:cut])
         found = list(store.scan(journal))
         assert len(found) == sum(end <= cut for end in ends)
-        assert [each.custom_id for each in found] == [f'id "{number}"\\' for number in range(len(found))]
+        assert [each.custom_id for each in found] == [
+            f'id "{number}"\\' for number in range(len(found))
+        ]
     assert list(store.scan(journal))[-1].end == len(data)
 
 
@@ -58,7 +60,11 @@ def test_a_file_that_no_batch_wrote_is_refused_and_left_as_it_is(content, tmp_pa
 
 def test_every_line_is_openais_batch_output():
     read = json.loads(line(1))
-    assert read["response"]["status_code"] == 200 and read["response"]["body"]["choices"] and read["error"] is None
+    assert (
+        read["response"]["status_code"] == 200
+        and read["response"]["body"]["choices"]
+        and read["error"] is None
+    )
     assert {"id", "custom_id", "response", "error"} <= set(read)
 
 
@@ -101,7 +107,10 @@ def test_an_answer_counts_once_it_is_on_disk(tmp_path, monkeypatch):
     calls, out = [], tmp_path / "out.jsonl"
 
     def told(name, real):
-        return lambda file, *data: (calls.append((name, os.readlink(f"/proc/self/fd/{file}"))), real(file, *data))[1]
+        return lambda file, *data: (
+            calls.append((name, os.readlink(f"/proc/self/fd/{file}"))),
+            real(file, *data),
+        )[1]
 
     monkeypatch.setattr(os, "write", told("write", os.write))
     monkeypatch.setattr(os, "fsync", told("fsync", os.fsync))
@@ -142,7 +151,9 @@ def test_a_run_that_is_refused_lets_the_next_one_in(tmp_path):
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """An input of four rows, the output's record, and what the journal holds once all are answered."""
-    monkeypatch.setattr(store.os, "fsync", lambda _: None)  # thousands of runs; what it does is not tested here
+    monkeypatch.setattr(
+        store.os, "fsync", lambda _: None
+    )  # thousands of runs; what it does is not tested here
     (tmp_path / "in.txt").write_text("a\nb\nc\nd\n")
     where = paths.Paths(tmp_path / "out.jsonl")
     paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
@@ -156,9 +167,16 @@ def go_on(where: paths.Paths) -> list[int]:
     work = Work(Source(where.output.with_name("in.txt")), Builder())
     work.check()
     work.resume(where.journal)
-    journal, rows = store.Journal(where.journal, work.keep_bytes), [row for row in work.rows() if row]
+    journal, rows = (
+        store.Journal(where.journal, work.keep_bytes),
+        [row for row in work.rows() if row],
+    )
     for row in rows:
-        journal.add(lines.answer_line(row.custom_id, row.key, row.number, b'{"choices": [{"text": "x"}]}', {}))
+        journal.add(
+            lines.answer_line(
+                row.custom_id, row.key, row.number, b'{"choices": [{"text": "x"}]}', {}
+            )
+        )
     journal.close()
     work.index.close()
     lock.close()
@@ -166,7 +184,9 @@ def go_on(where: paths.Paths) -> list[int]:
 
 
 @pytest.mark.parametrize("wrong", ["cut", "zeros to the end", "a hole", "cut and a hole"])
-def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_asked_again(wrong, begun):
+def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_asked_again(
+    wrong, begun
+):
     where, data = begun
     ends = [number + 1 for number, byte in enumerate(data) if byte == ord("\n")]
     for at in range(ends[1], len(data) + (wrong == "cut")):
@@ -174,7 +194,9 @@ def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_aske
             "cut": data[:at],
             "zeros to the end": data[:at] + bytes(len(data) - at),
             "a hole": data[:at] + bytes(len(data[at : at + 40])) + data[at + 40 :],
-            "cut and a hole": (data[:at] + bytes(30) + data[at + 30 :])[: max(at + 1, len(data) - 70)],
+            "cut and a hole": (data[:at] + bytes(30) + data[at + 30 :])[
+                : max(at + 1, len(data) - 70)
+            ],
         }[wrong]
         where.journal.write_bytes(broken)
         intact = {
@@ -215,7 +237,10 @@ def test_one_answer_of_three_samples_is_none(tmp_path):
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=st.integers(1, 12), cuts=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4000)), max_size=5))
+@given(
+    rows=st.integers(1, 12),
+    cuts=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4000)), max_size=5),
+)
 def test_however_often_it_is_killed_every_row_is_there_once(rows, cuts, tmp_path_factory):
     """Each run answers some rows, then is cut somewhere in what it has not committed; the last one is left alone."""
     folder = tmp_path_factory.mktemp("kill")

@@ -41,7 +41,8 @@ def certificate(folder, name="127.0.0.1", days=1):
     private = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     path = folder / f"{name}.pem"
     path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(serialization.Encoding.PEM, *private)
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(serialization.Encoding.PEM, *private)
     )
     return path
 
@@ -75,7 +76,9 @@ def serve():
         if pem:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(pem)
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+            server.socket = context.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return f"https://127.0.0.1:{server.server_port}/v1"
 
@@ -100,7 +103,9 @@ def ask(tmp_path, workshop_home, monkeypatch):
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["batch", "client"])
-def test_an_authority_that_is_unknown_here_is_named_by_ssl_cert_file(way, serve, ask, tmp_path, monkeypatch):
+def test_an_authority_that_is_unknown_here_is_named_by_ssl_cert_file(
+    way, serve, ask, tmp_path, monkeypatch
+):
     pem = certificate(tmp_path)
     url = serve(pem)
     with pytest.raises(WorkshopError) as error:
@@ -112,8 +117,12 @@ def test_an_authority_that_is_unknown_here_is_named_by_ssl_cert_file(way, serve,
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["batch", "client"])
-@pytest.mark.parametrize(("name", "days", "says"), [("gpu.example", 1, "another name"), ("127.0.0.1", -2, "expired")])
-def test_a_certificate_for_another_name_or_time_is_named(name, days, says, way, serve, ask, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "days", "says"), [("gpu.example", 1, "another name"), ("127.0.0.1", -2, "expired")]
+)
+def test_a_certificate_for_another_name_or_time_is_named(
+    name, days, says, way, serve, ask, tmp_path, monkeypatch
+):
     pem = certificate(tmp_path, name, days)
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     with pytest.raises(WorkshopError) as error:
@@ -130,7 +139,9 @@ def test_a_server_without_tls_is_to_be_asked_with_http(way, serve, ask):
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_certificates_that_cannot_be_read_are_one_sentence(content, serve, ask, tmp_path, monkeypatch):
+def test_certificates_that_cannot_be_read_are_one_sentence(
+    content, serve, ask, tmp_path, monkeypatch
+):
     path = tmp_path / "authority.pem"
     if content:
         path.write_text(content)

@@ -84,7 +84,9 @@ class Page:
         page.on("console", lambda message: self._console(message))
 
     def _request(self, url: str) -> None:
-        if url.startswith(("http", "ws")) and not re.match(r"\w+://(127\.0\.0\.1|localhost)[:/]", url):
+        if url.startswith(("http", "ws")) and not re.match(
+            r"\w+://(127\.0\.0\.1|localhost)[:/]", url
+        ):
             self.elsewhere.append(url)
 
     def _console(self, message) -> None:
@@ -124,7 +126,9 @@ class Page:
 
     def scroll_to(self, selector: str) -> None:
         """Bring an element to the middle of the screen."""
-        self.page.locator(selector).first.evaluate("element => element.scrollIntoView({block: 'center'})")
+        self.page.locator(selector).first.evaluate(
+            "element => element.scrollIntoView({block: 'center'})"
+        )
         self.page.wait_for_timeout(300)
 
     def shot(self, name: str) -> None:
@@ -134,4 +138,6 @@ class Page:
 
     def failures(self) -> list[str]:
         """Return the texts of cells that ended in an error."""
-        return self.page.locator("[data-mime-type='application/vnd.jupyter.stderr']").all_inner_texts()
+        return self.page.locator(
+            "[data-mime-type='application/vnd.jupyter.stderr']"
+        ).all_inner_texts()

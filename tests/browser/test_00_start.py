@@ -22,23 +22,32 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         assert "completion: 401   health: 200" in text
         assert page.page.locator(".workshop-check[data-state=unanswered]").count() == 2
         assert page.page.locator(".workshop-check[data-state=right]").count() == 0
-        assert page.page.get_by_text("Held back until you have tried").count() == 2, "both solutions are silent"
-        assert page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count() == 4, (
-            "solutions and results of predictions are collapsed"
+        assert page.page.get_by_text("Held back until you have tried").count() == 2, (
+            "both solutions are silent"
         )
+        assert (
+            page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count()
+            == 4
+        ), "solutions and results of predictions are collapsed"
         assert not page.failures() and not page.elsewhere and not page.errors
         page.page.set_viewport_size({"width": 900, "height": 1000})
         page.page.keyboard.press("Control+b")  # the file browser takes a third of it
         page.page.wait_for_timeout(500)
         assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
         assert not page.page.evaluate(SILENT), "no picture is without words"
-        page.replace("total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)')
+        page.replace(
+            "total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)'
+        )
         page.page.locator(".workshop-check[data-state=wrong]").wait_for()
-        page.page.keyboard.press("Shift+Enter")  # the solution is the next cell, and its check was tried now
+        page.page.keyboard.press(
+            "Shift+Enter"
+        )  # the solution is the next cell, and its check was tried now
         page.page.locator(".workshop-check[data-state=right]").wait_for()
         page.page.locator("details", has_text="Hint 1 of 2").locator("summary").click()
         assert page.page.get_by_text("begin_of_text", exact=False).first.is_visible()
-        assert not page.page.get_by_text("Hint 2 of 2").count(), "the next hint waits for the next wrong answer"
+        assert not page.page.get_by_text("Hint 2 of 2").count(), (
+            "the next hint waits for the next wrong answer"
+        )
         page.shot("00_start_wrong")
     left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
     assert not [line for line in left if str(tmp_path) in line], "Ctrl-C leaves nothing"

@@ -25,7 +25,9 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
         page.open(address(url, "01_memory.ipynb"))
         page.run_all()
         assert not page.failures()
-        assert page.page.get_by_text("Held back until you have tried").count() == 7, "all solutions are silent"
+        assert page.page.get_by_text("Held back until you have tried").count() == 7, (
+            "all solutions are silent"
+        )
 
         sliders = Widget(page.page, "Memory of llama-3.1-70b")
         assert "wait" in sliders.picture(), "running all cells does not solve the exercise"
@@ -74,7 +76,9 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
         assert "needs 32 GPUs" in widget.picture()
         widget.step("nodes")
         widget.step("GPUs a node", "ArrowLeft")
-        widget.step("PP", "ArrowLeft")  # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
+        widget.step(
+            "PP", "ArrowLeft"
+        )  # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
         assert "cannot be shared out evenly" in widget.picture()
         widget.step("GPUs a node")
         assert "GPU 15 on node 1" in widget.picture()

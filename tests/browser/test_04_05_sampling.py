@@ -53,14 +53,17 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
     handle.focus()
     for _ in range(6):
         page.page.keyboard.press("ArrowLeft")
-    page.page.wait_for_function("old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before)
+    page.page.wait_for_function(
+        "old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before
+    )
     assert bars.locator("div[title]").all_inner_texts() == rows, "rows keep their places"
     page.page.wait_for_timeout(800)  # six steps
     page.shot(shot)
     for number in range(2):
         page.page.get_by_role("button", name="Sample a token").click()
         page.page.wait_for_function(
-            "count => document.querySelectorAll('.workshop span.token').length === count", arg=number + 1
+            "count => document.querySelectorAll('.workshop span.token').length === count",
+            arg=number + 1,
         )
     page.page.get_by_role("tab", name="20 completions").click()
     page.page.get_by_role("button", name="Write 20 completions").click()

@@ -51,8 +51,13 @@ def test_timeline_metrics_and_batch_follow_the_server(page, server, live_home, t
         page.run_all()
         assert not page.failures()
         timeline_changes(page)
-        running = [int(number) for number in re.findall(r"running (\d+)", " ".join(page.page.evaluate("metrics")))]
-        assert max(running) >= 2 and running[-1] == 0, "the panel was drawn while the requests ran, and after"
+        running = [
+            int(number)
+            for number in re.findall(r"running (\d+)", " ".join(page.page.evaluate("metrics")))
+        ]
+        assert max(running) >= 2 and running[-1] == 0, (
+            "the panel was drawn while the requests ran, and after"
+        )
         answered = [int(number) for number in page.page.evaluate("answered")]
         assert answered == sorted(answered) and len(answered) >= 2 and answered[-1] == 100
         assert "60 of 60 rows answered" in page.page.locator(".jp-Notebook").inner_text()
@@ -65,9 +70,13 @@ def timeline_changes(page) -> None:
     """Edit the cell as a learner would: three at once in place of one, so that bars overlap."""
     cell = page.page.locator(".jp-CodeCell").first
     picture = Widget(page.page, cell.locator(".jp-Cell-outputArea"))
-    spans = re.findall(r"sent at (\d+\.\d+), first token \d+\.\d+, ended (\d+\.\d+)", picture.picture())
+    spans = re.findall(
+        r"sent at (\d+\.\d+), first token \d+\.\d+, ended (\d+\.\d+)", picture.picture()
+    )
     assert len(spans) == 6
-    assert all(float(sent) >= float(ended) - 0.02 for (_, ended), (sent, _) in itertools.pairwise(spans))
+    assert all(
+        float(sent) >= float(ended) - 0.02 for (_, ended), (sent, _) in itertools.pairwise(spans)
+    )
     cell.locator(".cm-line", has_text="at_once = 1").click()
     page.page.keyboard.press("End")
     page.page.keyboard.press("Backspace")

@@ -17,12 +17,26 @@ display(ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4), BitsExplorer())""
 
 @pytest.fixture
 def notebook(tmp_path):
-    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "id": "one", "source": SOURCE}
+    cell = {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "id": "one",
+        "source": SOURCE,
+    }
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "elsewhere.ipynb").write_text(
-        json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+        json.dumps(
+            {
+                "cells": [cell],
+                "metadata": {"kernelspec": kernel},
+                "nbformat": 4,
+                "nbformat_minor": 5,
+            }
+        )
     )
     return folder
 
@@ -41,7 +55,9 @@ def test_three_places_and_bits(browser, notebook, tmp_path):
             )
             assert columns.count() == 3
             tops = {round(columns.nth(n).bounding_box()["y"]) for n in range(3)}
-            assert (len(tops) == 1) == (width == 1400), "side by side where there is room, else below each other"
+            assert (len(tops) == 1) == (width == 1400), (
+                "side by side where there is room, else below each other"
+            )
             page.scroll_to("section")
             page.shot(f"elsewhere_{width}")
             change_bits(page)

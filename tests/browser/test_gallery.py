@@ -55,7 +55,9 @@ LINES = """from workshop.learn import plots
 curves = {"without a cache": [n * n for n in range(64)], "with a KV cache": range(64)}
 plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth")"""
 KV_CACHING = "from workshop.learn import plots\nplots.kv_caching()"
-PARALLEL = "from workshop.learn import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
+PARALLEL = (
+    "from workshop.learn import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
+)
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
@@ -111,10 +113,14 @@ def test_nothing_that_notebooks_show_is_left_out():
                 and {"View", "Watching", "Explorer", "widgets.VBox"} & {*bases}
                 and not node.name.startswith("_")
             ):
-                assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
+                assert f"import {node.name}" in shown, (
+                    f"{node.name} of {path.name} is not in the gallery"
+                )
     for path in (ROOT / "workshop/learn/drawings").glob("*.svg"):
         assert re.search(rf"\b{path.stem}\b", shown), f"{path.stem} is not in the gallery"
-    assert all(f'"{kind}"' in shown for kind in ("stacked", "points")), "kinds of charts that notebooks draw"
+    assert all(f'"{kind}"' in shown for kind in ("stacked", "points")), (
+        "kinds of charts that notebooks draw"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +133,11 @@ def url(tmp_path_factory):
 
 
 def output(page, name: str):
-    return page.page.locator(".jp-CodeCell").nth(list(GALLERY).index(name)).locator(".jp-Cell-outputArea")
+    return (
+        page.page.locator(".jp-CodeCell")
+        .nth(list(GALLERY).index(name))
+        .locator(".jp-Cell-outputArea")
+    )
 
 
 def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
@@ -174,7 +184,9 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
         number = rf"{int(name[:2])}\. " if name[0].isdigit() else "Capstone: "
         assert re.match(number, said), f"{name}: its number and title come first"
         assert "You will be able to" in said and re.search(r"\d+ minutes · needs: ", said), name
-        assert first.bounding_box()["height"] < 400, f"{name}: the first page is for more than its head"
+        assert first.bounding_box()["height"] < 400, (
+            f"{name}: the first page is for more than its head"
+        )
         for _ in range(20):  # formulas are typeset after the text
             if not (wide := page.page.evaluate(WIDE)):
                 break
@@ -190,7 +202,9 @@ def keep_whole(page, width: int, name: str) -> None:
         "Math.max(...[...document.querySelectorAll('.jp-Notebook, .jp-WindowedPanel-outer')].map(e => e.scrollHeight))"
     )
     page.page.set_viewport_size({"width": width, "height": min(height + 250, 16000)})
-    page.page.evaluate("document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => e.scrollTop = 0)")
+    page.page.evaluate(
+        "document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => e.scrollTop = 0)"
+    )
     page.page.wait_for_timeout(700)
     page.shot(name)
     page.page.set_viewport_size({"width": width, "height": 1000})
@@ -246,7 +260,11 @@ def reconcile(widget: Widget) -> None:
     widget.choose("log", "a file of yours …")
     widget.write("file", "/nowhere/log")
     assert "✗" in widget.picture(), "what is wrong is said"
-    name = next(name for name, entry in logs.items() if entry["model"] == "llama-3.1-70b" and "fail" not in name)
+    name = next(
+        name
+        for name, entry in logs.items()
+        if entry["model"] == "llama-3.1-70b" and "fail" not in name
+    )
     widget.write("file", str(ROOT / "workshop/data/logs" / name))
     assert "does not name its GPU" in widget.picture()
     widget.choose("GPU", "h200")

@@ -20,7 +20,12 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 from live import pages as live_pages  # noqa: E402
 
 pytestmark = pytest.mark.browser
-TEXTS = ["San Francisco is a", "I like 👍 and 🚀", "It's  2 spaces\n\nand 1,234.5 ñandú: 日本語 don't\t", "  leading"]
+TEXTS = [
+    "San Francisco is a",
+    "I like 👍 and 🚀",
+    "It's  2 spaces\n\nand 1,234.5 ñandú: 日本語 don't\t",
+    "  leading",
+]
 OWN = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 5120, "intermediate_size": 25600,
     "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
@@ -71,7 +76,8 @@ def shown(page, part: str) -> str:
 def move(page, part: str, label: str, value: object) -> None:
     """Set a control as the hand does: its value, and the event that follows."""
     page.locator(f'#{part} [aria-label="{label}"]').evaluate(
-        "(e, v) => { e.value = v; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input')); }", value
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input')); }",
+        value,
     )
 
 
@@ -86,7 +92,9 @@ def test_sliders_say_what_they_say_in_a_notebook(opened):
     own.controls["model"].value = "llama-3.1-70b"
     assert words(own.picture.value) in shown(page, "memory")
     assert words(ParallelismExplorer().picture.value) in shown(page, "split")
-    assert "model=llama-3.1-70b" in page.evaluate("location.hash") and "requests=512" in page.evaluate("location.hash")
+    assert "model=llama-3.1-70b" in page.evaluate(
+        "location.hash"
+    ) and "requests=512" in page.evaluate("location.hash")
 
 
 def test_an_address_says_where_the_controls_stand(opened):
@@ -94,7 +102,9 @@ def test_an_address_says_where_the_controls_stand(opened):
     own = workshop.MemorySliders("llama-3.1-70b", gpu="h200", gpus=4)
     assert words(own.picture.value) in shown(page, "memory")
     page.evaluate("location.hash = '#gpus=2'")
-    page.wait_for_function("document.querySelector('#memory [aria-label=GPUs]').nextElementSibling.textContent === '2'")
+    page.wait_for_function(
+        "document.querySelector('#memory [aria-label=GPUs]').nextElementSibling.textContent === '2'"
+    )
 
 
 def test_the_planner_says_what_plan_says_of_a_pasted_config(opened, tmp_path):
@@ -106,8 +116,14 @@ def test_the_planner_says_what_plan_says_of_a_pasted_config(opened, tmp_path):
     assert "is read, and chosen" in shown(page, "paste")
     expected = workshop.plan(str(path), "h100", max_model_len=8192)
     said = shown(page, "planner")
-    assert f"{expected.kv_cache_tokens:,} tokens of KV cache" in said and expected.reasons[0] in said
-    for text, refusal in (("hello", "That is no JSON"), ("[]", "it holds no object"), ('{"model_type": "x"}', "✗")):
+    assert (
+        f"{expected.kv_cache_tokens:,} tokens of KV cache" in said and expected.reasons[0] in said
+    )
+    for text, refusal in (
+        ("hello", "That is no JSON"),
+        ("[]", "it holds no object"),
+        ('{"model_type": "x"}', "✗"),
+    ):
         page.locator("#paste textarea").fill(text)
         page.locator("#paste button").click()
         assert refusal in shown(page, "paste")
@@ -138,8 +154,12 @@ def test_the_model_in_the_page_is_the_course_s(opened):
     said = "".join(shown(page, "logprobs").split()).replace("·", "")
     assert "".join(reference.decode(greedy[0][:4]).split()) in said
     page.locator("#sampling button", has_text="Take the best").click()
-    best = reference.complete(model, [page.evaluate("[...teachingModel.tokenizer.encode('San Francisco is a')]")], 1)[0]
-    assert f"San Francisco is a{reference.decode(best)}" in " ".join(shown(page, "sampling").split())
+    best = reference.complete(
+        model, [page.evaluate("[...teachingModel.tokenizer.encode('San Francisco is a')]")], 1
+    )[0]
+    assert f"San Francisco is a{reference.decode(best)}" in " ".join(
+        shown(page, "sampling").split()
+    )
 
 
 @pytest.mark.parametrize("name", live_pages.PAGES)
@@ -157,7 +177,9 @@ def test_a_browser_that_cannot_says_so(browser, built):
     page = context.new_page()
     page.add_init_script("delete globalThis.WebAssembly")
     page.goto((built / "plan.html").as_uri())
-    page.wait_for_function("document.getElementById('state').textContent.includes('cannot run Python')")
+    page.wait_for_function(
+        "document.getElementById('state').textContent.includes('cannot run Python')"
+    )
     context.close()
 
 

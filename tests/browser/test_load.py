@@ -31,7 +31,9 @@ def test_it_draws_as_it_computes_and_is_whole(page, url):
     page.page.set_viewport_size({"width": 1400, "height": 1000})
     page.run_all()
     assert not page.failures()
-    widget = Widget(page.page, page.page.locator(".jp-CodeCell").first.locator(".jp-Cell-outputArea"))
+    widget = Widget(
+        page.page, page.page.locator(".jp-CodeCell").first.locator(".jp-Cell-outputArea")
+    )
     assert "It keeps up" in widget.picture()
     page.shot("load_explorer")
     before = widget.picture()

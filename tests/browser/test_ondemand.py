@@ -100,7 +100,9 @@ def proxy(port: int):
     loop = asyncio.new_event_loop()  # of its own thread: Playwright's runs in this one
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(pass_on, "127.0.0.1", 0), loop).result(10)
+    listening = asyncio.run_coroutine_threadsafe(
+        asyncio.start_server(pass_on, "127.0.0.1", 0), loop
+    ).result(10)
     yield listening.sockets[0].getsockname()[1]
     asyncio.run_coroutine_threadsafe(hang_up(listening), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
@@ -110,7 +112,9 @@ def proxy(port: int):
 def log_in(context, site: str, session) -> Page:
     """Press the button on OnDemand's page, which opens JupyterLab in another tab."""
     dashboard = context.new_page()
-    dashboard.route(f"{site}/pun/**", lambda route: route.fulfill(body=session.page, content_type="text/html"))
+    dashboard.route(
+        f"{site}/pun/**", lambda route: route.fulfill(body=session.page, content_type="text/html")
+    )
     dashboard.goto(f"{site}/pun/sys/dashboard/batch_connect/sessions")
     deadline = time.monotonic() + 120
     while "is running at" not in session.log.read_text():
@@ -123,7 +127,9 @@ def log_in(context, site: str, session) -> Page:
 
 def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp_path):
     home = tmp_path / "home"
-    write_notebook(home / "workshop-notebooks" / "ondemand.ipynb", START, EXPLORE, WORK, kernel="vllm-workshop")
+    write_notebook(
+        home / "workshop-notebooks" / "ondemand.ipynb", START, EXPLORE, WORK, kernel="vllm-workshop"
+    )
     subprocess.run(
         [sys.executable, "-m", "workshop", "kernel", "install"],
         check=True,
@@ -137,7 +143,9 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
         site, path = f"http://127.0.0.1:{front}", f"/node/127.0.0.1/{session.port}/"
         try:
             page = log_in(context, site, session)
-            page.page.on("dialog", lambda dialog: dialog.accept())  # leave a notebook that is not saved
+            page.page.on(
+                "dialog", lambda dialog: dialog.accept()
+            )  # leave a notebook that is not saved
             outside = []
             page.page.on(
                 "request",
@@ -147,8 +155,12 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
                     else None
                 ),
             )
-            page.page.locator(".jp-RenderedMarkdown", has_text="You will be able to").first.wait_for(timeout=90_000)
-            assert not page.page.locator(".jp-toast-message, .Toastify__toast").count(), "no question about news"
+            page.page.locator(
+                ".jp-RenderedMarkdown", has_text="You will be able to"
+            ).first.wait_for(timeout=90_000)
+            assert not page.page.locator(".jp-toast-message, .Toastify__toast").count(), (
+                "no question about news"
+            )
             page.shot("ondemand_start")
             page.open(f"{site}{path}lab/tree/ondemand.ipynb?reset")
             page.page.keyboard.press("Control+b")

@@ -19,12 +19,17 @@ def test_a_question_answers_the_option_that_is_chosen(page, tmp_path):
     options = all_exercises()["memory.training"].options
     with lab(home, tmp_path / "mine", "--no-server") as url:
         page.open(url.replace("00_start", "01_memory"))
-        page.page.locator(".jp-CodeCell", has_text='check("memory.training")').locator(".cm-content").click()
+        page.page.locator(".jp-CodeCell", has_text='check("memory.training")').locator(
+            ".cm-content"
+        ).click()
         page.page.keyboard.press("Shift+Enter")
         buttons = page.page.locator(".workshop-options button")
         buttons.first.wait_for(timeout=60_000)
         page.scroll_to(".workshop-options")
-        assert buttons.count() == len(options) and not page.page.locator(".workshop-options .mod-active").count()
+        assert (
+            buttons.count() == len(options)
+            and not page.page.locator(".workshop-options .mod-active").count()
+        )
         page.page.get_by_text(options["a"][0]).click()
         page.page.locator(".verdict.bad", has_text=options["a"][1]).wait_for()
         page.shot("question_wrong")
@@ -39,9 +44,10 @@ def test_a_question_answers_the_option_that_is_chosen(page, tmp_path):
         page.page.wait_for_timeout(500)
         assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
         boxes = [buttons.nth(n).bounding_box() for n in range(len(options))]
-        assert all(above["y"] + above["height"] <= below["y"] + 1 for above, below in itertools.pairwise(boxes)), (
-            "no option covers another"
-        )
+        assert all(
+            above["y"] + above["height"] <= below["y"] + 1
+            for above, below in itertools.pairwise(boxes)
+        ), "no option covers another"
         word = page.page.locator("abbr", has_text="bfloat16").first
         word.hover()
         page.shot("question_narrow")

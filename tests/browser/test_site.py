@@ -49,7 +49,9 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
         page = context.new_page()
         for name in ("index", "00_start", "04_sampling"):
             page.goto((tmp_path / f"{name}.html").as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= 900, f"{name} is wider than the screen"
+            assert page.evaluate("document.documentElement.scrollWidth") <= 900, (
+                f"{name} is wider than the screen"
+            )
             silent = page.locator("img:not([alt]), [role=img]:not([aria-label])")
             assert not silent.count(), f"{name} has a picture without words"
             lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -59,9 +61,13 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
         box = explorer.locator("[role=img]").first.bounding_box()
         assert explorer.is_visible() and box["width"] > 300 and box["height"] > 100
         assert explorer.locator("input[type=range][disabled]").count() >= 4
-        assert page.locator("details.solution").first.locator("pre").first.is_hidden(), "solutions are folded"
+        assert page.locator("details.solution").first.locator("pre").first.is_hidden(), (
+            "solutions are folded"
+        )
         page.locator("details.solution summary").first.click()
         assert page.locator("details.solution").first.locator("pre").first.is_visible()
-        assert page.locator(".workshop-check[data-state=right]").count() >= 5, "they were run, and are right"
+        assert page.locator(".workshop-check[data-state=right]").count() >= 5, (
+            "they were run, and are right"
+        )
         assert not elsewhere
         context.close()

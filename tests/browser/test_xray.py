@@ -35,21 +35,31 @@ def test_every_block_drawn_is_the_traces_at_every_step(page, file):
     asked = []
     page.page.on("request", lambda request: asked.append(request.url))
     page.page.goto(file)
-    names, drawn = {}, page.page.evaluate(f"() => x.steps.map((_, s) => {{ go(s); return ({CELLS})(); }})")
+    names, drawn = (
+        {},
+        page.page.evaluate(f"() => x.steps.map((_, s) => {{ go(s); return ({CELLS})(); }})"),
+    )
     for (step, pool), cells in zip(trace.replay(STEPS), drawn, strict=True):
         for name in (*(name for name, _ in step.arrived), *(one.id for one in step.requests)):
             names.setdefault(name, len(names))
         held = {block: {names[name] for name in holders} for block, holders in pool.owners.items()}
-        assert {block: {int(one) for one in owners.split()} for block, owners, *_ in cells if owners} == held, step.step
+        assert {
+            block: {int(one) for one in owners.split()} for block, owners, *_ in cells if owners
+        } == held, step.step
         assert len(cells) == step.num_blocks, "every block of a small pool is drawn"
         marked = {
-            mark: {block for block, _, cls, _ in cells if mark in cls.split()} for mark in ("taken", "cached", "freed")
+            mark: {block for block, _, cls, _ in cells if mark in cls.split()}
+            for mark in ("taken", "cached", "freed")
         }
         assert marked["taken"] == set(step.taken), step.step
         assert marked["cached"] == pool.hashes.keys() - held.keys()
         for _block, owners, _, title in cells:
-            assert all(letters(int(one)) in title for one in owners.split()), "the mouse is told who holds it"
-    back = page.page.evaluate(f"() => x.steps.map((_, s) => {{ go(x.steps.length - 1 - s); return ({CELLS})(); }})")
+            assert all(letters(int(one)) in title for one in owners.split()), (
+                "the mouse is told who holds it"
+            )
+    back = page.page.evaluate(
+        f"() => x.steps.map((_, s) => {{ go(x.steps.length - 1 - s); return ({CELLS})(); }})"
+    )
     assert back[::-1] == drawn, "backwards it is the same"
     assert asked == [file], "nothing else is asked for"
 
@@ -57,7 +67,14 @@ def test_every_block_drawn_is_the_traces_at_every_step(page, file):
 def test_keys_buttons_and_slider_move_the_cursor(page, file):
     page.page.goto(file)
     keyboard, last = page.page.keyboard, STEPS[-1].step
-    moves = {"ArrowRight": 1, "PageDown": 11, "ArrowLeft": 10, "End": last, "PageUp": last - 10, "Home": 0}
+    moves = {
+        "ArrowRight": 1,
+        "PageDown": 11,
+        "ArrowLeft": 10,
+        "End": last,
+        "PageUp": last - 10,
+        "Home": 0,
+    }
     for key, expected in moves.items():
         keyboard.press(key)
         assert at(page) == expected, key
@@ -88,7 +105,11 @@ def test_a_prediction_hides_what_comes_and_says_why(page, file):
         for key in ("End", "PageDown"):
             keyboard.press(key)
             assert page.page.evaluate("at") == asked - 1, "what is asked about cannot be looked at"
-        option = question["right"] if answered % 4 else (question["right"] + 1) % len(question["options"])
+        option = (
+            question["right"]
+            if answered % 4
+            else (question["right"] + 1) % len(question["options"])
+        )
         right += option == question["right"]
         keyboard.press(str(option + 1))
         said = page.page.locator("#card").inner_text()
@@ -156,7 +177,11 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         inside.get_by_text("No step to show yet.").wait_for(timeout=10_000)
         growing.write_text("".join(lines[:10]))
         inside.get_by_text("of 9", exact=False).first.wait_for(timeout=10_000)
-        frame = next(one for one in page.page.frames if one.parent_frame and one.evaluate("typeof x") == "object")
+        frame = next(
+            one
+            for one in page.page.frames
+            if one.parent_frame and one.evaluate("typeof x") == "object"
+        )
         inside.locator("#slider").press("End")
         growing.write_text("".join(lines[:30]))
         frame.wait_for_function("x.steps.length === 30 && at === 29")
@@ -174,11 +199,15 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         page.page.keyboard.press("Shift+Enter")
         page.page.get_by_text("(1, 1)").wait_for(timeout=10_000)
         height = page.page.locator(".xray-frame").bounding_box()["height"]
-        assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, "nothing of it is cut"
+        assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, (
+            "nothing of it is cut"
+        )
         light = frame.evaluate("getComputedStyle(document.body).backgroundColor")
         page.shot("xray_in_jupyterlab")
         choose_theme(page.page, "JupyterLab Dark")
-        assert frame.evaluate("getComputedStyle(document.body).backgroundColor") != light, "it has the notebook's theme"
+        assert frame.evaluate("getComputedStyle(document.body).backgroundColor") != light, (
+            "it has the notebook's theme"
+        )
         page.shot("xray_in_jupyterlab_dark")
         assert not page.page.evaluate(CUT) and not page.page.evaluate(SILENT)
         assert not page.elsewhere and not page.errors

@@ -59,7 +59,11 @@ def write_notebook(path: Path, *sources: str, kernel: str = "python3") -> Path:
     ]
     spec = {"display_name": kernel, "language": "python", "name": kernel}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}))
+    path.write_text(
+        json.dumps(
+            {"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
+        )
+    )
     return path
 
 
@@ -93,9 +97,13 @@ class Widget:
         if not isinstance(says, str):
             self.root = says
             return
-        found = page.locator(".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")).last
+        found = page.locator(
+            ".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")
+        ).last
         found.scroll_into_view_if_needed()
-        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)  # its words will change
+        found.evaluate(
+            "(element, name) => element.setAttribute('data-widget', name)", says
+        )  # its words will change
         self.root = page.locator(f"[data-widget='{says}']")
 
     def picture(self) -> str:
@@ -149,7 +157,9 @@ class Widget:
 
     def reach_by_tab(self, name: str, most: int = 60) -> None:
         """Press Tab from the top of the widget until the control called `name` has the focus."""
-        inside = self.control(name).locator("select, input, textarea, .noUi-handle, [contenteditable=true]")
+        inside = self.control(name).locator(
+            "select, input, textarea, .noUi-handle, [contenteditable=true]"
+        )
         self.root.evaluate(
             "root => { const all = root.querySelectorAll('button, select, input, textarea, .noUi-handle,"
             " [contenteditable=true]'); all[0].focus(); }"

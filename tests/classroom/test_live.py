@@ -46,7 +46,11 @@ def command(*arguments, home, **more) -> subprocess.CompletedProcess:
         (["--learners", "10000"], 2, "10,000 learners"),
         (["--learners", "2"], 1, "No server is known here"),
         ([], 2, "--learners"),
-        (["--learners", "2", "--url", "http://127.0.0.1:9/v1"], 1, "No server answers at http://127.0.0.1:9/v1"),
+        (
+            ["--learners", "2", "--url", "http://127.0.0.1:9/v1"],
+            1,
+            "No server answers at http://127.0.0.1:9/v1",
+        ),
         (["--learners", "2", "--url", "nowhere"], 2, "no address"),
         (["--learners", "2", "--minutes", "1", "--seconds", "60"], 2, "both given"),
         (["--learners", "2", "--max-ttft", "0"], 2, "cannot be met"),
@@ -77,15 +81,21 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
         WORKSHOP_API_KEY=server.api_key,
     )
     report = json.loads(done.stdout)
-    assert done.returncode == (not report["holds"]) and (report["holds"] or report["not_reached"]), done.stderr
+    assert done.returncode == (not report["holds"]) and (
+        report["holds"] or report["not_reached"]
+    ), done.stderr
     assert report["errors"] == {} and report["left_out"] == []
     # 3 learners × (1 + 4 + 1 + 1 + 10 + 3 + 12 + 1) requests: every cell once
-    assert report["completed"] == 3 * 33 or (report["not_reached"] and 33 < report["completed"] < 3 * 33)
+    assert report["completed"] == 3 * 33 or (
+        report["not_reached"] and 33 < report["completed"] < 3 * 33
+    )
     assert 0 < report["p50_ttft_ms"] <= report["p95_ttft_ms"] <= report["p95_e2el_ms"]
     assert 0 < report["most_kv_cache_usage"] <= 1 and report["most_running"] >= 1
     cells = {cell["cell"]: cell for cell in report["cells"]}
     one = cells["04 explorer"]
-    assert one["p95_ttft_s"] <= one["p95_e2el_s"] < one["p95_ttft_s"] + 1, "one token: the first is the last"
+    assert one["p95_ttft_s"] <= one["p95_e2el_s"] < one["p95_ttft_s"] + 1, (
+        "one token: the first is the last"
+    )
     # The server's own count of one cell: twelve answers of fixed lengths for each learner.
     assert report["not_reached"] or report["total_output_tokens"] > 3 * 550
     assert "classroom" not in str(os.listdir(tmp_path))
@@ -94,7 +104,11 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
 @pytest.mark.live
 def test_a_wrong_key_is_one_sentence(server, tmp_path):
     done = command("--learners", "2", "--url", server.url, home=tmp_path, WORKSHOP_API_KEY="wrong")
-    assert done.returncode == 1 and "refuses the key" in done.stderr and "WORKSHOP_API_KEY" in done.stderr
+    assert (
+        done.returncode == 1
+        and "refuses the key" in done.stderr
+        and "WORKSHOP_API_KEY" in done.stderr
+    )
 
 
 @pytest.mark.live
@@ -107,7 +121,18 @@ def test_criteria_that_nobody_meets_fail_with_advice(server, monkeypatch):
 @pytest.mark.live
 def test_control_c_prints_what_was_measured(server, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "workshop", "classroom", "--learners", "2", "--url", server.url, "--minutes", "5"],
+        [
+            sys.executable,
+            "-m",
+            "workshop",
+            "classroom",
+            "--learners",
+            "2",
+            "--url",
+            server.url,
+            "--minutes",
+            "5",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -117,7 +142,11 @@ def test_control_c_prints_what_was_measured(server, tmp_path):
     timer.start()
     began = time.monotonic()
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 1 and "No verdict: it was interrupted" in out and "Traceback" not in err
+    assert (
+        process.returncode == 1
+        and "No verdict: it was interrupted" in out
+        and "Traceback" not in err
+    )
     assert "00 first request" in out and "ttft" in out
     assert time.monotonic() - began < 60
 
@@ -138,12 +167,18 @@ def test_limits_of_a_server_are_found_and_kept(server, monkeypatch):
         try:
             entry = await classroom_http.meet(found)
             cells = classroom_plan.course(random.Random(0))
-            return await classroom_http.find_limits(found, entry["id"], entry["max_model_len"], cells), entry
+            return await classroom_http.find_limits(
+                found, entry["id"], entry["max_model_len"], cells
+            ), entry
         finally:
             await found.session.close()
 
     allowed, entry = asyncio.run(look())
-    assert allowed.chat and allowed.max_logprobs is None and allowed.max_model_len == entry["max_model_len"]
+    assert (
+        allowed.chat
+        and allowed.max_logprobs is None
+        and allowed.max_model_len == entry["max_model_len"]
+    )
     assert allowed.prompt_tokens["San Francisco is a"] == 5, "four words and <|begin_of_text|>"
 
 

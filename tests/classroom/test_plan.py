@@ -56,8 +56,12 @@ def test_one_seed_is_one_class_and_learners_differ():
     max_tokens=st.none() | st.integers(1, 200),
     seed=st.integers(0, 50),
 )
-def test_no_limit_of_the_server_is_exceeded(max_model_len, max_logprobs, chat, max_sequences, max_tokens, seed):
-    allowed = Allowed(max_model_len, max_logprobs, chat, COUNTED, max_sequences, max_tokens, at_a_time=2)
+def test_no_limit_of_the_server_is_exceeded(
+    max_model_len, max_logprobs, chat, max_sequences, max_tokens, seed
+):
+    allowed = Allowed(
+        max_model_len, max_logprobs, chat, COUNTED, max_sequences, max_tokens, at_a_time=2
+    )
     for cell in cut(course(random.Random(seed)), allowed):
         assert cell.asks and cell.at_once <= 2
         for ask in cell.asks:
@@ -82,7 +86,11 @@ def test_a_text_that_the_server_refused_is_left_out():
 
 @pytest.mark.parametrize(
     ("body", "stream"),
-    [({"max_tokens": 5}, True), ({"max_tokens": 1}, False), ({"max_tokens": 5, "prompt_logprobs": 0}, False)],
+    [
+        ({"max_tokens": 5}, True),
+        ({"max_tokens": 1}, False),
+        ({"max_tokens": 5, "prompt_logprobs": 0}, False),
+    ],
 )
 def test_what_can_be_streamed_is(body, stream):
     assert Ask(COMPLETIONS, body, "").stream is stream
@@ -135,4 +143,8 @@ def test_a_model_without_chat_costs_the_chat_alone():
             await runner.cleanup()
 
     allowed = asyncio.run(find())
-    assert not allowed.chat and set(classroom_plan.OPENINGS) <= set(allowed.prompt_tokens) and len(chats) > 2
+    assert (
+        not allowed.chat
+        and set(classroom_plan.OPENINGS) <= set(allowed.prompt_tokens)
+        and len(chats) > 2
+    )

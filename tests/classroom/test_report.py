@@ -14,16 +14,22 @@ from workshop.simulate.report import percentiles
 
 
 def report(requests, **more) -> Report:
-    return Report(more.pop("learners", 2), more.pop("seconds", 10.0), "m", "http://h/v1", requests, **more)
+    return Report(
+        more.pop("learners", 2), more.pop("seconds", 10.0), "m", "http://h/v1", requests, **more
+    )
 
 
 def quick(count=20, ttft_s=0.1, e2el_s=1.1, **more) -> list[Request]:
-    return [Request("00 first", 0.0, e2el_s, ttft_s, [0.1] * 10, 5, 11, **more) for _ in range(count)]
+    return [
+        Request("00 first", 0.0, e2el_s, ttft_s, [0.1] * 10, 5, 11, **more) for _ in range(count)
+    ]
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([50, 95, 99]))
 def test_percentiles_are_numpys(values, q):
-    assert percentiles(values)[f"p{q}"] == pytest.approx(float(numpy.percentile(values, q)), rel=1e-9, abs=1e-9)
+    assert percentiles(values)[f"p{q}"] == pytest.approx(
+        float(numpy.percentile(values, q)), rel=1e-9, abs=1e-9
+    )
 
 
 def test_no_values_have_no_percentile():
@@ -32,8 +38,12 @@ def test_no_values_have_no_percentile():
 
 def test_tpot_is_as_vllm_bench_defines_it():
     # benchmarks/serve.py of vLLM: (latency - ttft) / (output_len - 1), of each sequence
-    assert Request("c", 0, e2el_s=2.1, ttft_s=0.1, completion_tokens=21).tpot_s == pytest.approx(0.1)
-    assert Request("c", 0, e2el_s=2.1, ttft_s=0.1, completion_tokens=210, n=10).tpot_s == pytest.approx(0.1)
+    assert Request("c", 0, e2el_s=2.1, ttft_s=0.1, completion_tokens=21).tpot_s == pytest.approx(
+        0.1
+    )
+    assert Request(
+        "c", 0, e2el_s=2.1, ttft_s=0.1, completion_tokens=210, n=10
+    ).tpot_s == pytest.approx(0.1)
     assert Request("c", 0, e2el_s=2.1, ttft_s=0.1, completion_tokens=1).tpot_s is None
     assert Request("c", 0, e2el_s=2.1, completion_tokens=21).tpot_s is None
 
@@ -90,18 +100,29 @@ def test_a_class_that_holds_names_the_cell_that_is_slow():
 
 
 def test_a_busy_client_is_said():
-    assert any("This machine itself" in text for text in report(quick(ttft_s=9, e2el_s=10), client_lag_s=2.0).advice())
+    assert any(
+        "This machine itself" in text
+        for text in report(quick(ttft_s=9, e2el_s=10), client_lag_s=2.0).advice()
+    )
 
 
 def test_an_interrupted_class_gives_no_verdict():
     it = report(quick(3), stopped="it was interrupted")
-    assert not it.holds and str(it).startswith("No verdict: it was interrupted; until then 2 learners asked 3 times")
+    assert not it.holds and str(it).startswith(
+        "No verdict: it was interrupted; until then 2 learners asked 3 times"
+    )
     assert not report([]).holds
 
 
 def test_a_class_that_left_a_cell_out_gives_none_either_unless_it_failed_already():
-    cut, failed = (report(quick(**slow), untried=["06 batch"]) for slow in ({}, {"ttft_s": 9, "e2el_s": 10}))
-    assert not cut.holds and "No verdict: in 10 s nobody came to 06 batch" in str(cut) and "--seconds" in str(cut)
+    cut, failed = (
+        report(quick(**slow), untried=["06 batch"]) for slow in ({}, {"ttft_s": 9, "e2el_s": 10})
+    )
+    assert (
+        not cut.holds
+        and "No verdict: in 10 s nobody came to 06 batch" in str(cut)
+        and "--seconds" in str(cut)
+    )
     assert not failed.holds and str(failed).startswith("It will not hold: p95 ttft")
     late = report(quick(), not_reached=5)  # others came to the same cells
     assert late.holds and "5 cells were too late for their learners" in str(late)
@@ -109,6 +130,10 @@ def test_a_class_that_left_a_cell_out_gives_none_either_unless_it_failed_already
 
 def test_cells_are_told_apart():
     rows = report(
-        [*quick(4), Request("06 batch", 2.0, 3.0, 1.0, [], 5, 20), Request("06 batch", 2.0, error="connection: X")]
+        [
+            *quick(4),
+            Request("06 batch", 2.0, 3.0, 1.0, [], 5, 20),
+            Request("06 batch", 2.0, error="connection: X"),
+        ]
     ).rows()
     assert rows == [("00 first", 4, 0, 0.1, 0.1, 1.1), ("06 batch", 2, 1, 1.0, 1.0, 3.0)]

@@ -17,9 +17,13 @@ from workshop.cli import COMMANDS, group
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("slides/deck/*/*.md")]
 BLOCKS = "\n".join(
-    block for path in DOCUMENTS for block in re.findall(r"```\w*\n(.*?)```", path.read_text(), re.DOTALL)
+    block
+    for path in DOCUMENTS
+    for block in re.findall(r"```\w*\n(.*?)```", path.read_text(), re.DOTALL)
 )
-PASTED = sorted({line for line in BLOCKS.splitlines() if line.startswith("workshop ") and "…" not in line})
+PASTED = sorted(
+    {line for line in BLOCKS.splitlines() if line.startswith("workshop ") and "…" not in line}
+)
 
 CLI = [sys.executable, "-m", "workshop"]
 
@@ -90,10 +94,20 @@ def test_doctor_gives_each_lack_a_remedy(workshop_home):
 
 def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_answer(tmp_path):
     (tmp_path / "file").write_text("")
-    env = {**__import__("os").environ, "WORKSHOP_HOME": str(tmp_path / "file"), "WORKSHOP_URL": "http://127.0.0.1:9/v1"}
+    env = {
+        **__import__("os").environ,
+        "WORKSHOP_HOME": str(tmp_path / "file"),
+        "WORKSHOP_URL": "http://127.0.0.1:9/v1",
+    }
     done = workshop("doctor", "--json", env=env)
-    lacks = {check["name"]: check["remedy"] for check in json.loads(done.stdout)["checks"] if check["state"] == "lack"}
-    assert done.returncode == 1 and "WORKSHOP_HOME" in lacks["Workshop folder"] and "Server" in lacks
+    lacks = {
+        check["name"]: check["remedy"]
+        for check in json.loads(done.stdout)["checks"]
+        if check["state"] == "lack"
+    }
+    assert (
+        done.returncode == 1 and "WORKSHOP_HOME" in lacks["Workshop folder"] and "Server" in lacks
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +122,11 @@ def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_an
         (("--allowed-origins", "a", "b", "--name", "x"), None, ("--allowed-origins", "a", "b")),
         (("m", "--seed", "-1"), "m", ("--seed", "-1")),
         (("--host", "::1", "-tp", "2", "--background", "-dp=2"), None, ("-tp", "2", "-dp=2")),
-        (("m", "--compilation-config", '{"mode": 3}', "--name=x"), "m", ("--compilation-config", '{"mode": 3}')),
+        (
+            ("m", "--compilation-config", '{"mode": 3}', "--name=x"),
+            "m",
+            ("--compilation-config", '{"mode": 3}'),
+        ),
     ],
 )
 def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):
@@ -123,7 +141,9 @@ def test_every_line_of_a_document_can_be_pasted(line):
     words = shlex.split(line.split(" | ")[0], comments=True)[1:]
     context = group.make_context("workshop", words)
     while isinstance(context.command, click.Group):
-        name, command, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        name, command, rest = context.command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
         context = command.make_context(name, rest, parent=context)
 
 
@@ -140,19 +160,37 @@ def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
     with pytest.raises(click.exceptions.Exit) as ended:
         serve.command.make_context("serve", ["--help=tool-call-parser"])
     assert ended.value.exit_code == 0
-    assert asked == [[sys.executable, "-P", "-m", "workshop.launch.vllm_main", "serve", "--help=tool-call-parser"]]
+    assert asked == [
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "workshop.launch.vllm_main",
+            "serve",
+            "--help=tool-call-parser",
+        ]
+    ]
 
 
 def test_nobody_is_sent_to_a_command_that_the_cpu_build_lacks():
     """`vllm` itself ends there: it asks for the version of a package of that name."""
-    texts = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("docs/*.md"), *ROOT.glob("workshop/**/*.toml")]
-    assert len(texts) > 40 and not [path.name for path in texts if "vllm serve --help" in path.read_text()]
+    texts = [
+        *ROOT.glob("notebooks/*.ipynb"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("workshop/**/*.toml"),
+    ]
+    assert len(texts) > 40 and not [
+        path.name for path in texts if "vllm serve --help" in path.read_text()
+    ]
 
 
 def test_import_is_light():
     heavy = ("torch", "vllm", "pandas", "matplotlib", "openai", "ipywidgets", "numpy")
     code = f"import sys, workshop; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+        == "[]"
+    )
 
 
 def test_help_imports_no_command():
@@ -161,4 +199,8 @@ def test_help_imports_no_command():
         "try: main()\nexcept SystemExit: pass\n"
         "print([name for name in sys.modules if name.startswith('workshop.launch')])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip().endswith("[]")
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        .stdout.strip()
+        .endswith("[]")
+    )

@@ -11,7 +11,13 @@ from workshop.cli.doctor import command
 from workshop.launch import doctor
 from workshop.launch.doctor import LACK, NOTE, OK, Check
 
-NAMES = ["vLLM", "JupyterLab of this session", "Server teaching-model", "Server " + "x" * 64, "site.sh: class folder"]
+NAMES = [
+    "vLLM",
+    "JupyterLab of this session",
+    "Server teaching-model",
+    "Server " + "x" * 64,
+    "site.sh: class folder",
+]
 
 
 @pytest.mark.parametrize("state", [OK, NOTE, LACK])
@@ -20,13 +26,17 @@ def test_name_and_finding_stand_apart(monkeypatch, name, state):
     checks = [Check("Python", OK, "3"), Check(name, state, "teaching-model", "end")]
     monkeypatch.setattr(doctor, "examine", lambda: checks)
     done = CliRunner().invoke(command)
-    line = next(line for line in done.output.splitlines() if "teaching-model" in line.replace(name, ""))
+    line = next(
+        line for line in done.output.splitlines() if "teaching-model" in line.replace(name, "")
+    )
     assert line.split("  ")[0][2:] == name and line.endswith("  teaching-model")
     assert done.exit_code == (state == LACK) and ("→ end" in done.output) == (state != OK)
 
 
 def test_findings_stand_in_one_column(monkeypatch):
-    monkeypatch.setattr(doctor, "examine", lambda: [Check(name, OK, "FOUND") for name in ("a", *NAMES[:3])])
+    monkeypatch.setattr(
+        doctor, "examine", lambda: [Check(name, OK, "FOUND") for name in ("a", *NAMES[:3])]
+    )
     lines = CliRunner().invoke(command).output.splitlines()
     assert len({line.index("FOUND") for line in lines if "FOUND" in line}) == 1
 
@@ -35,7 +45,12 @@ def test_words_of_others_are_shown_and_stay_data(monkeypatch):
     odd = Check("Server x\x1b[2J", NOTE, "failed:\nsaid \x1b]0;x\x07\udcff", "workshop stop [/]")
     monkeypatch.setattr(doctor, "examine", lambda: [odd])
     shown = CliRunner().invoke(command, color=True).output
-    assert "\x1b[2J" not in shown and "\x07" not in shown and r"\x1b]0;x\x07\udcff" in shown and "[/]" in shown
+    assert (
+        "\x1b[2J" not in shown
+        and "\x07" not in shown
+        and r"\x1b]0;x\x07\udcff" in shown
+        and "[/]" in shown
+    )
     data = json.loads(CliRunner().invoke(command, ["--json"]).output)
     assert data["ok"] and data["checks"] == [vars(odd)]
 
@@ -47,5 +62,9 @@ def test_probe_that_breaks_does_not_hide_the_others(monkeypatch, workshop_home):
 
     monkeypatch.setattr(doctor, "_gpus", broken)
     found = {check.name: check for check in doctor.examine()}
-    assert found["first"].state == OK and "Input/output error" in found["GPUs"].found and "Python" in found
+    assert (
+        found["first"].state == OK
+        and "Input/output error" in found["GPUs"].found
+        and "Python" in found
+    )
     assert found["GPUs"].remedy

@@ -90,7 +90,9 @@ def options(command: click.Command) -> list[str]:
     return own + [name for each in inner for name in options(each)]
 
 
-FLAGS = {name: options(importlib.import_module(f"workshop.cli.{name}").command) for name in cli.COMMANDS}
+FLAGS = {
+    name: options(importlib.import_module(f"workshop.cli.{name}").command) for name in cli.COMMANDS
+}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,9 @@ def stage(tmp_path_factory):
     """A folder with odd files."""
     folder = tmp_path_factory.mktemp("stage") / "a" / "b" / "c"
     (folder / "x[/]").mkdir(parents=True)
-    (folder / "x[/]" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "hidden_size": []}')
+    (folder / "x[/]" / "config.json").write_text(
+        '{"architectures": ["LlamaForCausalLM"], "hidden_size": []}'
+    )
     (folder / "config.json").write_text('{"model_type": ' + "[" * 5000)
     (folder / "broken").write_bytes(b"\xff\0\x1b[31m")
     os.mkfifo(folder / "pipe")
@@ -119,7 +123,14 @@ def close_the_edges(patch: pytest.MonkeyPatch, folder) -> None:
         raise WorkshopError("No engine here.", "Start one.")
 
     patch.chdir(folder)
-    for name in ("HOME", "WORKSHOP_HOME", "HF_HOME", "JUPYTER_DATA_DIR", "WORKSHOP_NOTEBOOKS", "TMPDIR"):
+    for name in (
+        "HOME",
+        "WORKSHOP_HOME",
+        "HF_HOME",
+        "JUPYTER_DATA_DIR",
+        "WORKSHOP_NOTEBOOKS",
+        "TMPDIR",
+    ):
         patch.setenv(name, str(folder / "home"))
     patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     for owner, name, stub in (
@@ -138,7 +149,11 @@ def close_the_edges(patch: pytest.MonkeyPatch, folder) -> None:
 def run(*words: str, folder=None) -> tuple[int, str, str]:
     """What `workshop WORDS` leaves: exit code, output, complaints. With a folder nothing outside of it is touched."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         patch.setattr(sys, "argv", ["workshop", *words])
         if folder is not None:
             close_the_edges(patch, folder)
@@ -176,7 +191,9 @@ def lines(draw) -> list[str]:
 @example(words=["plan", "llama-3.1-8b", "--gpu", BELL])
 @example(words=["classroom", "--learners", "9" * 400])
 @example(words=["classroom", "--learners", "4", "--minutes", "inf"])
-@example(words=["classroom", "--learners", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"])
+@example(
+    words=["classroom", "--learners", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"]
+)
 @example(words=["reconcile", "pipe"])
 @example(words=["reconcile", "x" * 5000])
 @example(words=["slurm", "submit", "70b", "--vllm", "'x"])
@@ -204,12 +221,16 @@ def test_closed_streams_are_no_reason_to_fail(monkeypatch, closed):
     assert end.value.code == 0
 
 
-@pytest.mark.parametrize("words", [["plan", "--list-models"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]])
+@pytest.mark.parametrize(
+    "words", [["plan", "--list-models"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]]
+)
 def test_reader_that_has_enough_sees_no_traceback(words):
     """As in `workshop … | true`: the pipe is closed before the first word."""
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", "workshop", *words], stdout=write, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "workshop", *words], stdout=write, stderr=subprocess.PIPE, text=True
+    )
     os.close(write)
     assert done.returncode == 1 and not done.stderr
 
@@ -230,7 +251,9 @@ def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, sa
         raise error
 
     monkeypatch.setitem(
-        sys.modules, "workshop.cli.fresh", type("module", (), {"command": click.Command("fresh", callback=fail)})
+        sys.modules,
+        "workshop.cli.fresh",
+        type("module", (), {"command": click.Command("fresh", callback=fail)}),
     )
     code, out, err = run("fresh")
     assert code == 1 and said in err and not out and len(err.strip().splitlines()) == 1

@@ -62,7 +62,18 @@ def simulate_to(file: str, source: Path, *more: str) -> Result:
 
 
 def tune_to(file: str, source: Path, *more: str) -> Result:
-    words = ["llama-3.1-8b", "--gpu", "h100", "--trace", str(source), "--slo", "ttft=1s", "--plot", file, *more]
+    words = [
+        "llama-3.1-8b",
+        "--gpu",
+        "h100",
+        "--trace",
+        str(source),
+        "--slo",
+        "ttft=1s",
+        "--plot",
+        file,
+        *more,
+    ]
     return CliRunner().invoke(tune, words)
 
 
@@ -107,7 +118,9 @@ def test_the_input_is_never_replaced(command, way, source, tmp_path):
         file = source if way == "the same" else tmp_path / "." / source.name
     for more in ((), ("--force",)):
         refused = command(str(file), source, *more)
-        assert isinstance(refused.exception, BadInput) and "is read for this" in str(refused.exception)
+        assert isinstance(refused.exception, BadInput) and "is read for this" in str(
+            refused.exception
+        )
     assert source.read_bytes() == before
 
 
@@ -122,7 +135,10 @@ def test_a_pipe_is_no_output_and_nobody_waits_for_it(command, source, tmp_path):
 def test_a_new_file_is_written(command, source, tmp_path):
     done = command(str(tmp_path / "new"), source)
     assert done.exit_code == 0, done.exception
-    assert (tmp_path / "new").stat().st_size and sorted(os.listdir(tmp_path)) == ["new", "source.jsonl"]
+    assert (tmp_path / "new").stat().st_size and sorted(os.listdir(tmp_path)) == [
+        "new",
+        "source.jsonl",
+    ]
 
 
 @COMMANDS
@@ -138,7 +154,16 @@ def test_steps_never_replace_the_models_own_files(tmp_path):
     model.mkdir()
     load.write_text(LOAD)
     shutil.copy(Path(workshop.__file__).parent / "teaching_model" / "config.json", model)
-    words = [str(model), "--gpu", "h100", "--trace", str(load), "--force", "--steps", str(model / "config.json")]
+    words = [
+        str(model),
+        "--gpu",
+        "h100",
+        "--trace",
+        str(load),
+        "--force",
+        "--steps",
+        str(model / "config.json"),
+    ]
     refused = CliRunner().invoke(simulate, words)
     assert isinstance(refused.exception, BadInput) and "is read for this" in str(refused.exception)
 
@@ -148,7 +173,9 @@ def test_the_steps_of_each_engine_get_a_new_file(tmp_path):
     load.write_text(LOAD)
     (tmp_path / "steps.1").write_text("kept")
     refused = simulate_to(str(tmp_path / "steps"), load, "--replicas", "2")
-    assert isinstance(refused.exception, BadInput) and "steps.1 exists already" in str(refused.exception)
+    assert isinstance(refused.exception, BadInput) and "steps.1 exists already" in str(
+        refused.exception
+    )
     assert (tmp_path / "steps.1").read_text() == "kept" and not (tmp_path / "steps").exists()
     refused = simulate_to("-", load, "--replicas", "2")
     assert isinstance(refused.exception, BadInput) and "2 engines" in str(refused.exception)

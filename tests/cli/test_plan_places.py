@@ -14,7 +14,11 @@ T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 
 def plan(*words: str, cwd=None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "workshop", "plan", *words], capture_output=True, text=True, timeout=60, cwd=cwd
+        [sys.executable, "-m", "workshop", "plan", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
     )
 
 
@@ -38,24 +42,46 @@ def test_the_servers_defaults_count_unless_told_otherwise():
 
 
 def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
-    done = plan("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "mine", "--output", "out", cwd=tmp_path)
+    done = plan(
+        "mistral-7b-v0.3", *T4, "--kubernetes", "--name", "mine", "--output", "out", cwd=tmp_path
+    )
     assert done.returncode == 0 and "kubectl apply -k out/overlays/mine" in done.stdout
-    assert (tmp_path / "out/overlays/mine/server.yaml").is_file() and (tmp_path / "out/base/code.yaml").is_file()
+    assert (tmp_path / "out/overlays/mine/server.yaml").is_file() and (
+        tmp_path / "out/base/code.yaml"
+    ).is_file()
 
 
 def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     done = plan("llama-3.1-70b", *T4, "--kubernetes")
     assert done.returncode == 1 and not done.stdout
-    assert "does not fit on 2 × t4: Of " in done.stderr and "missing before the first token" in done.stderr
+    assert (
+        "does not fit on 2 × t4: Of " in done.stderr
+        and "missing before the first token" in done.stderr
+    )
     assert "14 × Tesla T4 hold it" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--kubernetes", "--pvc-size", "130"), "131.4 GiB"),
+        (
+            (
+                "llama-3.1-70b",
+                "--gpu",
+                "h100",
+                "--gpus-per-node",
+                "4",
+                "--kubernetes",
+                "--pvc-size",
+                "130",
+            ),
+            "131.4 GiB",
+        ),
         (("mistral-7b-v0.3", *T4, "--dtype", "bfloat16", "--kubernetes"), "no bfloat16"),
-        (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"), "cannot make awq weights"),
+        (
+            ("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"),
+            "cannot make awq weights",
+        ),
         (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--vm"), "cannot make awq weights"),
         (("llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantised with"),
         (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
@@ -109,16 +135,28 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
         )
     )
     claim = next(doc for doc in docs if doc["kind"] == "PersistentVolumeClaim")
-    assert claim["spec"]["resources"]["requests"]["storage"] == "140Gi"  # 131.4 GiB in the checkpoint
+    assert (
+        claim["spec"]["resources"]["requests"]["storage"] == "140Gi"
+    )  # 131.4 GiB in the checkpoint
 
 
 def test_the_options_of_the_volume_reach_the_manifests():
     done = plan(
-        "mistral-7b-v0.3", *T4, "--kubernetes", "--storage-class", "fast", "--pvc-size", "50", "--load-gb-per-s", "1"
+        "mistral-7b-v0.3",
+        *T4,
+        "--kubernetes",
+        "--storage-class",
+        "fast",
+        "--pvc-size",
+        "50",
+        "--load-gb-per-s",
+        "1",
     )
     docs = {doc["kind"]: doc for doc in yaml.safe_load_all(done.stdout)}
     claim = docs["PersistentVolumeClaim"]["spec"]
-    assert claim["storageClassName"] == "fast" and claim["resources"]["requests"]["storage"] == "50Gi"
+    assert (
+        claim["storageClassName"] == "fast" and claim["resources"]["requests"]["storage"] == "50Gi"
+    )
     probe = docs["Deployment"]["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == 920  # 14.5 GB at 1 GB/s, and 900 s
 
@@ -137,14 +175,23 @@ def test_the_vm_prints_unit_and_containers():
         "/mnt/share",
     )
     assert done.returncode == 0
-    for word in ("[Service]", "podman run", "docker run", "apptainer exec", "--download-dir /mnt/share", "141.1 GB"):
+    for word in (
+        "[Service]",
+        "podman run",
+        "docker run",
+        "apptainer exec",
+        "--download-dir /mnt/share",
+        "141.1 GB",
+    ):
         assert word in done.stdout
 
 
 def test_machines_are_listed_without_a_gpu_and_as_data():
     shown = plan("llama-3.3-70b", "--machines", "--max-model-len", "32K")
     assert shown.returncode == 0 and "Standard_NC80adis_H100_v5" in shown.stdout
-    data = json.loads(plan("llama-3.3-70b", "--machines", "--max-model-len", "32K", "--json").stdout)
+    data = json.loads(
+        plan("llama-3.3-70b", "--machines", "--max-model-len", "32K", "--json").stdout
+    )
     by_name = {each["name"]: each for each in data}
     assert by_name["Standard_NC80adis_H100_v5"]["fits"] and not by_name["g4dn.12xlarge"]["fits"]
     assert by_name["Standard_NC80adis_H100_v5"]["command"].startswith("vllm serve")

@@ -13,12 +13,23 @@ from workshop.launch.records import ServerRecord
 
 def record(name: str, state: str = "ready") -> ServerRecord:
     return ServerRecord(
-        name=name, url=f"http://127.0.0.1/{name}/v1", model="m", api_key="k", where="local", host="h", state=state
+        name=name,
+        url=f"http://127.0.0.1/{name}/v1",
+        model="m",
+        api_key="k",
+        where="local",
+        host="h",
+        state=state,
     )
 
 
 def look(time: float, tokens: float, count: float = 0.0, sum_s: float = 0.0) -> Metrics:
-    told = {"requests_running": 3, "requests_waiting": 1, "kv_cache_usage": 0.257, "generation_tokens_total": tokens}
+    told = {
+        "requests_running": 3,
+        "requests_waiting": 1,
+        "kv_cache_usage": 0.257,
+        "generation_tokens_total": tokens,
+    }
     return Metrics(time, **told, ttft_count=count, ttft_sum_s=sum_s)
 
 
@@ -46,10 +57,19 @@ def test_one_that_is_silent_or_starting_does_not_hide_the_others():
 
 def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
     monkeypatch.setattr(servers, "_known", lambda: [record("one"), record("two", "failed")])
-    monkeypatch.setattr(servers, "_look", lambda each: look(1.0, 5) if each.state == "ready" else None)
-    monkeypatch.setattr(servers.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        servers, "_look", lambda each: look(1.0, 5) if each.state == "ready" else None
+    )
+    monkeypatch.setattr(
+        servers.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     done = CliRunner().invoke(servers.command, ["--watch"])
-    assert done.exit_code == 0 and "✓ one" in done.output and "✗ two" in done.output and "26%" in done.output
+    assert (
+        done.exit_code == 0
+        and "✓ one" in done.output
+        and "✗ two" in done.output
+        and "26%" in done.output
+    )
 
 
 @pytest.mark.live
@@ -62,12 +82,20 @@ def test_serve_says_what_no_plan_counts(monkeypatch):
     """A draft's weights and cache, and adapters, come out of the KV cache that `plan` promised."""
     monkeypatch.setattr(serve.supervise, "run", lambda launch, bar, ready: None)
     draft = ("--speculative-config", '{"model": "draft", "num_speculative_tokens": 3}')
-    said = {flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr for flags in ((), draft)}
-    assert not said[()] and "does not count --speculative-config: a draft model's weights" in said[draft]
+    said = {
+        flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr
+        for flags in ((), draft)
+    }
+    assert (
+        not said[()]
+        and "does not count --speculative-config: a draft model's weights" in said[draft]
+    )
 
 
 @pytest.mark.parametrize("every", ["nan", "inf", "1e300", "0"])
 def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, every):
-    monkeypatch.setattr(servers, "_watch", lambda every_s: pytest.fail(f"it would wait {every_s} s"))
+    monkeypatch.setattr(
+        servers, "_watch", lambda every_s: pytest.fail(f"it would wait {every_s} s")
+    )
     done = CliRunner().invoke(servers.command, ["--watch", "--every", every])
     assert done.exit_code == 2 and "--every" in done.output

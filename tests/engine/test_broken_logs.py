@@ -62,7 +62,11 @@ def broken(draw) -> tuple[str, str]:
     for _ in range(draw(st.integers(1, 5))):
         place = st.integers(0, len(lines) - 1)
         here, there = draw(place), draw(place)
-        accident = draw(st.sampled_from(["cut", "twice", "swap", "join", "noise", "end", "number", "number", "number"]))
+        accident = draw(
+            st.sampled_from(
+                ["cut", "twice", "swap", "join", "noise", "end", "number", "number", "number"]
+            )
+        )
         if accident == "cut":
             lines[here] = lines[here][: draw(st.integers(0, len(lines[here])))]
         elif accident == "twice":
@@ -77,7 +81,11 @@ def broken(draw) -> tuple[str, str]:
             del lines[here + 1 :]
         elif found := list(re.finditer(r"-?\d[\d.,_]*", lines[here])):
             one = draw(st.sampled_from(found))
-            lines[here] = lines[here][: one.start()] + draw(st.sampled_from(NUMBERS)) + lines[here][one.end() :]
+            lines[here] = (
+                lines[here][: one.start()]
+                + draw(st.sampled_from(NUMBERS))
+                + lines[here][one.end() :]
+            )
     return name, "\n".join(lines)
 
 
@@ -97,15 +105,25 @@ def changed(name: str, pattern: str, new: str):
 @changed(CPU_LOG, r"INFO \d\d-\d\d (\d\d:\d\d:\d\d)", r"INFO 13-45 \1")
 @changed(GPU_LOG, r"Available KV cache memory: [\d.]+", "Available KV cache memory: 0.0")
 @changed(GPU_LOG, r"Available KV cache memory: [\d.]+", "Available KV cache memory: " + "9" * 400)
-@changed(GPU_LOG, r"Available KV cache memory: [\d.]+", "Available KV cache memory: 0." + "0" * 320 + "1")
+@changed(
+    GPU_LOG, r"Available KV cache memory: [\d.]+", "Available KV cache memory: 0." + "0" * 320 + "1"
+)
 @changed(GPU_LOG, r"Model loading took [\d.]+", "Model loading took " + "9" * 400)
 @changed(GPU_LOG, r"KV cache size: [\d,]+", "KV cache size: " + "9" * 4000)
 @changed(GPU_LOG, r"PP\d", "PP" + "9" * 5000)
 @changed(GPU_LOG, r"engine \(v[\d.]+", "engine (v0." + "9" * 5000)
 @changed(GPU_LOG, r"\| \d+/\d+ \[", "| " + "9" * 4000 + "/" + "9" * 5000 + " [")
 @changed(CPU_LOG, r"tensor_parallel_size=\d", "tensor_parallel_size=" + "9" * 12)
-@changed(CPU_LOG, r"tensor_parallel_size=\d", "pipeline_parallel_size=" + "9" * 12 + ", tensor_parallel_size=1")
-@changed("failures/unknown_flag.log", r"unrecognized arguments: (\S+)", "unrecognized arguments: --" + "x" * 5000)
+@changed(
+    CPU_LOG,
+    r"tensor_parallel_size=\d",
+    "pipeline_parallel_size=" + "9" * 12 + ", tensor_parallel_size=1",
+)
+@changed(
+    "failures/unknown_flag.log",
+    r"unrecognized arguments: (\S+)",
+    "unrecognized arguments: --" + "x" * 5000,
+)
 def test_broken_log_gives_rows_or_one_short_sentence(case):
     name, text = case
     facts = FACTS.get(name, {})
@@ -117,17 +135,26 @@ def test_broken_log_gives_rows_or_one_short_sentence(case):
         assert error.message.isprintable() and len(error.message) < 700
     else:
         json.dumps(found.to_dict(), allow_nan=False)
-        assert all(number(row.predicted) and number(row.actual) and row.reason for row in found.rows)
+        assert all(
+            number(row.predicted) and number(row.actual) and row.reason for row in found.rows
+        )
         assert all(advice.value not in (0, -128) for advice in found.advice)
 
 
 def test_dangerous_arguments_stay_text():
     """1e999 is no number of JSON, and sets and bytes are nothing that an argument of vLLM holds."""
     text = "INFO 11-20 10:02:25 [utils.py:2] non-default args: {'a': 1e999, 'b': {1, 2}, 'c': b'x', 'd': [1, {'e': 2}]}"
-    assert engine_log.parse(text).args == {"a": "1e999", "b": "{1, 2}", "c": "b'x'", "d": [1, {"e": 2}]}
+    assert engine_log.parse(text).args == {
+        "a": "1e999",
+        "b": "{1, 2}",
+        "c": "b'x'",
+        "d": [1, {"e": 2}],
+    }
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe" * 4096, b"x" * (20 << 20), b"\r" * (1 << 20)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 4096, b"\xff\xfe" * 4096, b"x" * (20 << 20), b"\r" * (1 << 20)]
+)
 def test_file_that_is_no_log_is_one_sentence(tmp_path, content):
     (tmp_path / "log").write_bytes(content)
     with pytest.raises(BadInput, match=r"not a (text file|vLLM log)") as caught:
@@ -151,5 +178,7 @@ def test_name_that_no_file_can_have_is_one_sentence():
 def test_line_without_end_takes_no_more_memory_than_a_long_one():
     reader = engine_log.Reader()
     for _ in range(50):
-        reader.feed("INFO 11-20 10:02:25 [model.py:733] Resolved architecture: " + "x" * MAX_LINE_CHARS)
+        reader.feed(
+            "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: " + "x" * MAX_LINE_CHARS
+        )
     assert len(reader._rest) <= MAX_LINE_CHARS

@@ -52,7 +52,9 @@ def test_what_is_no_step_is_one_sentence(content, tmp_path):
         trace.read(tmp_path / "trace")
 
 
-@pytest.mark.parametrize("content", [line(num_blocks=10**12, taken=[10**12 - 1]), line(arrived=[["\ud800", 5]])])
+@pytest.mark.parametrize(
+    "content", [line(num_blocks=10**12, taken=[10**12 - 1]), line(arrived=[["\ud800", 5]])]
+)
 def test_odd_numbers_and_names_become_a_page(content, tmp_path):
     (tmp_path / "trace").write_bytes(content)
     done = CliRunner().invoke(command, [str(tmp_path / "trace")])

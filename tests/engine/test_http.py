@@ -10,7 +10,11 @@ from workshop.engine import http
     ("address", "options", "checked"),
     [
         ("http://127.0.0.1:1/metrics", {}, False),
-        ("http://127.0.0.1:1/openapi.json", {"verify": True, "proxy": None, "follow_redirects": False}, False),
+        (
+            "http://127.0.0.1:1/openapi.json",
+            {"verify": True, "proxy": None, "follow_redirects": False},
+            False,
+        ),
         ("https://127.0.0.1:1/metrics", {}, True),
         ("http://127.0.0.1:1/api", {"follow_redirects": True}, True),  # it may be sent on to https
         ("http://127.0.0.1:1/metrics", {"proxy": "https://127.0.0.1:1"}, True),

@@ -34,10 +34,16 @@ H200 = [
 
 
 @pytest.mark.parametrize(("name", "weights", "available", "tokens", "concurrency", "graphs"), H200)
-def test_h200_logs_give_the_numbers_that_they_print(name, weights, available, tokens, concurrency, graphs):
+def test_h200_logs_give_the_numbers_that_they_print(
+    name, weights, available, tokens, concurrency, graphs
+):
     read = log.read(LOGS / f"{name}.log")
     assert (read.version, read.platform, read.notes) == ("0.25.1", "gpu", [])
-    assert (read.weights_gib, read.available_kv_gib, read.cuda_graph_gib) == (weights, available, graphs)
+    assert (read.weights_gib, read.available_kv_gib, read.cuda_graph_gib) == (
+        weights,
+        available,
+        graphs,
+    )
     assert (read.kv_cache_tokens, read.max_concurrency) == (tokens, concurrency)
     assert read.max_num_batched_tokens == 16384
     assert read.engine_ready and not read.ready and read.error is None
@@ -59,7 +65,11 @@ def test_the_gpu_is_found_where_a_moe_kernel_names_it():
 def test_cpu_server_log_from_start_to_stop():
     read = log.read(LOGS / "tiny_cpu_server.log")
     assert (read.version, read.platform, read.max_model_len) == ("0.32.0", "cpu", 1024)
-    assert (read.kv_cache_tokens, read.max_concurrency, read.requested_kv_gib) == (524288, 512.0, 1.0)
+    assert (read.kv_cache_tokens, read.max_concurrency, read.requested_kv_gib) == (
+        524288,
+        512.0,
+        1.0,
+    )
     assert (read.shards_loaded, read.shards_total, read.enforce_eager) == (1, 1, True)
     assert read.ready and read.error is None  # EngineDeadError after the shutdown is no failure
 
@@ -86,7 +96,10 @@ def test_namespace_line_of_0_6_4_gives_every_argument():
     assert (read.version, read.model) == ("0.6.4.post1", "unsloth/Llama-3.3-70B-Instruct")
     assert (read.tensor_parallel_size, read.block_size, read.max_num_seqs) == (2, 16, 256)
     assert read.gpu_memory_utilization == 0.9 and read.max_num_batched_tokens is None
-    assert read.args["config_format"] == "<ConfigFormat.AUTO: 'auto'>" and read.args["middleware"] == []
+    assert (
+        read.args["config_format"] == "<ConfigFormat.AUTO: 'auto'>"
+        and read.args["middleware"] == []
+    )
 
 
 def test_blocks_of_0_6_become_tokens():
@@ -128,7 +141,11 @@ def test_what_other_programs_put_around_a_line_changes_nothing(wrapped):
     plain, read = log.parse(text), log.parse("\n".join(wrapped(line) for line in text.splitlines()))
     names = [name.removeprefix("0:") for name in read.ranks]
     assert names == list(plain.ranks)
-    assert read.kv_cache_tokens == 243696 and read.available_kv_gib == 29.28 and read.cuda_graph_gib == 3.15
+    assert (
+        read.kv_cache_tokens == 243696
+        and read.available_kv_gib == 29.28
+        and read.cuda_graph_gib == 3.15
+    )
 
 
 def test_ray_workers_are_told_apart_by_node_and_pid():
@@ -147,7 +164,11 @@ def test_of_several_engines_the_smallest_counts_and_a_log_without_its_beginning_
         ((0, 1, "450,000", 54.93), (1, 2, "451,440", 55.11)),
     ]:
         read = log.parse("".join(said.format(*line) for line in lines))
-        assert (read.kv_cache_tokens, read.max_concurrency, read.max_model_len) == (450000, 54.93, 8192)
+        assert (read.kv_cache_tokens, read.max_concurrency, read.max_model_len) == (
+            450000,
+            54.93,
+            8192,
+        )
         assert read.last == "11-20 10:02:32"
 
 

@@ -137,7 +137,9 @@ WORDS = [
 
 @pytest.mark.parametrize(("line", "key"), WORDS, ids=[key for _, key in WORDS])
 def test_other_failures_are_known_by_their_words(line, key):
-    read = log.parse(f"INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n{line}\n")
+    read = log.parse(
+        f"INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n{line}\n"
+    )
     assert read.error.key == key and "?" not in read.error.what
 
 
@@ -149,7 +151,10 @@ def test_numbers_of_a_full_gpu_are_in_the_sentence():
 def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
     start = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
     symptom = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
-    cause, later = "torch.OutOfMemoryError: CUDA out of memory.\n", "OSError: [Errno 28] No space left on device\n"
+    cause, later = (
+        "torch.OutOfMemoryError: CUDA out of memory.\n",
+        "OSError: [Errno 28] No space left on device\n",
+    )
     assert log.parse(start + symptom).error.rank == SYMPTOM
     assert log.parse(start + symptom + cause + later).error.key == "gpu-out-of-memory"
     assert log.parse(start + later + cause).error.key == "disk-full"
@@ -170,7 +175,12 @@ def test_an_unknown_exception_is_quoted():
 def test_a_wrong_request_to_a_running_server_is_no_failure():
     good = (LOGS / "cpu_tp2.log").read_text().split("[shutdown]")[0]
     start = f"{good}\n(APIServer pid=1) ERROR 11-20 11:50:00 "
-    assert log.parse(f"{start}[serving.py:1] ValueError: This model's maximum context length is 4096\n").error is None
+    assert (
+        log.parse(
+            f"{start}[serving.py:1] ValueError: This model's maximum context length is 4096\n"
+        ).error
+        is None
+    )
     fatal = f"{start}[async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore\n"
     assert log.parse(fatal).error.key == "engine-core-died"
 
@@ -194,4 +204,6 @@ def test_every_row_of_the_table_can_be_told_in_words():
     for row, pattern in table()[0]:
         assert not pattern.search(""), f"{row['key']} matches an empty line"
         assert row["what"] and row["remedy"].endswith(".") and row.get("rank", "likely") in RANKS
-        assert row.keys() <= {"key", "says", "what", "remedy", "rank", "fatal"}, "a name that nobody reads"
+        assert row.keys() <= {"key", "says", "what", "remedy", "rank", "fatal"}, (
+            "a name that nobody reads"
+        )

@@ -84,7 +84,9 @@ def test_a_start_goes_through_the_stages_in_order_and_never_back(name):
 def test_loading_191_shards_moves_the_bar_shard_by_shard():
     """A 405B checkpoint has 191 shards; its bar is redrawn with carriage returns and ends no line."""
     reader, seen = log.Reader(), []
-    reader.feed("(Worker_TP0 pid=1) INFO 11-20 10:02:39 [gpu_model_runner.py:5209] Starting to load model m...\n")
+    reader.feed(
+        "(Worker_TP0 pid=1) INFO 11-20 10:02:39 [gpu_model_runner.py:5209] Starting to load model m...\n"
+    )
     for done in range(192):
         bar = f"{done * 100 // 191:3d}% Completed | {done}/191 [00:05<09:10,  2.91s/it]"
         reader.feed(f"\rLoading safetensors checkpoint shards: {bar}")
@@ -108,7 +110,9 @@ def test_a_failed_start_stays_where_it_was_and_says_why():
     assert reader.stage == "loading weights" and not reader.ready
     assert reader.error.key == "corrupt-shard"
     errors = [words for words in said if words not in TEXTS["failures/truncated_shard"]]
-    assert errors[-1] == reader.error.what  # "A worker process ended" comes first, and gives way to the reason
+    assert (
+        errors[-1] == reader.error.what
+    )  # "A worker process ended" comes first, and gives way to the reason
     assert len(errors) <= 2
 
 
@@ -116,7 +120,9 @@ def test_an_offline_engine_is_ready_without_a_server():
     reader = log.Reader()
     said = reader.feed(TEXTS["llama-3.1-405b-fp8_tp4_h200"])
     assert reader.log.engine_ready and not reader.ready and reader.error is None
-    assert any(words.startswith("GPU KV cache size: ") for words in said)  # lines with facts are worth saying
+    assert any(
+        words.startswith("GPU KV cache size: ") for words in said
+    )  # lines with facts are worth saying
 
 
 def test_a_line_of_a_million_characters_costs_no_more_memory_than_its_beginning():

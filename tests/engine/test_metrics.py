@@ -20,8 +20,14 @@ def test_a_real_page_gives_the_numbers_that_it_prints():
     read = metrics.parse(DURING, time=0.0)
     assert (read.requests_running, read.requests_waiting) == (8, 0)
     assert read.kv_cache_usage == pytest.approx(0.38095238)
-    assert (read.prompt_tokens_total, read.generation_tokens_total, read.requests_total) == (752, 9389, 24)
-    assert read.kv_cache_tokens == 8192  # as the server's log says: "CPU KV cache size: 8,192 tokens"
+    assert (read.prompt_tokens_total, read.generation_tokens_total, read.requests_total) == (
+        752,
+        9389,
+        24,
+    )
+    assert (
+        read.kv_cache_tokens == 8192
+    )  # as the server's log says: "CPU KV cache size: 8,192 tokens"
     assert (read.ttft_count, read.ttft_sum_s) == (32, pytest.approx(5.463074207))
 
 
@@ -46,7 +52,9 @@ def test_names_of_older_versions_are_read():
     page = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
     read = metrics.parse(page)
     assert (read.kv_cache_usage, read.requests_running) == (0.25, 3)
-    assert read.requests_waiting is None and read.ttft_count is None and read.kv_cache_tokens is None
+    assert (
+        read.requests_waiting is None and read.ttft_count is None and read.kv_cache_tokens is None
+    )
 
 
 def test_two_engines_are_summed_and_the_fullest_counts():
@@ -56,7 +64,9 @@ def test_two_engines_are_summed_and_the_fullest_counts():
     assert (read.requests_running, read.kv_cache_usage) == (3, 0.2)
 
 
-@pytest.mark.parametrize("page", ["", "<html>Not Found</html>", "process_open_fds 32.0\n", "vllm:x{le=} }{ 1\n"])
+@pytest.mark.parametrize(
+    "page", ["", "<html>Not Found</html>", "process_open_fds 32.0\n", "vllm:x{le=} }{ 1\n"]
+)
 def test_other_pages_are_refused(page):
     with pytest.raises(BadInput, match="/metrics"):
         metrics.parse(page)
@@ -95,13 +105,24 @@ def test_guesses_of_all_engines_are_counted_by_their_place():
     """Lines as vLLM 0.32.0 wrote them with a draft of two tokens, for two engines."""
     line = 'vllm:spec_decode_{}_total{{engine="{}",model_name="m"{}}} {}'
     counts = {"num_drafts": (230, 5), "num_draft_tokens": (460, 10), "num_accepted_tokens": (55, 1)}
-    lines = [line.format(name, engine, "", n) for name, each in counts.items() for engine, n in enumerate(each)]
+    lines = [
+        line.format(name, engine, "", n)
+        for name, each in counts.items()
+        for engine, n in enumerate(each)
+    ]
     for place, each in enumerate(((47, 1), (8, 0))):
         label = f',position="{place}"'
-        lines += [line.format("num_accepted_tokens_per_pos", engine, label, n) for engine, n in enumerate(each)]
+        lines += [
+            line.format("num_accepted_tokens_per_pos", engine, label, n)
+            for engine, n in enumerate(each)
+        ]
     names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
     heads = {name: f"# TYPE vllm:spec_decode_{name} counter" for name in names}
-    text = "\n".join(part for name in names for part in (heads[name], *(x for x in lines if f"_{name}_total" in x)))
+    text = "\n".join(
+        part
+        for name in names
+        for part in (heads[name], *(x for x in lines if f"_{name}_total" in x))
+    )
     read = metrics.parse(text + "\n")
     assert (read.drafts_total, read.drafted_total, read.accepted_total) == (235, 470, 56)
     assert read.accepted_at == (48, 8)

@@ -29,13 +29,25 @@ def check(page: str) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-3", "1e999"])
 def test_a_number_that_is_none_is_not_told(value):
-    read = metrics.parse(f'vllm:num_requests_running{{engine="0"}} {value}\nvllm:num_requests_waiting 2\n')
+    read = metrics.parse(
+        f'vllm:num_requests_running{{engine="0"}} {value}\nvllm:num_requests_waiting 2\n'
+    )
     assert read.requests_running is None and read.requests_waiting == 2
 
 
 @settings(max_examples=150, deadline=None)
-@given(line=st.sampled_from(LINES), at=st.integers(0, 200), put=st.text(max_size=4), drop=st.integers(0, 5))
-@example(line='vllm:cache_config_info{num_gpu_blocks="²",block_size="' + "9" * 5000 + '"} 1.0', at=0, put="", drop=0)
+@given(
+    line=st.sampled_from(LINES),
+    at=st.integers(0, 200),
+    put=st.text(max_size=4),
+    drop=st.integers(0, 5),
+)
+@example(
+    line='vllm:cache_config_info{num_gpu_blocks="²",block_size="' + "9" * 5000 + '"} 1.0',
+    at=0,
+    put="",
+    drop=0,
+)
 @example(line='vllm:time_to_first_token_seconds_bucket{engine="0"} 1.0', at=0, put="", drop=0)
 @example(line='vllm:time_to_first_token_seconds_bucket{le="NaN"} 1.0', at=0, put="", drop=0)
 @example(line='vllm:time_to_first_token_seconds_bucket{le="x"} 1.0', at=0, put="", drop=0)

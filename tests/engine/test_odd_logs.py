@@ -17,7 +17,9 @@ from workshop.errors import BadInput
 LOGS = Path(workshop.__file__).parent / "data" / "logs"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder", "missing", "name", "long name"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "socket", "device", "folder", "missing", "name", "long name"]
+)
 def test_what_is_no_log_file_is_refused(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "log"
@@ -39,7 +41,8 @@ def test_what_is_no_log_file_is_refused(kind, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0", b"\xff\xfe" * 9, b"\x89PNG\r\n", b"[" * 100_000, b"9" * 3_000_000, b"\r" * 99]
+    "data",
+    [b"", b"\0", b"\xff\xfe" * 9, b"\x89PNG\r\n", b"[" * 100_000, b"9" * 3_000_000, b"\r" * 99],
 )
 def test_what_is_no_log_is_refused(data, tmp_path):
     (tmp_path / "log").write_bytes(data)
@@ -51,7 +54,9 @@ def measured() -> Path:
     return next(path for path in sorted(LOGS.glob("*.log")) if "h200" in path.name)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b"\xff", b"[]", b"years of work", b'{"runs": NaN}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[" * 100_000, b"\xff", b"[]", b"years of work", b'{"runs": NaN}']
+)
 def test_a_file_that_is_no_record_is_kept(data, tmp_path):
     file = tmp_path / "record.json"
     file.write_bytes(data)

@@ -26,7 +26,12 @@ def plan_that_fits(model: str, version: str) -> Plan | None:
     for size in TENSOR_PARALLEL_SIZES:
         with suppress(BadInput):
             planned = plan(
-                model, "b200", tensor_parallel_size=size, max_model_len=length, vllm_version=version, exact=False
+                model,
+                "b200",
+                tensor_parallel_size=size,
+                max_model_len=length,
+                vllm_version=version,
+                exact=False,
             )
             if planned.fits:
                 return planned
@@ -44,7 +49,11 @@ def tokens_of_the_log(planned: Plan) -> int:
         "vllm_version": planned.vllm_version,
     }
     available = fit(planned.deployment).available[0]
-    return Case(EngineLog(), planned.config, planned.deployment.gpu, settings, available).capacity(available).tokens
+    return (
+        Case(EngineLog(), planned.config, planned.deployment.gpu, settings, available)
+        .capacity(available)
+        .tokens
+    )
 
 
 def test_plan_and_reconcile_count_the_same_tokens_over_the_catalog():

@@ -16,7 +16,9 @@ from workshop.launch.local import TEACHING_FOLDER
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 GPU_LOGS = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
-TINY, LONG = (LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long"))  # what the CPU logs are of
+TINY, LONG = (
+    LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long")
+)  # what the CPU logs are of
 
 
 def gpu_of(path: Path) -> str:
@@ -27,7 +29,12 @@ def gpu_of(path: Path) -> str:
 def test_every_gpu_log_is_compared_line_by_line(path):
     result, read = reconcile(path, gpu=gpu_of(path)), log.read(path)
     names = [row.quantity for row in result.rows]
-    assert {"weights per GPU", "overhead per GPU", "available KV cache per GPU", "KV cache size"} <= set(names)
+    assert {
+        "weights per GPU",
+        "overhead per GPU",
+        "available KV cache per GPU",
+        "KV cache size",
+    } <= set(names)
     assert result.row("KV cache size").actual == read.kv_cache_tokens
     assert result.row("weights per GPU").actual == read.weights_gib
     assert result.row("available KV cache per GPU").actual == read.available_kv_gib
@@ -42,14 +49,18 @@ def test_errors_are_what_the_two_numbers_say(path):
         if row.predicted is None:
             assert row.error_percent is None
         else:
-            assert row.error_percent == pytest.approx((row.predicted / row.actual - 1) * 100, abs=0.1)
+            assert row.error_percent == pytest.approx(
+                (row.predicted / row.actual - 1) * 100, abs=0.1
+            )
 
 
 def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded_run():
     for path in GPU_LOGS:
         result = reconcile(path, gpu=gpu_of(path))
         for quantity in ("weights per GPU", "KV cache per token and GPU"):
-            row = result.row(quantity)  # a stage that is not the tightest does not say what a token takes
+            row = result.row(
+                quantity
+            )  # a stage that is not the tightest does not say what a token takes
             assert row is None or abs(row.error_percent) <= 0.5, f"{path.stem}: {quantity}"
             assert row is None or "more than 1 %" not in row.reason
     other = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", model="llama-3.2-1b", gpu="h200")
@@ -60,13 +71,17 @@ def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded
 def test_a_cpu_log_says_the_weights_of_all_ranks_where_two_decimals_tell_them(tmp_path):
     """Llama 3.2 1B's model.safetensors has 2,471,645,608 bytes: 2.30 GiB."""
     text = (LOGS / "tiny_cpu_server.log").read_text()
-    (path := tmp_path / "vllm.log").write_text(text.replace("Checkpoint size: 0.01 GiB", "Checkpoint size: 2.30 GiB"))
+    (path := tmp_path / "vllm.log").write_text(
+        text.replace("Checkpoint size: 0.01 GiB", "Checkpoint size: 2.30 GiB")
+    )
     row = reconcile(path, model="llama-3.2-1b").row("weights, all ranks")
     assert row.actual == 2.30 and abs(row.error_percent) <= 0.1
     assert reconcile(LOGS / "tiny_cpu_server.log", model=TINY).row("weights, all ranks") is None
 
 
-@pytest.mark.parametrize("path", [path for path in GPU_LOGS if "0.32.0" in path.stem], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in GPU_LOGS if "0.32.0" in path.stem], ids=lambda path: path.stem
+)
 def test_a_newer_version_is_planned_with_its_own_formulas(path):
     """They follow its source; the logs were recorded after they had been written (then −1.06, +0.18 and +0.46 %)."""
     result = reconcile(path, gpu=gpu_of(path))
@@ -81,7 +96,9 @@ def test_the_difference_in_tokens_is_split_into_its_causes():
         if "tightest stage" in row.reason:
             continue
         memory, token = (float(part.split(" % ")[0]) for part in row.reason.split(", "))
-        assert (1 + memory / 100) * (1 + token / 100) - 1 == pytest.approx(row.error_percent / 100, abs=2e-4)
+        assert (1 + memory / 100) * (1 + token / 100) - 1 == pytest.approx(
+            row.error_percent / 100, abs=2e-4
+        )
 
 
 def test_advice_starts_from_the_log_and_more_gpus_come_last():
@@ -120,8 +137,13 @@ def test_cpu_logs_agree_exactly(name, tokens, concurrency):
 
 def test_cpu_advice_doubles_the_space():
     one = reconcile(LOGS / "cpu_tp2.log", model=TINY).advice[0]
-    assert (one.flag, one.value) == ("VLLM_CPU_KVCACHE_SPACE", 2) and "2,097,152 tokens" in one.effect
-    other = {item.flag: item.value for item in reconcile(LOGS / "cpu_under_load.log", model=TINY).advice}
+    assert (one.flag, one.value) == (
+        "VLLM_CPU_KVCACHE_SPACE",
+        2,
+    ) and "2,097,152 tokens" in one.effect
+    other = {
+        item.flag: item.value for item in reconcile(LOGS / "cpu_under_load.log", model=TINY).advice
+    }
     assert other["--kv-cache-memory-bytes"] == 2 * 16777216 and other["--max-model-len"] == 4096
 
 
@@ -138,9 +160,13 @@ def test_blocks_of_0_6_are_compared_as_blocks_times_16():
     result = reconcile(Path(__file__).parent / "data" / "format_0.6.6_start.log")
     row = result.row("KV cache size")
     assert row.actual == 19513 * 16 and "19,513 blocks of 16 tokens" in row.reason
-    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(0, abs=0.1)  # 320 KiB
+    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(
+        0, abs=0.1
+    )  # 320 KiB
     assert result.row("memory for vLLM per GPU").actual == pytest.approx(191.98 * 0.98, abs=0.01)
-    assert any("MI300X" in line for line in result.assumed) and any("0.6.6" in line for line in result.assumed)
+    assert any("MI300X" in line for line in result.assumed) and any(
+        "0.6.6" in line for line in result.assumed
+    )
     assert reconcile(DATA / "format_0.6.6_start.log", model="llama-3.1-70b").rows == result.rows
 
 
@@ -153,7 +179,9 @@ def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     assert "--model" in asked.value.remedy
     with pytest.raises(BadInput, match="The log is of a Qwen3MoeForCausalLM"):
         reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log", model=TINY)
-    assert any("NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed)
+    assert any(
+        "NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed
+    )
 
 
 def test_a_folder_that_is_here_goes_before_the_catalogue_s_model_of_its_name(tmp_path):
@@ -170,9 +198,16 @@ def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
     served = (DATA / "served_h200.log").read_text()
     result = reconcile(DATA / "served_h200.log", model=TEACHING_FOLDER)
     assert any("NVIDIA H200" in line for line in result.assumed)
-    assert (result.row("KV cache size").predicted, result.row("KV cache size").actual) == (65536, 65536)
+    assert (result.row("KV cache size").predicted, result.row("KV cache size").actual) == (
+        65536,
+        65536,
+    )
     small = result.row("weights per GPU")  # 22.8 MiB are 0.02 GiB in the log
-    assert (small.predicted, small.actual, small.error_percent) == (0.022, 0.02, 0) and "22.8 MiB" in small.reason
+    assert (small.predicted, small.actual, small.error_percent) == (
+        0.022,
+        0.02,
+        0,
+    ) and "22.8 MiB" in small.reason
     with pytest.raises(BadInput, match="does not name its GPU"):
         path = tmp_path / "unnamed.log"
         path.write_text(served.partition("\n")[2])
@@ -185,7 +220,10 @@ def test_a_batch_that_is_nearly_done_is_no_single_stream(tmp_path):
         "Avg prompt throughput: 40.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
         "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 0.0%\n"
     )
-    log_of = {"batch": [(15911.0, 173), (15911.0, 1), (20.0, 0)], "alone": [(9000.0, 3), (190.0, 1), (205.0, 1)]}
+    log_of = {
+        "batch": [(15911.0, 173), (15911.0, 1), (20.0, 0)],
+        "alone": [(9000.0, 3), (190.0, 1), (205.0, 1)],
+    }
     found = {}
     for name, lines in log_of.items():
         path = tmp_path / f"{name}.log"
@@ -210,7 +248,11 @@ def test_a_gpu_that_cannot_be_is_refused_and_one_that_is_unlikely_is_doubted():
 
 def test_a_gpu_start_that_failed_is_told_what_fits():
     """The 8B log cut at its KV cache, with the words and figures of an L4 (24 GB): vLLM estimates 32112 tokens."""
-    text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().split("(EngineCore pid=3243) INFO 11-20 09:46:48")[0]
+    text = (
+        (LOGS / "llama-3.1-8b_tp1_h200.log")
+        .read_text()
+        .split("(EngineCore pid=3243) INFO 11-20 09:46:48")[0]
+    )
     text += ("(EngineCore pid=3243) INFO 11-20 09:46:48 [gpu_worker.py:538] Available KV cache memory: 3.92 GiB\n"
              "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache "
              "is needed, which is larger than the available KV cache memory (3.92 GiB). Based on the available "
@@ -227,7 +269,9 @@ def test_a_log_that_ends_early_says_why():
     with pytest.raises(WorkshopError, match="damaged or was cut") as ended:
         reconcile(LOGS / "failures/truncated_shard.log")
     assert ended.value.exit_code == 1
-    early = log.parse("INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n")
+    early = log.parse(
+        "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
+    )
     with pytest.raises(WorkshopError, match="ends before"):
         reconcile(early)
 
@@ -254,12 +298,20 @@ def test_json_has_the_promised_keys_and_nothing_else():
 def test_the_table_shows_both_numbers_and_the_advice():
     result = run(LOGS / "llama-3.1-8b_tp1_h200.log", "--gpu", "h200", "--model", "llama-3.1-8b")
     assert result.exit_code == 0
-    assert "914,304" in result.stdout and "What to change" in result.stdout and "--kv-cache-dtype fp8" in result.stdout
+    assert (
+        "914,304" in result.stdout
+        and "What to change" in result.stdout
+        and "--kv-cache-dtype fp8" in result.stdout
+    )
 
 
 def test_errors_carry_the_exit_codes_of_the_command_line(tmp_path):
     (tmp_path / "other.log").write_text("something else\n")
-    for path, code in ((tmp_path / "other.log", 2), (tmp_path / "none.log", 2), (LOGS / "failures/no_weights.log", 1)):
+    for path, code in (
+        (tmp_path / "other.log", 2),
+        (tmp_path / "none.log", 2),
+        (LOGS / "failures/no_weights.log", 1),
+    ):
         assert run(path).exception.exit_code == code
 
 

@@ -21,7 +21,9 @@ def test_every_recorded_log_is_drawn():
 
 def test_the_picture_has_the_numbers_of_the_log():
     view = widget.ReconcileView()
-    view.choice.value = next(label for label in view.choice.options if label.startswith("llama-3.1-8b"))
+    view.choice.value = next(
+        label for label in view.choice.options if label.startswith("llama-3.1-8b")
+    )
     assert "914,304" in view.picture.value and "--kv-cache-dtype fp8" in view.picture.value
 
 

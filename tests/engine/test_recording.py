@@ -25,7 +25,10 @@ def test_a_recorded_log_is_a_run_like_the_others(path, tmp_path):
     reconcile(path, gpu="h200", record=file)
     (run,), said = runs.__wrapped__(tmp_path), log.read(path)
     assert set(run) <= {key for other in runs() for key in other} | {"gpu"}
-    assert (run["kv_cache_tokens"], run["weights_gib_per_gpu"]) == (said.kv_cache_tokens, said.weights_gib)
+    assert (run["kv_cache_tokens"], run["weights_gib_per_gpu"]) == (
+        said.kv_cache_tokens,
+        said.weights_gib,
+    )
     assert plan_of(run).kv_cache_tokens == pytest.approx(said.kv_cache_tokens, rel=0.01)
     assert json.loads(file.read_text())["software"] == f"vllm {said.version}"
 
@@ -45,13 +48,21 @@ def test_nothing_of_the_log_but_its_figures_is_written(tmp_path):
     text = ONE.read_text().replace("non-default args: {", secret)
     private = tmp_path / "jane" / "my-model"
     private.mkdir(parents=True)
-    raw = {**load_model("llama-3.1-8b").raw, "_name_or_path": "/home/jane/base", "text": {"file": "/home/jane/x"}}
+    raw = {
+        **load_model("llama-3.1-8b").raw,
+        "_name_or_path": "/home/jane/base",
+        "text": {"file": "/home/jane/x"},
+    }
     (private / "config.json").write_text(json.dumps(raw))
     source, file = tmp_path / "server.log", tmp_path / "runs.json"
     source.write_text(f"started by jane in /home/jane/work\n{text}")
     reconcile(source, private, "h200", file)
     written = file.read_text()
-    assert not [word for word in ("tell-nobody", "node01", "jane", "my-model", str(tmp_path)) if word in written]
+    assert not [
+        word
+        for word in ("tell-nobody", "node01", "jane", "my-model", str(tmp_path))
+        if word in written
+    ]
     (run,) = runs.__wrapped__(file.parent)
     assert model_of(run).hidden_size == 4096
     assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.01)
@@ -62,9 +73,18 @@ def test_nothing_of_the_log_but_its_figures_is_written(tmp_path):
     [
         ("{", "not whole JSON"),
         ("[]", "lacks one of hardware"),
-        ('{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": 5}', "not a list of runs"),
-        ('{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": [{"name": 3}]}', "name of run 1"),
-        ('{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": []}', "has runs of a"),
+        (
+            '{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": 5}',
+            "not a list of runs",
+        ),
+        (
+            '{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": [{"name": 3}]}',
+            "name of run 1",
+        ),
+        (
+            '{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": []}',
+            "has runs of a",
+        ),
     ],
 )
 def test_a_file_that_is_no_record_is_left_as_it_is(content, says, tmp_path):
@@ -83,6 +103,10 @@ def test_a_start_that_never_said_its_tokens_and_a_cpu_are_not_recorded(tmp_path)
     with pytest.raises(BadInput, match="kv_cache_tokens"):
         reconcile(short, gpu="h200", record=tmp_path / "runs.json")
     with pytest.raises(BadInput, match="CPU"):
-        reconcile(LOGS / "tiny_cpu_server.log", LOGS / "configs" / "tiny-llama.json", record=tmp_path / "runs.json")
+        reconcile(
+            LOGS / "tiny_cpu_server.log",
+            LOGS / "configs" / "tiny-llama.json",
+            record=tmp_path / "runs.json",
+        )
     with pytest.raises(BadInput, match="cannot be written"):
         reconcile(ONE, gpu="h200", record=tmp_path / "nowhere" / "runs.json")

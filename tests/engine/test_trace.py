@@ -26,18 +26,40 @@ def row(name, prefill=0, decode=0, computed=0, blocks=(), **more):
 
 def line(step, requests=(), **more):
     names = ("taken", "freed", "preempted", "arrived", "finished", "stored", "removed")
-    fixed = {"step": step, "time_s": step / 10, "budget": 8, "kv_cache_usage": 0.5, "num_blocks": 4, "block_size": 4}
+    fixed = {
+        "step": step,
+        "time_s": step / 10,
+        "budget": 8,
+        "kv_cache_usage": 0.5,
+        "num_blocks": 4,
+        "block_size": 4,
+    }
     return {**fixed, "requests": list(requests), **{name: [] for name in names}, **more}
 
 
 LINES = [  # b shares block 1 with a, is preempted, and comes back
-    line(0, [row("a", prefill=6, blocks=[1, 2])], arrived=[["a", 6], ["b", 10]], taken=[1, 2], stored=[[1, "f1"]]),
+    line(
+        0,
+        [row("a", prefill=6, blocks=[1, 2])],
+        arrived=[["a", 6], ["b", 10]],
+        taken=[1, 2],
+        stored=[[1, "f1"]],
+    ),
     line(
         1,
-        [row("a", decode=1, computed=6), row("b", prefill=4, computed=4, blocks=[1, 3], prefix_hit_tokens=4)],
+        [
+            row("a", decode=1, computed=6),
+            row("b", prefill=4, computed=4, blocks=[1, 3], prefix_hit_tokens=4),
+        ],
         taken=[3],
     ),
-    line(2, [row("a", decode=1, computed=7, blocks=[])], preempted=["b"], freed=[3], arrived=[["c", 2]]),
+    line(
+        2,
+        [row("a", decode=1, computed=7, blocks=[])],
+        preempted=["b"],
+        freed=[3],
+        arrived=[["c", 2]],
+    ),
     line(
         3,
         [row("b", prefill=6, computed=4, blocks=[1, 3, 4], prefix_hit_tokens=4)],
@@ -100,11 +122,17 @@ def test_a_line_that_is_not_whole_yet_waits(path):
         ("INFO 11-20 vLLM\n", "Line 1 of .* is no step"),
         ('{"step": 0}\n', "Line 1 of .* is no step"),
         ("[" * 100_000 + "\n", "Line 1 of .* is no step"),
-        (json.dumps(LINES[0]) + "\n" + json.dumps({**LINES[1], "requests": [3]}) + "\n", "Line 2 of .* is no step"),
+        (
+            json.dumps(LINES[0]) + "\n" + json.dumps({**LINES[1], "requests": [3]}) + "\n",
+            "Line 2 of .* is no step",
+        ),
         (json.dumps({**LINES[0], "time_s": "soon"}) + "\n", "Line 1 of .* is no step"),
         (json.dumps({**LINES[0], "time_s": float("nan")}) + "\n", "Line 1 of .* is no step"),
         (json.dumps({**LINES[0], "step": float("inf")}) + "\n", "Line 1 of .* is no step"),
-        (json.dumps({**LINES[0], "requests": [row("a", blocks=["x"])]}) + "\n", "Line 1 of .* is no step"),
+        (
+            json.dumps({**LINES[0], "requests": [row("a", blocks=["x"])]}) + "\n",
+            "Line 1 of .* is no step",
+        ),
         ("\0\xff\n", "Line 1 of .* is no step"),
     ],
 )

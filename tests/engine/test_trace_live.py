@@ -52,9 +52,24 @@ def traced(tmp_path_factory):
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("WORKSHOP_HOME", str(folder / "home"))
         cli = [sys.executable, "-m", "workshop"]
-        flags = [part for pair in FLAGS.items() for part in pair] + ["--enable-logging-iteration-details"]
-        told = json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint})
-        serve = [*cli, "serve", "--background", "--name", "t", "--trace", str(file), "--kv-events-config", told, *flags]
+        flags = [part for pair in FLAGS.items() for part in pair] + [
+            "--enable-logging-iteration-details"
+        ]
+        told = json.dumps(
+            {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
+        )
+        serve = [
+            *cli,
+            "serve",
+            "--background",
+            "--name",
+            "t",
+            "--trace",
+            str(file),
+            "--kv-events-config",
+            told,
+            *flags,
+        ]
         done = subprocess.run(serve, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         try:
@@ -83,19 +98,33 @@ def whole(file) -> bool:
 async def load(server) -> dict[str, list[int]]:
     """Send a load that shares, preempts, and computes prompts in pieces; return the tokens of the seeded answers."""
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=headers, timeout=60, trust_env=False
+    ) as client:
 
         async def ask(prompt: list[int], tokens: int, **sampling) -> list[int]:
-            body = {"model": server.model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, **sampling}
+            body = {
+                "model": server.model,
+                "prompt": prompt,
+                "max_tokens": tokens,
+                "ignore_eos": True,
+                **sampling,
+            }
             answer = (
-                (await client.post("completions", json={**body, "return_token_ids": True})).raise_for_status().json()
+                (await client.post("completions", json={**body, "return_token_ids": True}))
+                .raise_for_status()
+                .json()
             )
             return answer["choices"][0]["token_ids"]
 
         a, b = list(range(1000, 1300)), list(range(2000, 2300))
-        others = [ask([*SHARED, 300 + n], 300, temperature=0) for n in range(6)]  # any four fill the blocks
+        others = [
+            ask([*SHARED, 300 + n], 300, temperature=0) for n in range(6)
+        ]  # any four fill the blocks
         beside, *_ = await asyncio.gather(ask(a, 40, seed=7), ask(b, 300, seed=8), *others)
-        alone = await ask(a, 40, seed=7)  # its beginning is in the prefix cache, so the rest is one piece
+        alone = await ask(
+            a, 40, seed=7
+        )  # its beginning is in the prefix cache, so the rest is one piece
         other = await ask(a, 40, seed=9)
         return {"beside": beside, "alone": alone, "other": other}
 
@@ -122,7 +151,9 @@ def test_its_blocks_are_those_of_vllms_events_step_by_step(traced):
             said[event["type"]].update(f"{one:016x}" for one in event["block_hashes"])
         found_again = all(cached[key] for key in said["BlockStored"]) and not said["BlockRemoved"]
         stored, removed = (
-            (Counter(key for _, key in pairs) for pairs in (line.stored, line.removed)) if line else ({}, {})
+            (Counter(key for _, key in pairs) for pairs in (line.stored, line.removed))
+            if line
+            else ({}, {})
         )
         if found_again and not (stored and stored <= said["BlockStored"]):
             continue
@@ -143,10 +174,16 @@ def test_its_tokens_are_those_of_vllms_log_step_by_step(traced):
     prompts = {name: tokens for step in trace.read(file) for name, tokens in step.arrived}
     for step in trace.read(file):
         context = [row.prefill_tokens for row in step.requests if row.id not in answered]
-        generation = [row.prefill_tokens + row.decode_tokens for row in step.requests if row.id in answered]
+        generation = [
+            row.prefill_tokens + row.decode_tokens for row in step.requests if row.id in answered
+        ]
         if step.requests:
             mine.append((len(context), sum(context), len(generation), sum(generation)))
-        answered |= {row.id for row in step.requests if row.computed_tokens + row.prefill_tokens >= prompts[row.id]}
+        answered |= {
+            row.id
+            for row in step.requests
+            if row.computed_tokens + row.prefill_tokens >= prompts[row.id]
+        }
     assert mine == [tuple(map(int, found)) for found in ITERATION.findall(log)]
 
 
@@ -162,10 +199,17 @@ def test_lines_add_up(traced):
         assert step.kv_cache_usage == pytest.approx(len(pool.held) / step.num_blocks, abs=1e-5)
         assert step.prefill_tokens + step.decode_tokens <= step.budget == BUDGET
         for row in step.requests:
-            assert len(pool.tables[row.id]) * 32 >= row.computed_tokens + row.prefill_tokens + row.decode_tokens
+            assert (
+                len(pool.tables[row.id]) * 32
+                >= row.computed_tokens + row.prefill_tokens + row.decode_tokens
+            )
         shared, preempted = (
             max(shared, sum(len(names) > 1 for names in pool.owners.values())),
             preempted + len(step.preempted),
         )
     assert step.num_blocks == BLOCKS - 1 and not pool.held and not pool.tables and not pool.waiting
-    assert shared >= 3 and preempted and any(row.prefix_hit_tokens for step in steps for row in step.requests)
+    assert (
+        shared >= 3
+        and preempted
+        and any(row.prefix_hit_tokens for step in steps for row in step.requests)
+    )

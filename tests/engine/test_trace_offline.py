@@ -18,7 +18,11 @@ from workshop.launch.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 GUESSES = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
-PROMPTS = ["one two three one two three one two three", "San Francisco is a", "a b c a b c a b c a b"]
+PROMPTS = [
+    "one two three one two three one two three",
+    "San Francisco is a",
+    "a b c a b c a b c a b",
+]
 
 
 def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_home):
@@ -27,8 +31,24 @@ def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_ho
     (tmp_path / "in.json").write_text(json.dumps(PROMPTS))
     file, answers = tmp_path / "trace.jsonl", tmp_path / "out.jsonl"
     planted = Planted(tmp_path)  # of its files none runs, in whichever of vLLM's processes
-    command = [sys.executable, "-P", "-m", "workshop", "batch", str(tmp_path / "in.json"), str(answers), "--offline"]
-    options = ["--trace", str(file), "--speculative-config", json.dumps(GUESSES), "--max-tokens", "60"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "workshop",
+        "batch",
+        str(tmp_path / "in.json"),
+        str(answers),
+        "--offline",
+    ]
+    options = [
+        "--trace",
+        str(file),
+        "--speculative-config",
+        json.dumps(GUESSES),
+        "--max-tokens",
+        "60",
+    ]
     command += [*options, "--temperature", "0"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=planted.folder)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -42,11 +62,20 @@ def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_ho
     for mine in rows.values():
         for row, after in pairwise(mine):
             rejected = row.drafted - row.accepted
-            assert after.computed_tokens == row.computed_tokens + row.prefill_tokens + row.decode_tokens - rejected
-    told = [json.loads(line)["response"]["body"]["usage"]["completion_tokens"] for line in answers.open()]
+            assert (
+                after.computed_tokens
+                == row.computed_tokens + row.prefill_tokens + row.decode_tokens - rejected
+            )
+    told = [
+        json.loads(line)["response"]["body"]["usage"]["completion_tokens"]
+        for line in answers.open()
+    ]
     made = sum(1 + row.accepted for mine in rows.values() for row in mine)
-    assert sum(told) <= made <= sum(told) + 3 * len(PROMPTS)  # the last step may guess beyond the end
+    assert (
+        sum(told) <= made <= sum(told) + 3 * len(PROMPTS)
+    )  # the last step may guess beyond the end
     accepted, drafted = (
-        sum(getattr(row, key) for mine in rows.values() for row in mine) for key in ("accepted", "drafted")
+        sum(getattr(row, key) for mine in rows.values() for row in mine)
+        for key in ("accepted", "drafted")
     )
     assert 0 < accepted < drafted

@@ -48,7 +48,9 @@ def test_a_full_disk_ends_the_trace_at_a_whole_line_and_says_so(tmp_path, capfd)
     writer = Writer(str(path))
     writer.write(LINE)
     wait_until(lambda: path.stat().st_size)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1]))  # half a line is left
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1])
+    )  # half a line is left
     try:
         writer.write(LINE)
         wait_until(lambda: "ends here" in capfd.readouterr().out)
@@ -91,7 +93,9 @@ def test_a_trace_has_an_end(limit, tmp_path, monkeypatch):
     writer.close()
 
 
-@pytest.mark.parametrize("ending", ["", "\ud800", "ä\U0001f600"], ids=["ascii", "half a pair", "others"])
+@pytest.mark.parametrize(
+    "ending", ["", "\ud800", "ä\U0001f600"], ids=["ascii", "half a pair", "others"]
+)
 def test_a_long_id_of_a_request_is_short_in_every_line(ending):
     """A client chooses it (X-Request-Id): 60 kB in each line of its steps wrote 574 MB in 15 s."""
     long = "x" * 60_000 + ending
@@ -108,7 +112,9 @@ def test_no_field_of_a_step_holds_a_long_id():
     one = scheduler()
     long = {name: name * 60_000 for name in "abc"}
     one.requests = {
-        long["a"]: SimpleNamespace(request_id=long["a"], num_prompt_tokens=3, num_computed_tokens=3),
+        long["a"]: SimpleNamespace(
+            request_id=long["a"], num_prompt_tokens=3, num_computed_tokens=3
+        ),
     }
     one.max_num_scheduled_tokens = one.block_size = 16
     one.kv_cache_manager.usage = 0.5
@@ -126,7 +132,9 @@ def test_no_field_of_a_step_holds_a_long_id():
     Recorder(one, steps.append, time.monotonic)
     one.add_request(one.requests[long["a"]])
     one.schedule()
-    one.update_from_output(output, SimpleNamespace(sampled_token_ids=[[7, 9]], req_id_to_index={long["a"]: 0}))
+    one.update_from_output(
+        output, SimpleNamespace(sampled_token_ids=[[7, 9]], req_id_to_index={long["a"]: 0})
+    )
     (step,) = steps
     assert len(trace_writer.line(step)) < 2000
     assert step["arrived"][0][0] == step["requests"][0]["id"] == trace_writer.short_id(long["a"])
@@ -136,7 +144,11 @@ def test_no_field_of_a_step_holds_a_long_id():
 def test_another_vllm_serves_without_a_trace(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv(trace_writer.FILE_VARIABLE, str(tmp_path / "trace"))
     bare = SimpleNamespace(shutdown=lambda: None)
-    scheduling = SimpleNamespace(scheduler_cls="ours", get_scheduler_cls=lambda: lambda vllm_config: bare)
-    config = SimpleNamespace(scheduler_config=scheduling, parallel_config=SimpleNamespace(data_parallel_index=0))
+    scheduling = SimpleNamespace(
+        scheduler_cls="ours", get_scheduler_cls=lambda: lambda vllm_config: bare
+    )
+    config = SimpleNamespace(
+        scheduler_config=scheduling, parallel_config=SimpleNamespace(data_parallel_index=0)
+    )
     assert trace_writer.traced(vllm_config=config) is bare and scheduling.scheduler_cls is None
     assert "No trace is written" in capfd.readouterr().out

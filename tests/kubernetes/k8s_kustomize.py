@@ -80,7 +80,9 @@ def _take(resource: dict, path: str) -> Any:
 
 def _find(resource: dict, path: str) -> tuple[Any, Any]:
     """Return what holds the end of a JSON pointer, and its key there."""
-    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.strip("/").split("/")]
+    *parents, last = [
+        part.replace("~1", "/").replace("~0", "~") for part in path.strip("/").split("/")
+    ]
     holder: Any = resource
     for part in parents:
         holder = holder[_key(holder, part)]

@@ -83,9 +83,14 @@ def shared_memory_is_memory_with_a_limit(docs, e) -> Iterator[str]:
 def the_volume_holds_the_weights(docs, e) -> Iterator[str]:
     claims = of(docs, "PersistentVolumeClaim")
     for claim in claims:
-        if bytes_of(claim["spec"].get("resources", {}).get("requests", {}).get("storage", "")) < e.weight_bytes + GIB:
+        if (
+            bytes_of(claim["spec"].get("resources", {}).get("requests", {}).get("storage", ""))
+            < e.weight_bytes + GIB
+        ):
             yield f"the volume is smaller than {e.weight_bytes / GIB:.0f} GiB of weights"
-        if claim["spec"].get("accessModes") != ["ReadWriteMany" if e.nodes > 1 else "ReadWriteOnce"]:
+        if claim["spec"].get("accessModes") != [
+            "ReadWriteMany" if e.nodes > 1 else "ReadWriteOnce"
+        ]:
             yield "the volume's access mode does not suit the number of nodes"
     names = {claim["metadata"]["name"] for claim in claims}
     for name, template in templates(docs).items():
@@ -135,12 +140,20 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
             if any(word.startswith(("--api-key", "--hf-token")) for word in words):
                 yield f"{name}: a key among the arguments"
             for variable, entry in env(container).items():
-                if variable.endswith(("TOKEN", "KEY")) and "secretKeyRef" not in entry.get("valueFrom", {}):
+                if variable.endswith(("TOKEN", "KEY")) and "secretKeyRef" not in entry.get(
+                    "valueFrom", {}
+                ):
                     yield f"{name}: {variable} is not from a Secret"
     server = serving(docs)["server"]
     key = value(vllm(server), "WORKSHOP_API_KEY_FILE")
-    held = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get("secret", {})
-    if held.get("secretName") != "vllm-api-key" or not key.endswith("/api-key") or held.get("defaultMode", 0o644) & 7:
+    held = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get(
+        "secret", {}
+    )
+    if (
+        held.get("secretName") != "vllm-api-key"
+        or not key.endswith("/api-key")
+        or held.get("defaultMode", 0o644) & 7
+    ):
         yield "the server's key is not the Secret's file, closed to others"
     middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
     if middleware[-1:] != ["--middleware=workshop.launch.auth.RequireKey"]:
@@ -158,7 +171,10 @@ def the_code_that_pods_run_is_mounted(docs, e) -> Iterator[str]:
         for container in containers(template):
             code = value(container, "PYTHONPATH")
             held = volume(template, mount(container, code).get("name")).get("configMap", {})
-            files = {item["path"]: maps.get(held.get("name"), {}).get(item["key"]) for item in held.get("items", [])}
+            files = {
+                item["path"]: maps.get(held.get("name"), {}).get(item["key"])
+                for item in held.get("items", [])
+            }
             if not files.get("workshop/launch/auth.py") or not files.get("workshop/launch/pod.py"):
                 yield f"{name}: {container['name']} lacks the workshop's modules"
 
@@ -171,7 +187,11 @@ def pods_are_restricted(docs, e) -> Iterator[str]:
             yield f"{name} may run as root"
         if pod.get("seccompProfile", {}).get("type") != "RuntimeDefault":
             yield f"{name} has no seccomp profile"
-        fixed = [field for field in ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups") if field in pod]
+        fixed = [
+            field
+            for field in ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups")
+            if field in pod
+        ]
         if e.openshift and fixed:
             yield f"{name}: OpenShift assigns {', '.join(fixed)} itself"
         if not e.openshift and not (pod.get("runAsUser", 0) and pod.get("fsGroup", 0)):
@@ -184,7 +204,9 @@ def pods_are_restricted(docs, e) -> Iterator[str]:
             own = container.get("securityContext", {})
             if own.get("allowPrivilegeEscalation") is not False or own.get("privileged"):
                 yield f"{name}: {container['name']} may gain privileges"
-            if own.get("capabilities", {}).get("drop") != ["ALL"] or own.get("capabilities", {}).get("add"):
+            if own.get("capabilities", {}).get("drop") != ["ALL"] or own.get(
+                "capabilities", {}
+            ).get("add"):
                 yield f"{name}: {container['name']} keeps capabilities"
 
 
@@ -230,7 +252,9 @@ def pods_get_the_planned_gpus(docs, e) -> Iterator[str]:
         size = vllm(template)["resources"]
         if not (size["requests"].get(GPU) == size["limits"].get(GPU) == str(e.gpus_per_node)):
             yield f"{name} needs {e.gpus_per_node} GPUs as request and limit"
-        shm = next((each for each in template["spec"]["volumes"] if each["name"] == "shm"), {}).get("emptyDir", {})
+        shm = next((each for each in template["spec"]["volumes"] if each["name"] == "shm"), {}).get(
+            "emptyDir", {}
+        )
         if bytes_of(size["limits"].get("memory", "")) <= bytes_of(shm.get("sizeLimit", "")):
             yield f"{name}: /dev/shm counts as memory of the container"
 

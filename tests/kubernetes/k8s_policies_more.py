@@ -37,9 +37,18 @@ def vllm_knows_its_address_and_no_service_confuses_it(docs, e) -> Iterator[str]:
 @policy
 def a_group_starts_and_ends_as_one(docs, e) -> Iterator[str]:
     for group in of(docs, "LeaderWorkerSet"):
-        if group["spec"]["leaderWorkerTemplate"].get("restartPolicy") != "RecreateGroupOnPodRestart":
+        if (
+            group["spec"]["leaderWorkerTemplate"].get("restartPolicy")
+            != "RecreateGroupOnPodRestart"
+        ):
             yield "a rank that is gone must take the others along"
-        if group["spec"].get("rolloutStrategy", {}).get("rollingUpdateConfiguration", {}).get("maxSurge") != 0:
+        if (
+            group["spec"]
+            .get("rolloutStrategy", {})
+            .get("rollingUpdateConfiguration", {})
+            .get("maxSurge")
+            != 0
+        ):
             yield "there are no spare GPUs for a second group"
     if e.nodes > 1:
         for name, template in serving(docs).items():
@@ -94,7 +103,9 @@ def the_volumes_node_is_preferred(docs, e) -> Iterator[str]:
 def the_download_needs_no_gpu_node(docs, e) -> Iterator[str]:
     """An autoscaler then starts none for it. Where one node at a time mounts the volume, it may join the server."""
     spec = templates(docs)["weights"]["spec"]
-    if any(GPU in container["resources"].get("limits", {}) for container in containers({"spec": spec})):
+    if any(
+        GPU in container["resources"].get("limits", {}) for container in containers({"spec": spec})
+    ):
         yield "the download asks for a GPU"
     if spec.get("nodeSelector") != IMAGE_IS_FOR:
         yield "the download selects nodes by more, or less, than what its image can run on"
@@ -136,7 +147,10 @@ def a_service_reaches_the_server_alone(docs, e) -> Iterator[str]:
         chosen = spec["selector"].items() <= template["metadata"]["labels"].items()
         if chosen != (name == "server"):
             yield f"the Service {'selects' if chosen else 'does not select'} {name}"
-    ports = {each["name"]: each["containerPort"] for each in vllm(serving(docs)["server"]).get("ports", [])}
+    ports = {
+        each["name"]: each["containerPort"]
+        for each in vllm(serving(docs)["server"]).get("ports", [])
+    }
     if ports.get(port.get("targetPort")) != port.get("port"):
         yield "the Service's port is not the container's"
 
@@ -148,7 +162,8 @@ def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
         mine = [
             rule
             for rule in rules
-            if rule["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+            if rule["spec"]["podSelector"]["matchLabels"].items()
+            <= template["metadata"]["labels"].items()
             and "Ingress" in rule["spec"].get("policyTypes", [])
         ]
         if not mine:
@@ -156,11 +171,14 @@ def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
         for rule in mine:
             for entry in rule["spec"].get("ingress", []):
                 own = any(
-                    "podSelector" in source and "namespaceSelector" not in source for source in entry.get("from", [])
+                    "podSelector" in source and "namespaceSelector" not in source
+                    for source in entry.get("from", [])
                 )
                 if not own and [each.get("port") for each in entry.get("ports", [])] != [8000]:
                     yield f"{name}: more than the API is open to everybody"
-    if e.nodes > 1 and not any(entry.get("from") for rule in rules for entry in rule["spec"].get("ingress", [])):
+    if e.nodes > 1 and not any(
+        entry.get("from") for rule in rules for entry in rule["spec"].get("ingress", [])
+    ):
         yield "the pods of a group cannot reach each other"
 
 
@@ -174,7 +192,9 @@ def prometheus_brings_the_key(docs, e) -> Iterator[str]:
             credentials = endpoint.get("authorization", {}).get("credentials", {})
             if credentials != {"name": "vllm-api-key", "key": "metrics-key"}:
                 yield "the scraper must have the key that opens /metrics alone"
-            if endpoint.get("port") not in {each["name"] for each in vllm(serving(docs)["server"]).get("ports", [])}:
+            if endpoint.get("port") not in {
+                each["name"] for each in vllm(serving(docs)["server"]).get("ports", [])
+            }:
                 yield "the PodMonitor asks a port that the server does not name"
         wanted = monitor["spec"].get("selector", {}).get("matchLabels", {}).items()
         mounted = value(vllm(serving(docs)["server"]), "WORKSHOP_METRICS_KEY_FILE")

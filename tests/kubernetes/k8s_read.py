@@ -58,7 +58,9 @@ def leader_address(docs: list[dict]) -> tuple[str, bool]:
     """
     name = of(docs, "LeaderWorkerSet")[0]["metadata"]["name"]
     there = [doc["spec"] for doc in of(docs, "Service") if doc["metadata"]["name"] == name]
-    early = all(spec.get("clusterIP") == "None" and spec.get("publishNotReadyAddresses") for spec in there)
+    early = all(
+        spec.get("clusterIP") == "None" and spec.get("publishNotReadyAddresses") for spec in there
+    )
     return f"{name}-0.{name}.default", early
 
 
@@ -85,7 +87,9 @@ def bytes_of(text: str) -> int:
 
 
 def mount(container: dict, path: str) -> dict:
-    return next((each for each in container.get("volumeMounts", []) if each["mountPath"] == path), {})
+    return next(
+        (each for each in container.get("volumeMounts", []) if each["mountPath"] == path), {}
+    )
 
 
 def volume(template: dict, name: str | None) -> dict:

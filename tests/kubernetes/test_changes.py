@@ -22,7 +22,17 @@ from workshop.launch.kubernetes import COMPONENTS
 POD = "/spec/template/spec/"
 MODEL = ["mistral-7b", "--gpu", "l4", "--gpus-per-node", "1", "--max-model-len", "8192"]
 GROUP = [
-    *("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "2", "--nodes", "2", "--max-model-len", "8192"),
+    *(
+        "llama-3.1-70b",
+        "--gpu",
+        "h100",
+        "--gpus-per-node",
+        "2",
+        "--nodes",
+        "2",
+        "--max-model-len",
+        "8192",
+    ),
     *("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"),
 ]
 ONE_NODE = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
@@ -40,7 +50,9 @@ def tree(tmp_path_factory) -> Path:
     return folder
 
 
-def build(tree: Path, overlay: str, components: tuple[str, ...] = (), patches: list[dict] | None = None) -> list[dict]:
+def build(
+    tree: Path, overlay: str, components: tuple[str, ...] = (), patches: list[dict] | None = None
+) -> list[dict]:
     """Return the resources of an overlay with changes in a folder beside it, as the README shows; kubectl agrees."""
     own = tree / "mine"
     own.mkdir(exist_ok=True)
@@ -87,7 +99,9 @@ def for_a_group(patches: list[dict]) -> list[dict]:
                 for step in steps:
                     paths = {key: step[key] for key in ("path", "from") if key in step}
                     place = f"/spec/leaderWorkerTemplate/{part}/"
-                    moved = {key: path.replace("/spec/template/", place) for key, path in paths.items()}
+                    moved = {
+                        key: path.replace("/spec/template/", place) for key, path in paths.items()
+                    }
                     twice.append({**step, **moved})
             changed.append({"target": {"kind": "LeaderWorkerSet"}, "patch": yaml.safe_dump(twice)})
     return changed
@@ -141,7 +155,9 @@ def proxy_and_certificates(docs: list[dict]) -> bool:
     download = containers(templates(docs)["weights"])[0]
     mounted = {each["name"]: each["mountPath"] for each in download["volumeMounts"]}
     certificates = value(download, "SSL_CERT_FILE")
-    return bool(value(download, "HTTPS_PROXY")) and certificates.startswith(f"{mounted['site-ca']}/")
+    return bool(value(download, "HTTPS_PROXY")) and certificates.startswith(
+        f"{mounted['site-ca']}/"
+    )
 
 
 def no_mesh(docs: list[dict]) -> bool:
@@ -216,7 +232,12 @@ def test_each_component_is_written_and_in_the_readme():
 
 @pytest.mark.parametrize(
     ("component", "overlay"),
-    [("gateway-timeouts", "routed"), ("gke-gateway", "group"), ("ipv6", "single"), ("ipv6", "group")],
+    [
+        ("gateway-timeouts", "routed"),
+        ("gke-gateway", "group"),
+        ("ipv6", "single"),
+        ("ipv6", "group"),
+    ],
 )
 def test_with_a_component_every_policy_still_holds(component, overlay, tree):
     docs = build(tree, overlay, (component,))
@@ -238,7 +259,10 @@ def test_gkes_gateway_waits_ten_minutes_and_asks_the_path_without_a_key(tree, ov
     (health,) = of(docs, "HealthCheckPolicy")
     assert backend["spec"] == {"default": {"timeoutSec": 600}, "targetRef": wanted}
     assert health["spec"]["targetRef"] == wanted
-    assert health["spec"]["default"]["config"] == {"type": "HTTP", "httpHealthCheck": {"requestPath": "/health"}}
+    assert health["spec"]["default"]["config"] == {
+        "type": "HTTP",
+        "httpHealthCheck": {"requestPath": "/health"},
+    }
     assert "timeouts" not in str(of(docs, "HTTPRoute"))
 
 
@@ -272,12 +296,19 @@ def test_a_volume_is_given_to_the_pods_user_before_the_download(tree, overlay):
     pod = templates(docs)["weights"]["spec"]
     (owner,) = pod["initContainers"]
     (models,) = owner["volumeMounts"]
-    assert owner["command"][0] == "chown" and owner["command"][-2:] == ["2000:2000", models["mountPath"]]
+    assert owner["command"][0] == "chown" and owner["command"][-2:] == [
+        "2000:2000",
+        models["mountPath"],
+    ]
     assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == 2000
     assert owner["securityContext"]["runAsUser"] == 0
     assert owner["image"] == pod["containers"][0]["image"]
     # Pod Security "baseline" allows these, and no other may be added.
-    assert set(owner["securityContext"]["capabilities"]["add"]) <= {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
+    assert set(owner["securityContext"]["capabilities"]["add"]) <= {
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+    }
     assert all("volume-owner" not in str(template) for template in serving(docs).values())
 
 

@@ -25,7 +25,14 @@ ALL = [
         "--hf-endpoint",
         "https://mirror.example",
     ),
-    *("--node-selector", "pool=h100", "--node-selector", "example.org/zone=a", "--priority-class", "course"),
+    *(
+        "--node-selector",
+        "pool=h100",
+        "--node-selector",
+        "example.org/zone=a",
+        "--priority-class",
+        "course",
+    ),
     *("--queue", "gpus", "--ingress", "llm.example.org", "--rdma", "rdma/ib", "--replicas", "2"),
     *("--http-route", "llm.example.org", "--gateway", "edge/public"),
 ]
@@ -33,7 +40,9 @@ ALL = [
 
 @pytest.fixture(params=NODES, scope="module")
 def made(request) -> tuple[str, list[dict]]:
-    hardware = [f"--{name.replace('_', '-')}={value}" for name, value in NODES[request.param].items()]
+    hardware = [
+        f"--{name.replace('_', '-')}={value}" for name, value in NODES[request.param].items()
+    ]
     text = run(["llama-3.1-70b", "--gpu", "h100", *hardware, "--max-model-len", "8192", *ALL])
     return text, list(yaml.safe_load_all(text))
 
@@ -43,14 +52,21 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     validate(docs)
     for template in templates(docs).values():
         spec = template["spec"]
-        assert {each["image"] for each in (*spec["containers"], *spec.get("initContainers", []))} == {ALL[1]}
+        assert {
+            each["image"] for each in (*spec["containers"], *spec.get("initContainers", []))
+        } == {ALL[1]}
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
     for template in serving(docs).values():
         assert template["spec"]["nodeSelector"] == {"pool": "h100", "example.org/zone": "a"}
-    assert env(templates(docs)["weights"]["spec"]["containers"][0])["HF_ENDPOINT"]["value"] == "https://mirror.example"
+    assert (
+        env(templates(docs)["weights"]["spec"]["containers"][0])["HF_ENDPOINT"]["value"]
+        == "https://mirror.example"
+    )
     for template in serving(docs).values():
         assert template["spec"]["priorityClassName"] == "course"
-        assert all(vllm(template)["resources"][kind]["rdma/ib"] == "1" for kind in ("requests", "limits"))
+        assert all(
+            vllm(template)["resources"][kind]["rdma/ib"] == "1" for kind in ("requests", "limits")
+        )
     (server,) = (doc for doc in docs if doc["kind"] in ("Deployment", "LeaderWorkerSet"))
     assert server["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert server["spec"]["replicas"] == 2
@@ -63,7 +79,10 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     assert route["hostnames"] == ["llm.example.org"]
     service = of(docs, "Service")[0]
     (target,) = route["rules"][0]["backendRefs"]
-    assert target == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
+    assert target == {
+        "name": service["metadata"]["name"],
+        "port": service["spec"]["ports"][0]["port"],
+    }
 
 
 def test_a_route_has_no_timeouts_which_some_gateways_refuse(made):
@@ -74,7 +93,10 @@ def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(made):
     """Its own limits are 60 s between two packets and 1 MB (proxy-read-timeout, proxy-body-size)."""
     annotations = of(made[1], "Ingress")[0]["metadata"]["annotations"]
     name = "nginx.ingress.kubernetes.io/proxy"
-    assert int(annotations[f"{name}-read-timeout"]) >= 600 and int(annotations[f"{name}-send-timeout"]) >= 600
+    assert (
+        int(annotations[f"{name}-read-timeout"]) >= 600
+        and int(annotations[f"{name}-send-timeout"]) >= 600
+    )
     assert int(annotations[f"{name}-body-size"].removesuffix("m")) >= 64
     assert annotations[f"{name}-buffering"] == "off"
 
@@ -83,11 +105,24 @@ def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(made):
     ("gpu", "labels", "wanted"),
     [
         ("a100", (), {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}),
-        ("gh200", (), {"kubernetes.io/os": "linux"}),  # its nodes are arm64, others of the cluster may be amd64
+        (
+            "gh200",
+            (),
+            {"kubernetes.io/os": "linux"},
+        ),  # its nodes are arm64, others of the cluster may be amd64
         (
             "a100",
-            ("nvidia.com/gpu.product=A", "topology.kubernetes.io/zone=b", "kubernetes.io/arch=arm64", "pool=gpu"),
-            {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "topology.kubernetes.io/zone": "b"},
+            (
+                "nvidia.com/gpu.product=A",
+                "topology.kubernetes.io/zone=b",
+                "kubernetes.io/arch=arm64",
+                "pool=gpu",
+            ),
+            {
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "arm64",
+                "topology.kubernetes.io/zone": "b",
+            },
         ),
     ],
 )
@@ -113,9 +148,20 @@ def test_the_command_on_top_makes_the_same_again(made):
 def test_the_weights_can_come_before_any_gpu_is_held(name):
     """`kubectl apply -k … -l app.kubernetes.io/component!=server`, as the README has it."""
     docs = resolved(name)
-    first = [doc for doc in docs if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"]
-    assert {doc["kind"] for doc in first} == {"ConfigMap", "Job", "PersistentVolumeClaim", "PodMonitor"}
-    assert GPU not in str([doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")])
+    first = [
+        doc
+        for doc in docs
+        if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"
+    ]
+    assert {doc["kind"] for doc in first} == {
+        "ConfigMap",
+        "Job",
+        "PersistentVolumeClaim",
+        "PodMonitor",
+    }
+    assert GPU not in str(
+        [doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")]
+    )
 
 
 def test_a_long_name_is_cut_to_one_that_a_service_can_have():
@@ -125,7 +171,14 @@ def test_a_long_name_is_cut_to_one_that_a_service_can_have():
 
 
 def test_what_is_each_replicas_is_not_said_of_the_server():
-    p = plan("llama-3.1-8b", "h100", gpus_per_node=2, data_parallel_size=2, tensor_parallel_size=1, usage="serve")
+    p = plan(
+        "llama-3.1-8b",
+        "h100",
+        gpus_per_node=2,
+        data_parallel_size=2,
+        tensor_parallel_size=1,
+        usage="serve",
+    )
     assert "PP 1 × DP 2, in each replica: " in " ".join(kubernetes.header(kubernetes.Case(p)))
     assert "2 × h100, in each of 2 replicas: " in vm.render(vm.Case(p))
 
@@ -151,7 +204,9 @@ def test_a_download_that_runs_something_else_is_another_job(changed):
 
 def test_the_same_download_is_the_same_job():
     p = plan("mistral-7b", "a100", gpus_per_node=1)
-    server = kubernetes.Options(priority_class="course", ingress="llm.example.org", load_gb_per_s=1.0)
+    server = kubernetes.Options(
+        priority_class="course", ingress="llm.example.org", load_gb_per_s=1.0
+    )
     (first,) = of(kubernetes.manifests(p), "Job")
     (second,) = of(kubernetes.manifests(p, server), "Job")
     assert first == second

@@ -41,7 +41,11 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, 
             f"kubernetes/{path} is not what the plan renders now. Run: workshop kubernetes {shlex.join(words)}"
         )
     shared = {path for path in made if path.parts[0] != "overlays"}
-    assert {path.relative_to(TREE) for part in ("base", "components") for path in (TREE / part).rglob("*.*")} == shared
+    assert {
+        path.relative_to(TREE)
+        for part in ("base", "components")
+        for path in (TREE / part).rglob("*.*")
+    } == shared
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -68,7 +72,9 @@ def test_kustomize_itself_makes_the_same_where_it_is_at_hand(name, tmp_path):
         if tool is None
         else list(
             yaml.safe_load_all(
-                subprocess.run([tool, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
+                subprocess.run(
+                    [tool, "kustomize", str(folder)], capture_output=True, text=True, check=True
+                ).stdout
             )
         )
     )
@@ -80,7 +86,10 @@ def test_kustomize_itself_makes_the_same_where_it_is_at_hand(name, tmp_path):
         else list(
             yaml.safe_load_all(
                 subprocess.run(
-                    [tool, "kustomize", str(tmp_path / "overlays" / name)], capture_output=True, text=True, check=True
+                    [tool, "kustomize", str(tmp_path / "overlays" / name)],
+                    capture_output=True,
+                    text=True,
+                    check=True,
                 ).stdout
             )
         )
@@ -117,8 +126,16 @@ def test_every_resource_is_valid_by_the_schemas(name, tmp_path):
         ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
         ("PodMonitor", lambda spec: spec["podMetricsEndpoints"][0].update(interval="often")),
         ("Route", lambda spec: spec["tls"].update(termination="http")),
-        ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"].update(restartPolicy="Always")),
-        ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"]["workerTemplate"]["spec"].update(container=[])),
+        (
+            "LeaderWorkerSet",
+            lambda spec: spec["leaderWorkerTemplate"].update(restartPolicy="Always"),
+        ),
+        (
+            "LeaderWorkerSet",
+            lambda spec: spec["leaderWorkerTemplate"]["workerTemplate"]["spec"].update(
+                container=[]
+            ),
+        ),
     ],
 )
 def test_the_schemas_find_a_mistake(kind, spoil, tmp_path):
@@ -156,7 +173,9 @@ def test_any_other_model_holds_to_them_too(model, gpu, hardware):
 def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     data = of(resolved("mistral-7b"), "ConfigMap")[0]["data"]
     assert len(data) == len(pod.CODE)
-    assert sum(map(len, data.values())) < 250_000  # kubectl apply keeps a copy in an annotation of 256 KiB
+    assert (
+        sum(map(len, data.values())) < 250_000
+    )  # kubectl apply keeps a copy in an annotation of 256 KiB
     for name in pod.CODE:
         folder = TREE.parent / ("planner" if name.startswith("inference_planner/") else "")
         text = "" if name.endswith("__init__") else (folder / f"{name}.py").read_text()

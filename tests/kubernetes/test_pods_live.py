@@ -30,7 +30,9 @@ from workshop.launch.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 READY_S = 300
-NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"  # what `vllm` asks for
+NAMED = (
+    Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"
+)  # what `vllm` asks for
 ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]
 SMALLER = {
     "--tensor-parallel-size": "2",
@@ -45,15 +47,22 @@ class Pods:
 
     def __init__(self, folder: Path):
         self.docs, self.folder, self.running = resolved("llama-3-1-405b"), folder, {}
-        self.ports = {"--port": free_port("127.0.0.1"), "--master-port": free_port("127.0.0.1", 29501)}
+        self.ports = {
+            "--port": free_port("127.0.0.1"),
+            "--master-port": free_port("127.0.0.1", 29501),
+        }
         for key, text in of(self.docs, "ConfigMap")[0]["data"].items():
-            path = folder / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+            path = (
+                folder / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         self.leader, early = leader_address(self.docs)
         for module in ("json", "torch", "asyncio"):  # of somebody else, where vLLM starts
             (folder / f"{module}.py").write_text(f"open({str(folder / 'planted')!r}, 'w')\n")
-        (folder / "hosts").write_text("127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early)
+        (folder / "hosts").write_text(
+            "127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early
+        )
         shutil.copytree(NAMED, folder / "code" / NAMED.name)
         for name, key in (("api-key", "right"), ("metrics-key", "scraper")):
             (folder / name).write_text(f"{key}\n")
@@ -93,10 +102,23 @@ class Pods:
             flag = word.partition("=")[0]
             other = SMALLER.get(flag) or self.ports.get(flag)
             changed.append(f"{flag}={other}" if other else word)
-        command = [*self.hosts, sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *changed, *ON_THE_CPU]
+        command = [
+            *self.hosts,
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.cli.main",
+            "serve",
+            *changed,
+            *ON_THE_CPU,
+        ]
         log = (self.folder / f"{name}.log").open("w")
         self.running[name] = subprocess.Popen(
-            command, env=variables, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            env=variables,
+            cwd=self.folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
     @property
@@ -134,7 +156,9 @@ class Pods:
     def wait(self, true, what: str, seconds: float = READY_S) -> None:
         deadline = time.monotonic() + seconds
         while not true():
-            logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.log"))
+            logs = "\n".join(
+                path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.log")
+            )
             assert time.monotonic() < deadline, f"{what}\n{logs}"
             time.sleep(0.2)
 
@@ -168,17 +192,29 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     pods.wait(lambda: pods.ask("/health") == 200, "the leader's probe")
     assert pods.probe(2) == 0, "one worker on each of the two"
     assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200
-    assert pods.ask("/metrics", "scraper") == 200 and pods.ask("/v1/models", "scraper") == 401  # as the PodMonitor asks
-    hub = next(word.partition("=")[2] for word in vllm(serving(pods.docs)["server"])["args"] if "served-model" in word)
+    assert (
+        pods.ask("/metrics", "scraper") == 200 and pods.ask("/v1/models", "scraper") == 401
+    )  # as the PodMonitor asks
+    hub = next(
+        word.partition("=")[2]
+        for word in vllm(serving(pods.docs)["server"])["args"]
+        if "served-model" in word
+    )
     body = {"model": hub, "prompt": "The sea", "max_tokens": 4}
     assert pods.ask("/v1/completions", body=body) == 401
     assert pods.ask("/v1/completions", "right", body) == 200
     assert not (pods.folder / "planted").exists(), "no module of the current folder ran"
 
     worker = next(
-        each for each in psutil.process_iter(["cmdline"]) if "VLLM::Worker_TP1" in " ".join(each.info["cmdline"] or [])
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if "VLLM::Worker_TP1" in " ".join(each.info["cmdline"] or [])
     )
     worker.send_signal(signal.SIGKILL)
     # Its container ends, whatever its exit code; LeaderWorkerSet then starts the group anew.
-    pods.wait(lambda: pods.running["worker"].poll() is not None, "the headless container outlives its worker", 90)
+    pods.wait(
+        lambda: pods.running["worker"].poll() is not None,
+        "the headless container outlives its worker",
+        90,
+    )
     assert pods.probe(2) == 1

@@ -10,7 +10,10 @@ from k8s_cases import EXPECTED, on_openshift, resolved
 from k8s_policies import POLICIES, problems
 from k8s_read import Expected, of
 
-SERVER, LEADER = "Deployment.spec.template", "LeaderWorkerSet.spec.leaderWorkerTemplate.leaderTemplate"
+SERVER, LEADER = (
+    "Deployment.spec.template",
+    "LeaderWorkerSet.spec.leaderWorkerTemplate.leaderTemplate",
+)
 WORKER, JOB = "LeaderWorkerSet.spec.leaderWorkerTemplate.workerTemplate", "Job.spec.template"
 # What is taken away, by the policy that must then speak.
 REMOVED = {
@@ -94,14 +97,27 @@ REMOVED = {
         *[
             f"{each}.spec.containers.0.env[{name}]"
             for each in (SERVER, WORKER)
-            for name in ("HOME", "USER", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+            for name in (
+                "HOME",
+                "USER",
+                "VLLM_CACHE_ROOT",
+                "TRITON_CACHE_DIR",
+                "TORCHINDUCTOR_CACHE_DIR",
+            )
         ],
         f"{SERVER}.spec.volumes[scratch]",
         f"{JOB}.spec.volumes[tmp]",
     ],
     "pods_get_the_planned_gpus": [
-        *[f"{each}.spec.{field}" for each in (SERVER, LEADER, WORKER) for field in ("nodeSelector", "tolerations")],
-        *[f"{SERVER}.spec.containers.0.resources.{part}.nvidia_com/gpu" for part in ("requests", "limits")],
+        *[
+            f"{each}.spec.{field}"
+            for each in (SERVER, LEADER, WORKER)
+            for field in ("nodeSelector", "tolerations")
+        ],
+        *[
+            f"{SERVER}.spec.containers.0.resources.{part}.nvidia_com/gpu"
+            for part in ("requests", "limits")
+        ],
         f"{SERVER}.spec.containers.0.resources.limits.memory",
         f"{SERVER}.spec.containers.0.resources.requests.cpu",
     ],
@@ -168,16 +184,36 @@ CHANGED = [
     ("pods_are_restricted", f"{SERVER}.spec.hostIPC", True),
     ("pods_are_restricted", f"{SERVER}.spec.securityContext.runAsUser", 0),
     ("pods_get_the_planned_gpus", f"{SERVER}.spec.containers.0.resources.limits.memory", "2Gi"),
-    ("the_download_needs_no_gpu_node", f"{JOB}.spec.nodeSelector", {"nvidia.com/gpu.product": "Tesla-T4"}),
-    ("the_download_needs_no_gpu_node", f"{JOB}.spec.containers.0.resources.limits", {"nvidia.com/gpu": "1"}),
+    (
+        "the_download_needs_no_gpu_node",
+        f"{JOB}.spec.nodeSelector",
+        {"nvidia.com/gpu.product": "Tesla-T4"},
+    ),
+    (
+        "the_download_needs_no_gpu_node",
+        f"{JOB}.spec.containers.0.resources.limits",
+        {"nvidia.com/gpu": "1"},
+    ),
     (
         "the_download_needs_no_gpu_node",
         f"{JOB}.spec.affinity.nodeAffinity",
         {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
     ),
-    ("keys_come_from_secrets_and_stand_nowhere", f"{SERVER}.spec.containers.0.args.1", "--api-key=abc"),
-    ("the_volume_holds_the_weights", "PersistentVolumeClaim.spec.resources.requests.storage", "10Gi"),
-    ("a_start_may_take_its_budget", f"{SERVER}.spec.containers.0.startupProbe.failureThreshold", 60),
+    (
+        "keys_come_from_secrets_and_stand_nowhere",
+        f"{SERVER}.spec.containers.0.args.1",
+        "--api-key=abc",
+    ),
+    (
+        "the_volume_holds_the_weights",
+        "PersistentVolumeClaim.spec.resources.requests.storage",
+        "10Gi",
+    ),
+    (
+        "a_start_may_take_its_budget",
+        f"{SERVER}.spec.containers.0.startupProbe.failureThreshold",
+        60,
+    ),
     ("a_service_reaches_the_server_alone", "Service.spec.ports.0.port", 80),
     ("the_leader_is_found_before_it_is_ready", "LeaderWorkerSet.metadata.name", "llama-3-1-405b"),
     ("openshift_lets_people_in_by_https", "Route.spec.to.name", "another"),
@@ -215,11 +251,15 @@ def subject(path: str, folder: Path) -> tuple[list[dict], Expected]:
     if path.startswith(("LeaderWorkerSet", "NetworkPolicy.spec.ingress.1")):
         return resolved("llama-3-1-405b"), EXPECTED["llama-3-1-405b"]
     if path.startswith("Route"):
-        return on_openshift("mistral-7b", folder), Expected(**{**vars(EXPECTED["mistral-7b"]), "openshift": True})
+        return on_openshift("mistral-7b", folder), Expected(
+            **{**vars(EXPECTED["mistral-7b"]), "openshift": True}
+        )
     return resolved("mistral-7b"), EXPECTED["mistral-7b"]
 
 
-@pytest.mark.parametrize(("name", "path"), [(name, path) for name, paths in REMOVED.items() for path in paths])
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, paths in REMOVED.items() for path in paths]
+)
 def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(name, path, tmp_path):
     docs, expected = subject(path, tmp_path)
     assert not list(POLICIES[name](docs, expected))
@@ -227,7 +267,12 @@ def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(name, path, tmp_
     del holder[key]
     try:
         found = list(POLICIES[name](docs, expected))
-    except (KeyError, IndexError, ValueError, StopIteration):  # so much is gone that there is nothing to read
+    except (
+        KeyError,
+        IndexError,
+        ValueError,
+        StopIteration,
+    ):  # so much is gone that there is nothing to read
         found = ["it cannot even be read"] if "." not in path else []
     assert found
 

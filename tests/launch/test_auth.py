@@ -79,7 +79,15 @@ def test_what_is_behind_the_guard_never_sees_a_key(guard):
         app.headers = scope["headers"]
 
     guard.app = app
-    ask(guard, headers=[("Authorization", "Bearer right"), ("X-API-Key", "right"), ("api-key", "right"), ("x-y", "z")])
+    ask(
+        guard,
+        headers=[
+            ("Authorization", "Bearer right"),
+            ("X-API-Key", "right"),
+            ("api-key", "right"),
+            ("x-y", "z"),
+        ],
+    )
     assert app.headers == [(b"x-y", b"z")]
 
 
@@ -198,24 +206,37 @@ def test_a_scrapers_key_opens_the_metrics_alone(guard, tmp_path, monkeypatch):
     assert passed(ask(two, "/metrics", headers=scraper)) and passed(
         ask(two, "/a/metrics", headers=scraper, root_path="/a")
     )
-    assert not passed(ask(two, "/v1/models", headers=scraper)) and not passed(ask(guard, "/metrics", headers=scraper))
+    assert not passed(ask(two, "/v1/models", headers=scraper)) and not passed(
+        ask(guard, "/metrics", headers=scraper)
+    )
     assert not passed(ask(two, "/metrics", kind="websocket", headers=scraper))
 
 
 def test_an_empty_scrapers_key_opens_nothing(guard, tmp_path, monkeypatch):
     (tmp_path / "metrics-key").write_text("\n")
     monkeypatch.setenv(auth.METRICS_KEY_FILE_VARIABLE, str(tmp_path / "metrics-key"))
-    assert not passed(ask(auth.RequireKey(guard.app), "/metrics", headers=[("authorization", "Bearer ")]))
+    assert not passed(
+        ask(auth.RequireKey(guard.app), "/metrics", headers=[("authorization", "Bearer ")])
+    )
 
 
 # What a browser asks before a page of another origin may send JSON with a key.
-PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type",
+}
 PAGE = "https://page.example"
 
 
 def guarded_by(keeper, **cors) -> TestClient:
     """A client of a Starlette application with the middlewares in vLLM's order: CORS first, so innermost."""
-    app = Starlette(routes=[Route("/v1/models", lambda request: JSONResponse({}), methods=["GET", "POST", "OPTIONS"])])
+    app = Starlette(
+        routes=[
+            Route(
+                "/v1/models", lambda request: JSONResponse({}), methods=["GET", "POST", "OPTIONS"]
+            )
+        ]
+    )
     app.add_middleware(CORSMiddleware, **{"allow_methods": ["*"], "allow_headers": ["*"], **cors})
     app.add_middleware(keeper)
     return TestClient(app)
@@ -226,7 +247,11 @@ def vllms_own(app):
     return app
 
 
-CORS_HEADERS = ("access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers")
+CORS_HEADERS = (
+    "access-control-allow-origin",
+    "access-control-allow-methods",
+    "access-control-allow-headers",
+)
 CORS_HEADERS += ("access-control-allow-credentials", "access-control-max-age")
 
 
@@ -252,14 +277,23 @@ def test_any_other_options_request_needs_the_key(guard, headers):
 
 
 def test_a_preflight_needs_the_key_where_the_application_has_no_cors(guard):
-    app = Starlette(routes=[Route("/v1/models", lambda request: JSONResponse({}), methods=["OPTIONS"])])
+    app = Starlette(
+        routes=[Route("/v1/models", lambda request: JSONResponse({}), methods=["OPTIONS"])]
+    )
     app.add_middleware(auth.RequireKey)
-    assert TestClient(app).options("/v1/models", headers={"Origin": PAGE, **PREFLIGHT}).status_code == 401
+    assert (
+        TestClient(app).options("/v1/models", headers={"Origin": PAGE, **PREFLIGHT}).status_code
+        == 401
+    )
 
 
-@pytest.mark.parametrize(("origin", "readable"), [(PAGE, True), ("https://stranger.example", False)])
+@pytest.mark.parametrize(
+    ("origin", "readable"), [(PAGE, True), ("https://stranger.example", False)]
+)
 @pytest.mark.parametrize("key", ["right", "wrong"])
-def test_a_page_of_an_allowed_origin_can_read_the_answer_and_the_refusal(guard, origin, readable, key):
+def test_a_page_of_an_allowed_origin_can_read_the_answer_and_the_refusal(
+    guard, origin, readable, key
+):
     client = guarded_by(auth.RequireKey, allow_origins=[PAGE])
     answer = client.get("/v1/models", headers={"Origin": origin, "x-api-key": key})
     assert answer.status_code == (200 if key == "right" else 401)

@@ -41,7 +41,9 @@ class Client:
             "type": "http",
             "method": "POST",
             "path": "/v1/completions",
-            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in named.items()],
+            "headers": [
+                (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
+            ],
         }
 
     def give(self, body: bytes, more: bool = False) -> Client:
@@ -133,7 +135,9 @@ def test_half_sent_requests_of_one_learner_are_not_read_before_their_turn():
         refused = [client for client in clients if client.sent]
         assert len(refused) == 200 - 4 - fairshare.MAX_WAITING
         assert all(client.sent[0]["status"] == 429 and client.taken == 0 for client in refused)
-        assert await asyncio.wait_for(Client(learner="two").give(b"{}").ask(app), 30) == 200, "others go on"
+        assert await asyncio.wait_for(Client(learner="two").give(b"{}").ask(app), 30) == 200, (
+            "others go on"
+        )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,7 +149,10 @@ def test_half_sent_requests_of_one_learner_are_not_read_before_their_turn():
 def test_many_learners_together_have_a_limit_of_memory_and_small_requests_pass():
     async def story():
         app = FairShare(answered)
-        clients = [Client(8 * MIB, learner=str(number)).give(b"x" * MIB, more=True) for number in range(100)]
+        clients = [
+            Client(8 * MIB, learner=str(number)).give(b"x" * MIB, more=True)
+            for number in range(100)
+        ]
         tasks = [asyncio.create_task(client.ask(app)) for client in clients]
         await asyncio.sleep(0.2)
         assert sum(client.taken > 0 for client in clients) == bodies.MAX_READING_BYTES // (8 * MIB)
@@ -255,7 +262,9 @@ def test_a_request_weighs_what_it_costs():
     assert pace.weight(b'{"prompt": "x"}') == 0 and pace.weight(b"{}," * 1000) == 10
     assert pace.weight(b"x" * 20_000) == 0, "one prompt is read in small parts"
     assert pace.weight(b"x" * 20_000, sequences=8) == 19, "of several all are read at once"
-    assert pace.weight(b"x" * 3_000_000) == 22 and pace.weight(b"x" * 3_000_000, sequences=2) == 32, "a picture"
+    assert (
+        pace.weight(b"x" * 3_000_000) == 22 and pace.weight(b"x" * 3_000_000, sequences=2) == 32
+    ), "a picture"
 
 
 def test_the_pace_forgets_who_has_gone():
@@ -303,7 +312,12 @@ def serving():
 
 
 def head(length: int, learner: str = "greedy") -> bytes:
-    lines = ["POST /v1/completions HTTP/1.1", "Host: x", f"X-Workshop-Learner: {learner}", f"Content-Length: {length}"]
+    lines = [
+        "POST /v1/completions HTTP/1.1",
+        "Host: x",
+        f"X-Workshop-Learner: {learner}",
+        f"Content-Length: {length}",
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
@@ -321,7 +335,9 @@ def test_half_sent_requests_cost_a_real_server_little_memory(serving):
             client = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             client.sendall(head(8 * MIB - 1))
             client.setblocking(False)
-            with contextlib.suppress(BlockingIOError, ConnectionError):  # until the server reads no further
+            with contextlib.suppress(
+                BlockingIOError, ConnectionError
+            ):  # until the server reads no further
                 for _ in range(7):
                     client.send(b"x" * MIB)
         assert answer_of(port, b"{}").startswith(b"HTTP/1.1 200"), "others are served"

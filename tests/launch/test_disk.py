@@ -34,7 +34,9 @@ def here(tmp_path, monkeypatch):
     """Return a function that puts tmp_path on a file system, and lets the tools of quotas say something."""
 
     def put(line: str, **said: str) -> None:
-        mounts = [mounted(*mount.split()[:3]) for mount in ("/dev/vda / ext4 rw", line.format(tmp_path))]
+        mounts = [
+            mounted(*mount.split()[:3]) for mount in ("/dev/vda / ext4 rw", line.format(tmp_path))
+        ]
         monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
         monkeypatch.setattr(disk, "free_bytes", lambda folder: 500 * GIB)
 
@@ -78,7 +80,9 @@ def test_no_limit_is_no_quota(here, tmp_path):
     assert disk.quotas(tmp_path) == []
 
 
-@pytest.mark.parametrize("said", ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"])
+@pytest.mark.parametrize(
+    "said", ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"]
+)
 def test_lustre_has_its_own_program_and_may_say_nothing(here, tmp_path, said):
     here("mgs@tcp:/fs {} lustre rw 0 0", lfs_user=LUSTRE, lfs_group=said, quota_user=USER)
     user = Quota(getpass.getuser(), 297 * 1024, 20 * GIB)
@@ -104,14 +108,22 @@ def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
     assert ask("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
     assert ask("false") == (1, "", "exit code 1")
     assert ask("sleep", "60", within_s=0.1) == (124, "", "no answer within 0 s")
-    assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (3, "out\n", "last")
+    assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (
+        3,
+        "out\n",
+        "last",
+    )
 
 
 def test_doctor_says_that_a_gpu_environment_does_not_fit_a_small_quota(here, tmp_path, monkeypatch):
     here("nas:/export/home {} nfs4 rw 0 0", quota_user=USER)
     monkeypatch.setattr(doctor.sys, "prefix", str(tmp_path))
     (check,) = [each for each in doctor._system() if each.name == "Environment"]
-    assert check.state == doctor.NOTE and "20.0 GiB, 16.0 used" in check.found and "4.0 GiB left" in check.found
+    assert (
+        check.state == doctor.NOTE
+        and "20.0 GiB, 16.0 used" in check.found
+        and "4.0 GiB left" in check.found
+    )
     assert "conda env create -p" in check.remedy and "10 GiB" in check.remedy
 
 
@@ -124,13 +136,17 @@ def test_doctor_sends_models_elsewhere_than_to_a_small_home(here, tmp_path, exis
     assert check.state == state and "20.0 GiB" in check.found and "prefetch" not in check.remedy
 
 
-@pytest.mark.parametrize(("found", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)])
+@pytest.mark.parametrize(
+    ("found", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)]
+)
 def test_doctor_names_a_glibc_that_is_too_old_for_the_wheels(monkeypatch, found, lacks):
     monkeypatch.setattr(doctor.platform, "libc_ver", lambda: found)
     assert ("glibc" in [check.name for check in doctor._system()]) == lacks
 
 
-@pytest.mark.parametrize(("driver", "state"), [("570.124.06", doctor.LACK), ("580.159.04", doctor.OK)])
+@pytest.mark.parametrize(
+    ("driver", "state"), [("570.124.06", doctor.LACK), ("580.159.04", doctor.OK)]
+)
 def test_doctor_compares_the_driver(monkeypatch, driver, state):
     card = doctor.gpus.Gpu("NVIDIA H200", 140 * GIB, 0, "GPU-1")
     monkeypatch.setattr(doctor.gpus, "look", lambda: doctor.gpus.Look((card,), "nvidia", driver))

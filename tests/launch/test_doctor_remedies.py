@@ -13,7 +13,9 @@ from workshop.errors import WorkshopError
 from workshop.launch import doctor
 from workshop.launch.checks import LACK, NOTE, Check
 
-ITSELF = "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+ITSELF = (
+    "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+)
 
 
 @pytest.fixture
@@ -21,7 +23,16 @@ def only(monkeypatch):
     """Make the report one part alone."""
 
     def make(part) -> list[Check]:
-        for name in ("_packages", "_vllm", "_gpus", "_system", "_resources", "_folders", "_jupyter", "_kubernetes"):
+        for name in (
+            "_packages",
+            "_vllm",
+            "_gpus",
+            "_system",
+            "_resources",
+            "_folders",
+            "_jupyter",
+            "_kubernetes",
+        ):
             monkeypatch.setattr(doctor, name, list)
         monkeypatch.setattr(doctor, "_servers", list)
         monkeypatch.setattr(doctor.slurm_doctor, "examine", part)
@@ -54,7 +65,13 @@ def test_settings_of_another_python_are_named_and_our_own_are_not(only, monkeypa
     assert only(list) == []
     monkeypatch.setenv("PYTHONPATH", str(Path(workshop.__file__).parents[1]))
     assert only(list) == []
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], "/apps/python/2.7/site-packages"]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], "/apps/python/2.7/site-packages"])
+    )
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
     [check] = only(list)
-    assert (check.name, check.state, check.remedy) == ("Python settings", NOTE, "unset PYTHONPATH PYTHONOPTIMIZE")
+    assert (check.name, check.state, check.remedy) == (
+        "Python settings",
+        NOTE,
+        "unset PYTHONPATH PYTHONOPTIMIZE",
+    )

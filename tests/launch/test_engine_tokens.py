@@ -44,7 +44,9 @@ class Processor:
 @pytest.fixture
 def vllm():
     processor = Processor()
-    return SimpleNamespace(state=SimpleNamespace(engine_client=SimpleNamespace(output_processor=processor)))
+    return SimpleNamespace(
+        state=SimpleNamespace(engine_client=SimpleNamespace(output_processor=processor))
+    )
 
 
 def add(vllm, request_id, **state) -> None:
@@ -69,7 +71,9 @@ def test_each_request_notes_its_own_states_in_tasks_too(vllm):
 
     assert asyncio.run(story()) == [["a0", "a1", "a2"], ["b0", "b1", "b2"]]
     add(vllm, "nobody")
-    assert vllm.state.engine_client.output_processor.added[-1] == ("nobody", "text", "queue"), "once, and as it came"
+    assert vllm.state.engine_client.output_processor.added[-1] == ("nobody", "text", "queue"), (
+        "once, and as it came"
+    )
     assert len(vllm.state.engine_client.output_processor.added) == 7
 
 
@@ -124,7 +128,13 @@ async def ask(app, key, *messages, leaves_after=None, more_headers=(), path="/v1
             gone.set()
 
     headers = [(b"x-api-key", key.encode()), (b"content-type", b"application/json"), *more_headers]
-    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "headers": headers,
+        "query_string": b"",
+    }
     await asyncio.wait_for(app(scope, receive, send), 20)
     await asyncio.sleep(0.1)
     return sent, waiting
@@ -135,7 +145,9 @@ def body_of(value: dict) -> dict:
 
 
 @pytest.mark.parametrize("middlewares", [(), (FairShare,)], ids=["alone", "a class"])
-def test_a_stream_that_its_client_leaves_counts_what_the_engine_generated(served, vllm, middlewares):
+def test_a_stream_that_its_client_leaves_counts_what_the_engine_generated(
+    served, vllm, middlewares
+):
     state = {}
 
     async def route(request):
@@ -162,11 +174,17 @@ def test_a_stream_that_its_client_leaves_counts_what_the_engine_generated(served
         await asyncio.sleep(0.2)
 
     asyncio.run(story())
-    assert state["body"] == json.dumps(given).encode(), "as it came: the engine is asked, not the answer"
-    assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [(5, 42)]
+    assert state["body"] == json.dumps(given).encode(), (
+        "as it came: the engine is asked, not the answer"
+    )
+    assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [
+        (5, 42)
+    ]
 
 
-@pytest.mark.parametrize(("middlewares", "status"), [((), 200), ((FairShare,), 403)], ids=["alone", "a class"])
+@pytest.mark.parametrize(
+    ("middlewares", "status"), [((), 200), ((FairShare,), 403)], ids=["alone", "a class"]
+)
 def test_invocations_are_closed_in_a_class_alone(served, middlewares, status):
     async def route(request):
         return JSONResponse({})
@@ -185,7 +203,9 @@ def test_what_vllm_reports_comes_first(served, vllm):
 
     app, key = served(route)
     asyncio.run(ask(app, key, body_of({"prompt": "x"})))
-    assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [(3, 9)]
+    assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [
+        (3, 9)
+    ]
 
 
 def test_in_a_class_a_body_is_not_read_before_its_turn(served):
@@ -213,7 +233,13 @@ def test_in_a_class_a_body_is_not_read_before_its_turn(served):
             pass
 
         headers = [(b"x-api-key", key.encode())]
-        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers, "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/completions",
+            "headers": headers,
+            "query_string": b"",
+        }
         fifth = asyncio.ensure_future(app(scope, receive, send))
         await asyncio.sleep(0.1)
         assert not reads

@@ -66,7 +66,9 @@ async def ask(
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 
-def alone(body: dict | bytes, path: str = "/v1/completions", **options) -> tuple[int, dict, bytes, list[bytes]]:
+def alone(
+    body: dict | bytes, path: str = "/v1/completions", **options
+) -> tuple[int, dict, bytes, list[bytes]]:
     """One request to an engine that answers at once: status, headers, answer, and the bodies that the engine saw."""
 
     async def story():
@@ -101,7 +103,9 @@ def test_queue_of_one_learner_has_an_end():
         app = FairShare(engine)
         tasks = [asyncio.create_task(ask(app, "greedy", {})) for _ in range(70)]
         await asyncio.sleep(0.05)
-        assert sum(task.done() and task.result()[0] == 429 for task in tasks) == 2  # 4 inside, 64 waiting
+        assert (
+            sum(task.done() and task.result()[0] == 429 for task in tasks) == 2
+        )  # 4 inside, 64 waiting
         engine.go.set()
         await asyncio.gather(*tasks)
 
@@ -156,7 +160,9 @@ def test_single_request_may_not_fill_the_engine(body, status):
     got, headers, answer, bodies = alone(body)
     assert got == status and headers[b"x-workshop-limits"].startswith(b"4 requests at a time")
     if status == 200:
-        assert bodies == [body if isinstance(body, bytes) else json.dumps(body).encode()], "passed on whole"
+        assert bodies == [body if isinstance(body, bytes) else json.dumps(body).encode()], (
+            "passed on whole"
+        )
     else:
         message = json.loads(answer)["error"]["message"]
         assert not bodies and message.endswith(".") and len(message) < 200
@@ -205,7 +211,9 @@ def test_every_path_that_makes_the_engine_work_is_limited_or_closed():
         "/new",
     ):
         got, _, answer, bodies = alone({"prompt": "x"}, path)
-        assert (got, bodies) == (403, []) and "not open in this class" in json.loads(answer)["error"]["message"], path
+        assert (got, bodies) == (403, []) and "not open in this class" in json.loads(answer)[
+            "error"
+        ]["message"], path
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
         for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
             assert alone({name: 1025}, path)[0] == 400 and alone({name: 1024}, path)[0] == 200
@@ -249,18 +257,29 @@ def test_realtime_is_closed_and_what_only_looks_passes():
     assert sent == ["websocket.close", "passed", "passed"]
 
 
-WORTHS = st.integers(-5, 5000) | st.sampled_from(["50", 50.0, "9", True, None, 10**30, -1, [], {}, "", 1e300])
-NAMES = st.sampled_from([*fairshare.TOKENS, *fairshare.COUNTS, "prompt", "prompt_embeds", "stream", "logprobs"])
-PROMPTS = st.text(max_size=3) | st.lists(st.integers(0, 9) | st.text(max_size=2) | st.just([1, 2]), max_size=50)
+WORTHS = st.integers(-5, 5000) | st.sampled_from(
+    ["50", 50.0, "9", True, None, 10**30, -1, [], {}, "", 1e300]
+)
+NAMES = st.sampled_from(
+    [*fairshare.TOKENS, *fairshare.COUNTS, "prompt", "prompt_embeds", "stream", "logprobs"]
+)
+PROMPTS = st.text(max_size=3) | st.lists(
+    st.integers(0, 9) | st.text(max_size=2) | st.just([1, 2]), max_size=50
+)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(NAMES, WORTHS | PROMPTS)), st.sampled_from(["utf-8", "utf-16", "utf-8-sig", "latin-1"]))
+@given(
+    st.lists(st.tuples(NAMES, WORTHS | PROMPTS)),
+    st.sampled_from(["utf-8", "utf-16", "utf-8-sig", "latin-1"]),
+)
 @example([("max_tokens", "50")], "utf-8")
 @example([("max_tokens", 1), ("max_tokens", 5000)], "utf-8")
 @example([("prompt", [1] + ["a"] * 40)], "utf-8")
 def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
-    text = "{" + ", ".join(f"{json.dumps(name)}: {json.dumps(worth)}" for name, worth in pairs) + "}"
+    text = (
+        "{" + ", ".join(f"{json.dumps(name)}: {json.dumps(worth)}" for name, worth in pairs) + "}"
+    )
     got, _, _, bodies = alone(text.encode(encoding))
     assert got in (200, 400) and (got == 200) == bool(bodies)
     for read in map(json.loads, bodies):
@@ -270,9 +289,12 @@ def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
         many = [
             len(each)
             for name in ("prompt", "prompt_embeds")
-            if isinstance(each := read.get(name), list) and any(isinstance(item, (str, list)) for item in each)
+            if isinstance(each := read.get(name), list)
+            and any(isinstance(item, (str, list)) for item in each)
         ]
-        assert max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in fairshare.COUNTS)) <= 32
+        assert (
+            max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in fairshare.COUNTS)) <= 32
+        )
 
 
 def test_limits_that_cannot_be_stop_the_server_at_its_start(monkeypatch):

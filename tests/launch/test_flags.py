@@ -48,12 +48,18 @@ def test_no_other_flag_of_vllm_is_refused(monkeypatch):
         lacking("vLLM is not installed: make test installs it on Linux")
     from workshop.launch.vllm_main import answer_for_vllm
 
-    monkeypatch.setattr(importlib.metadata, "version", importlib.metadata.version)  # given back after the test
+    monkeypatch.setattr(
+        importlib.metadata, "version", importlib.metadata.version
+    )  # given back after the test
     answer_for_vllm()
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    known = [name for name in make_arg_parser(FlexibleArgumentParser())._option_string_actions if name.startswith("--")]
+    known = [
+        name
+        for name in make_arg_parser(FlexibleArgumentParser())._option_string_actions
+        if name.startswith("--")
+    ]
     assert len(known) > 200 and {"--host", "--api-key", "--config"} <= set(known)
     refused = set()
     for name in known:
@@ -61,7 +67,9 @@ def test_no_other_flag_of_vllm_is_refused(monkeypatch):
             checked((name, "1"))
         except BadInput:
             refused.add(name[2:])
-    assert refused - {"config"} == (flags.REFUSED.keys() & {name[2:] for name in known}), "--config 1 is no file"
+    assert refused - {"config"} == (flags.REFUSED.keys() & {name[2:] for name in known}), (
+        "--config 1 is no file"
+    )
 
 
 def test_shortened_forms_of_what_we_look_at_are_refused():
@@ -72,13 +80,21 @@ def test_shortened_forms_of_what_we_look_at_are_refused():
 
 def test_flags_of_a_file_count_like_those_of_the_command_line(tmp_path):
     file = tmp_path / "c.yml"
-    file.write_text("tensor_parallel_size: 2\nserved-model-name: mine\nenforce-eager: false\nseed: 3\n")
+    file.write_text(
+        "tensor_parallel_size: 2\nserved-model-name: mine\nenforce-eager: false\nseed: 3\n"
+    )
     found = checked(("--config", str(file), "--seed", "4"))
-    assert found["tensor-parallel-size"] == "2" and found["served-model-name"] == "mine" and found["seed"] == "4"
+    assert (
+        found["tensor-parallel-size"] == "2"
+        and found["served-model-name"] == "mine"
+        and found["seed"] == "4"
+    )
     assert "no-enforce-eager" in found and "enforce-eager" not in found
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "a", "a: [", "\x00", "\xff\xfe", "&a [*a]", "!!python/object:os.system x"])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "a", "a: [", "\x00", "\xff\xfe", "&a [*a]", "!!python/object:os.system x"]
+)
 def test_file_that_sets_no_flags_is_one_sentence(tmp_path, text):
     (tmp_path / "c.yaml").write_bytes(text.encode("latin-1"))
     with pytest.raises(BadInput):
@@ -110,7 +126,12 @@ def test_key_of_vllms_own_in_the_environment_is_refused(monkeypatch):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(max_size=12) | st.sampled_from(["--api-ke", "--api_key.x", "--uds=a", "-n", "--seed"])))
+@given(
+    st.lists(
+        st.text(max_size=12)
+        | st.sampled_from(["--api-ke", "--api_key.x", "--uds=a", "-n", "--seed"])
+    )
+)
 @example(["--api-ke", "x"])
 @example(["--a"])
 @example(["--\0"])

@@ -54,7 +54,11 @@ def test_a_restarted_server_is_reached_under_the_same_address(address):
     with engine("first") as url:
         records.write(record("a", url=url))
         assert ask(address).text == "first" + "x" * 100_000
-        records.write(record("a", url=url, state="starting", reason="its SLURM job 7 waits in the queue again"))
+        records.write(
+            record(
+                "a", url=url, state="starting", reason="its SLURM job 7 waits in the queue again"
+            )
+        )
         away = ask(address)
         assert away.status_code == 503 and away.headers["Retry-After"] == "5"
         assert away.json()["error"]["message"] == (
@@ -64,7 +68,9 @@ def test_a_restarted_server_is_reached_under_the_same_address(address):
         records.write(record("a", url=url))
         assert ask(address).text.startswith("second")
     gone = ask(address)
-    assert gone.status_code == 503 and f"a does not answer at {url}" in gone.json()["error"]["message"]
+    assert (
+        gone.status_code == 503 and f"a does not answer at {url}" in gone.json()["error"]["message"]
+    )
     records.remove("a")
     assert "is stopped" in ask(address).json()["error"]["message"]
 
@@ -78,5 +84,8 @@ def test_a_shared_server_has_one_too(address, tmp_path, monkeypatch):
 
 
 def test_a_port_that_is_taken_is_refused():
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(WorkshopError, match="is taken"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(WorkshopError, match="is taken"),
+    ):
         tunnel.forward("a", taken.getsockname()[1])

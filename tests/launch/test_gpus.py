@@ -33,14 +33,20 @@ MIG = """\
 # A DGX Spark, whose memory is the processor's: snowflakedb/ArcticTraining pull request 345.
 GB10 = "0, GPU-00000000-0000-0000-0000-000000000000, NVIDIA GB10, [N/A], [N/A], 580.126.09\n"
 # intel/llvm issue 17614.
-MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n"
+MISMATCH = (
+    "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n"
+)
 # `amd-smi static` of an MI210 in the tests of ROCm/device-metrics-exporter, and the memory of an MI300X
 # (206141652992 bytes: ROCm/legacy-rocm-build issue 4750); fields that nobody reads are left out.
 MI210 = {
     "gpu": 0,
     "asic": {"market_name": "AMD Instinct MI210", "target_graphics_version": "gfx90a"},
     "driver": {"name": "amdgpu", "version": "6.14.0"},
-    "vram": {"type": "HBM", "size": {"value": 65520, "unit": "MB"}, "max_bandwidth": {"value": "N/A", "unit": "GB/s"}},
+    "vram": {
+        "type": "HBM",
+        "size": {"value": 65520, "unit": "MB"},
+        "max_bandwidth": {"value": "N/A", "unit": "GB/s"},
+    },
 }
 MI300X = {
     "gpu": 1,
@@ -60,7 +66,11 @@ def tools(monkeypatch):
     """Programs of the drivers: the beginning of a command line → (exit code, what it prints); no NVML."""
     said: dict[str, tuple[int, str]] = {}
     monkeypatch.setattr(gpus, "_nvml", lambda: None)
-    monkeypatch.setattr(gpus.shutil, "which", lambda name: name if any(key.startswith(name) for key in said) else None)
+    monkeypatch.setattr(
+        gpus.shutil,
+        "which",
+        lambda name: name if any(key.startswith(name) for key in said) else None,
+    )
 
     def ask(*command: str) -> Answer:
         line = " ".join(command)
@@ -73,7 +83,9 @@ def tools(monkeypatch):
 
 def test_an_h200_as_nvidia_smi_tells(tools):
     tools.update({"nvidia-smi --query": (0, H200), "nvidia-smi -L": (0, H200_LIST)})
-    card = Gpu("NVIDIA H200", 143771 * 2**20, 143156 * 2**20, "GPU-1d07ff8f-5a76-95de-015c-ba05e453d14f")
+    card = Gpu(
+        "NVIDIA H200", 143771 * 2**20, 143156 * 2**20, "GPU-1d07ff8f-5a76-95de-015c-ba05e453d14f"
+    )
     assert gpus.look() == Look((card,), "nvidia", "580.159.04")
 
 
@@ -88,12 +100,16 @@ def test_slices_stand_in_the_place_of_their_gpu_and_are_chosen_by_uuid(tools, mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-f39aa248-6f1b-5769-b119-8d650bb34b27")
     assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [10 * GIB]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8c7c9c30")
-    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [81559 * 2**20], "a UUID may be shortened"
+    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [81559 * 2**20], (
+        "a UUID may be shortened"
+    )
 
 
 def test_memory_that_the_driver_does_not_tell_is_no_reason_to_overlook_a_gpu(tools):
     tools["nvidia-smi --query"] = (0, GB10)
-    assert gpus.look().gpus == (Gpu("NVIDIA GB10", 0, 0, "GPU-00000000-0000-0000-0000-000000000000"),)
+    assert gpus.look().gpus == (
+        Gpu("NVIDIA GB10", 0, 0, "GPU-00000000-0000-0000-0000-000000000000"),
+    )
 
 
 def test_a_driver_that_cannot_answer_is_quoted(tools):
@@ -121,14 +137,20 @@ def test_amd_s_gpus_with_what_is_free_of_them(tools, monkeypatch, wrap):
         ("AMD Instinct MI300X", 206141652992),
     ]
     assert [gpu.free_bytes for gpu in found.gpus] == [0, 196308 * 2**20]
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-dc91284879207f2b")  # as rocminfo names it, in the same issue
+    monkeypatch.setenv(
+        "ROCR_VISIBLE_DEVICES", "GPU-dc91284879207f2b"
+    )  # as rocminfo names it, in the same issue
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    assert [gpu.name for gpu in gpus.visible(found)] == ["AMD Instinct MI300X"], "HIP counts what ROCR leaves"
+    assert [gpu.name for gpu in gpus.visible(found)] == ["AMD Instinct MI300X"], (
+        "HIP counts what ROCR leaves"
+    )
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     assert gpus.visible(found) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]x", '{"gpu_data": [{"gpu": 0}]}', "amd-smi: error: argument --asic"])
+@pytest.mark.parametrize(
+    "text", ["", "[]x", '{"gpu_data": [{"gpu": 0}]}', "amd-smi: error: argument --asic"]
+)
 def test_an_amd_smi_that_answers_otherwise_is_quoted(tools, text):
     tools.update({"amd-smi static": (2, text), "amd-smi metric": (0, "[]")})
     found = gpus.look()
@@ -158,7 +180,10 @@ class Nvml:
 
     Handle = namedtuple("Handle", "name uuid memory mig")
     SLICE = Handle("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "MIG-f39aa248", 9984 * 2**20, None)
-    GPUS = (Handle("NVIDIA H100 80GB HBM3", "GPU-7f57f032", 1, (1, 1)), Handle("NVIDIA GB10", "GPU-0", None, None))
+    GPUS = (
+        Handle("NVIDIA H100 80GB HBM3", "GPU-7f57f032", 1, (1, 1)),
+        Handle("NVIDIA GB10", "GPU-0", None, None),
+    )
 
     def __init__(self, start: Exception | None = None):
         self.start, self.ended = start, False
@@ -265,10 +290,22 @@ def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
         return text, reader.log.gpu
 
     two = "[workshop] GPUs: 2 x NVIDIA H100 80GB HBM3, 80.0 GiB each\n"
-    assert said(cards[:2]) == said(cards, "1,0") == said(cards[:2], "6,7") == (two, "NVIDIA H100 80GB HBM3")
-    assert said(cards, "2") == said(cards, "GPU-2") == ("[workshop] GPUs: 1 x NVIDIA L4, 23.0 GiB each\n", "NVIDIA L4")
+    assert (
+        said(cards[:2])
+        == said(cards, "1,0")
+        == said(cards[:2], "6,7")
+        == (two, "NVIDIA H100 80GB HBM3")
+    )
+    assert (
+        said(cards, "2")
+        == said(cards, "GPU-2")
+        == ("[workshop] GPUs: 1 x NVIDIA L4, 23.0 GiB each\n", "NVIDIA L4")
+    )
     text, gpu = said(cards)
     assert "several kinds" in text and gpu is None, "which of them it is, the log cannot say"
     assert said([]) == ("", None)
     monkeypatch.setattr(machine, "memory_limit_bytes", lambda: 120 * GIB)
-    assert said([Gpu("NVIDIA GB10", 0, 0)]) == ("[workshop] GPUs: 1 x NVIDIA GB10, 120.0 GiB each\n", "NVIDIA GB10")
+    assert said([Gpu("NVIDIA GB10", 0, 0)]) == (
+        "[workshop] GPUs: 1 x NVIDIA GB10, 120.0 GiB each\n",
+        "NVIDIA GB10",
+    )

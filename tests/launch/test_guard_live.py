@@ -9,7 +9,13 @@ import httpx
 import pytest
 
 pytestmark = pytest.mark.live
-WRONG = ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer"}, {"X-API-Key": "x"}, {"api-key": "x"})
+WRONG = (
+    {},
+    {"Authorization": "Bearer wrong"},
+    {"Authorization": "Bearer"},
+    {"X-API-Key": "x"},
+    {"api-key": "x"},
+)
 
 
 @pytest.fixture(scope="module")

@@ -68,10 +68,16 @@ def refused(sent) -> bool:
 
 def test_a_key_opens_until_it_is_revoked(guard):
     key = keys.add("ada")
-    assert not refused(ask(guard, key)) and refused(ask(guard, key + "x")) and not refused(ask(guard, "owner"))
+    assert (
+        not refused(ask(guard, key))
+        and refused(ask(guard, key + "x"))
+        and not refused(ask(guard, "owner"))
+    )
     keys.revoke("ada")
     assert refused(ask(guard, key)) and not refused(ask(guard, "owner"))
-    assert not refused(ask(guard, keys.add("ada"))) and refused(ask(guard, key)), "a new key, not the old one"
+    assert not refused(ask(guard, keys.add("ada"))) and refused(ask(guard, key)), (
+        "a new key, not the old one"
+    )
 
 
 def test_the_file_holds_no_key_and_is_ones_own(guard, workshop_home):
@@ -83,14 +89,19 @@ def test_the_file_holds_no_key_and_is_ones_own(guard, workshop_home):
 
 def test_the_limits_of_a_class_know_who_asks(guard):
     ask(guard, keys.add("ada"), headers=[(b"X-Workshop-Learner", b"somebody-else")])
-    named = [value for name, value in guard.app.scope["headers"] if name.lower() == b"x-workshop-learner"]
+    named = [
+        value for name, value in guard.app.scope["headers"] if name.lower() == b"x-workshop-learner"
+    ]
     assert named == [b"ada"]
 
 
 @pytest.mark.parametrize(
     ("path", "usage"),
     [
-        ("/v1/completions", b'"usage":{"prompt_tokens":7,"total_tokens":12,"completion_tokens":5,"x":null}'),
+        (
+            "/v1/completions",
+            b'"usage":{"prompt_tokens":7,"total_tokens":12,"completion_tokens":5,"x":null}',
+        ),
         ("/v1/messages", b'"usage": {"input_tokens": 7, "output_tokens": 5}'),
     ],
 )
@@ -119,7 +130,9 @@ def test_a_stream_is_counted_and_looks_as_it_was_asked_for(guard, asked):
     key = keys.add("ada")
     guard.answers(*EVENTS)
     options = {"stream_options": {"include_usage": True}} if asked else {}
-    sent = [message["body"] for message in ask(guard, key, {"prompt": "x", "stream": True, **options})]
+    sent = [
+        message["body"] for message in ask(guard, key, {"prompt": "x", "stream": True, **options})
+    ]
     assert json.loads(guard.app.body)["stream_options"] == {"include_usage": True}
     assert sent == [event for event in EVENTS if asked or b'"choices":[]' not in event]
     assert keys.listed()[0]["completion_tokens"] == 9
@@ -154,7 +167,9 @@ def test_a_strange_request_passes_as_it_came(guard, body):
     ],
     ids=str,
 )
-def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(guard, body, path, status):
+def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(
+    guard, body, path, status
+):
     """Also on a server that was started without --learners."""
     sent = ask(guard, keys.add("ada"), body, path=path)
     assert sent[0]["status"] == status and dict(sent[0]["headers"])[b"x-workshop-limits"]
@@ -165,18 +180,36 @@ def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(gu
 
 def test_a_learner_may_ask_by_invocations_within_the_limits(guard):
     key = keys.add("ada")
-    assert ask(guard, key, {"n": 33}, path="/invocations")[0]["status"] == 400 and not hasattr(guard.app, "body")
+    assert ask(guard, key, {"n": 33}, path="/invocations")[0]["status"] == 400 and not hasattr(
+        guard.app, "body"
+    )
     guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
     ask(guard, key, {"prompt": "x"}, path="/invocations")
     assert guard.app.scope["path"] == "/invocations" and keys.listed()[0]["completion_tokens"] == 5
 
 
 GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}
-ODD = ["", " ", "[]", "null", "{", '{"ada": 3}', '{"ada": null}', '{"ada": {}}', "\0" * 100, "[" * 100_000, "\ufeff{}"]
+ODD = [
+    "",
+    " ",
+    "[]",
+    "null",
+    "{",
+    '{"ada": 3}',
+    '{"ada": null}',
+    '{"ada": {}}',
+    "\0" * 100,
+    "[" * 100_000,
+    "\ufeff{}",
+]
 ODD += [json.dumps({"bob": GOOD, "ada": changed}) for changed in (
     {**GOOD, "sha256": "short"}, {**GOOD, "sha256": 1}, {**GOOD, "created": None}, {**GOOD, "revoked": True},
     {**GOOD, "revoked": ""}, {"sha256": "0" * 64}, [GOOD], "x")]  # fmt: skip
-ODD += [json.dumps({"a b": GOOD}), json.dumps({"": GOOD}), f'{{"ada": {json.dumps(GOOD)}, "ada": {json.dumps(GOOD)}}}']
+ODD += [
+    json.dumps({"a b": GOOD}),
+    json.dumps({"": GOOD}),
+    f'{{"ada": {json.dumps(GOOD)}, "ada": {json.dumps(GOOD)}}}',
+]
 
 
 def spoil(path, how):
@@ -195,7 +228,9 @@ def spoil(path, how):
     return path.read_bytes() if path.is_file() else how
 
 
-@pytest.mark.parametrize("how", [*ODD, "folder", "pipe", "link to nothing", "not text"], ids=lambda how: how[:40])
+@pytest.mark.parametrize(
+    "how", [*ODD, "folder", "pipe", "link to nothing", "not text"], ids=lambda how: how[:40]
+)
 def test_a_file_that_cannot_be_read_whole_is_refused_and_kept(guard, workshop_home, how):
     ada, bob = keys.add("ada"), keys.add("bob")
     keys.revoke("bob")
@@ -206,7 +241,9 @@ def test_a_file_that_cannot_be_read_whole_is_refused_and_kept(guard, workshop_ho
             command_()
         assert f"cp {copy} {path}" in refused_.value.remedy and "\n" not in refused_.value.message
     assert copy.read_bytes() == good and (not path.is_file() or path.read_bytes() == before)
-    assert refused(ask(guard, ada)) and not refused(ask(guard, "owner")), "this server has read no good table"
+    assert refused(ask(guard, ada)) and not refused(ask(guard, "owner")), (
+        "this server has read no good table"
+    )
 
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     shutil.copy(copy, path)
@@ -235,7 +272,8 @@ def test_the_copy_is_ones_own_and_holds_every_change(workshop_home):
     keys.revoke("ada")
     copy = workshop_home / "keys.json.bak"
     assert (
-        copy.read_bytes() == (workshop_home / "keys.json").read_bytes() and stat.S_IMODE(copy.stat().st_mode) == 0o600
+        copy.read_bytes() == (workshop_home / "keys.json").read_bytes()
+        and stat.S_IMODE(copy.stat().st_mode) == 0o600
     )
 
 
@@ -274,7 +312,11 @@ def test_a_running_server_keeps_the_last_good_table_and_says_so_once(guard, work
     good = path.read_bytes()
     for how in (good[:100].decode(), "", "pipe"):
         spoil(path, how)
-        assert not refused(ask(guard, ada)) and refused(ask(guard, bob)) and refused(ask(guard, "stranger"))
+        assert (
+            not refused(ask(guard, ada))
+            and refused(ask(guard, bob))
+            and refused(ask(guard, "stranger"))
+        )
     said = capsys.readouterr().err
     assert said.count("keys.json") == 1 and "stay valid until it is repaired" in said
     path.unlink()
@@ -292,7 +334,11 @@ def test_a_ledger_that_is_not_whole_is_named_and_the_others_count(guard, worksho
         (workshop_home / "ledger" / f"old.{number}.json").write_text(text)
     told = []
     (entry,) = keys.listed(told.append)
-    assert entry["completion_tokens"] == 5 and len(told) == 5 and all("old." in words for words in told)
+    assert (
+        entry["completion_tokens"] == 5
+        and len(told) == 5
+        and all("old." in words for words in told)
+    )
     shown = CliRunner().invoke(command, ["list"])
     assert "old.0.json" in shown.stderr and "ada" in shown.stdout
 
@@ -335,7 +381,10 @@ def test_the_command_line_says_the_same_as_data_and_in_words(workshop_home):
     assert made["name"] == "ada" and len(made["api_key"]) >= 32
     listed = json.loads(run(command, ["list", "--json"]).output)
     assert [each["name"] for each in listed] == ["ada"] and made["api_key"] not in str(listed)
-    assert json.loads(run(command, ["revoke", "ada", "--json"]).output) == {"name": "ada", "revoked": True}
+    assert json.loads(run(command, ["revoke", "ada", "--json"]).output) == {
+        "name": "ada",
+        "revoked": True,
+    }
     assert "revoked" in run(command, ["list"]).output
 
 
@@ -349,7 +398,9 @@ def test_a_running_server_takes_a_new_key_counts_its_tokens_and_refuses_it_withi
 
     def status(**more) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
-        return httpx.post(f"{server.url}/completions", headers=headers, json={**body, **more}, timeout=60)
+        return httpx.post(
+            f"{server.url}/completions", headers=headers, json={**body, **more}, timeout=60
+        )
 
     deadline = time.monotonic() + 5
     while status().status_code == 401 and time.monotonic() < deadline:
@@ -360,7 +411,10 @@ def test_a_running_server_takes_a_new_key_counts_its_tokens_and_refuses_it_withi
     deadline = time.monotonic() + 10
     while (used := keys.listed()[0])["requests"] < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert used["prompt_tokens"] == each * used["requests"] and used["completion_tokens"] == 6 * used["requests"]
+    assert (
+        used["prompt_tokens"] == each * used["requests"]
+        and used["completion_tokens"] == 6 * used["requests"]
+    )
 
     keys.revoke("learner.1")
     revoked = time.monotonic()

@@ -28,7 +28,9 @@ class Way:
     body: dict
     leaves_after: int | None = None
     statuses: tuple[int, ...] = (200,)
-    prompts_share: int = 1  # answers to one prompt: the counters have the prompt for each, usage has it once
+    prompts_share: int = (
+        1  # answers to one prompt: the counters have the prompt for each, usage has it once
+    )
     sees: Callable[[str], bool] = field(default=lambda text: True)
 
 
@@ -41,7 +43,11 @@ def has_none(text: str) -> bool:
 
 
 COMPLETION = {"prompt": "The sea", "max_tokens": TOKENS, "min_tokens": TOKENS, "temperature": 0}
-CHAT = {"messages": [{"role": "user", "content": "The sea"}], "max_tokens": TOKENS, "min_tokens": TOKENS}
+CHAT = {
+    "messages": [{"role": "user", "content": "The sea"}],
+    "max_tokens": TOKENS,
+    "min_tokens": TOKENS,
+}
 RESPONSE = {"input": "The sea", "max_output_tokens": TOKENS}
 MESSAGE = {"messages": [{"role": "user", "content": "The sea"}], "max_tokens": TOKENS}
 IDS = {"token_ids": [5, 6, 7, 8], "sampling_params": {"max_tokens": TOKENS, "min_tokens": TOKENS}}
@@ -60,13 +66,21 @@ WAYS = [
     Way(
         "usage refused in a word",
         "/v1/completions",
-        {**COMPLETION, "stream": True, "stream_options": {"include_usage": "no", "continuous_usage_stats": True}},
+        {
+            **COMPLETION,
+            "stream": True,
+            "stream_options": {"include_usage": "no", "continuous_usage_stats": True},
+        },
         sees=has_none,
     ),
     Way(
         "usage all the time",
         "/v1/chat/completions",
-        {**CHAT, "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        {
+            **CHAT,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        },
         sees=has_usage,
     ),
     Way("n of 3", "/v1/completions", {**COMPLETION, "n": 3, "temperature": 1}, prompts_share=3),
@@ -78,8 +92,16 @@ WAYS = [
         sees=has_none,
     ),
     Way("four prompts", "/v1/completions", {**COMPLETION, "prompt": ["a", "The sea", "b", "c"]}),
-    Way("prompts in tokens, stream", "/v1/completions", {**COMPLETION, "prompt": [[1, 2], [3]], "stream": True}),
-    Way("echo and logprobs", "/v1/completions", {**COMPLETION, "echo": True, "logprobs": 2, "stream": True}),
+    Way(
+        "prompts in tokens, stream",
+        "/v1/completions",
+        {**COMPLETION, "prompt": [[1, 2], [3]], "stream": True},
+    ),
+    Way(
+        "echo and logprobs",
+        "/v1/completions",
+        {**COMPLETION, "echo": True, "logprobs": 2, "stream": True},
+    ),
     Way("chat", "/v1/chat/completions", CHAT),
     Way("chat, stream", "/v1/chat/completions", {**CHAT, "stream": True}, sees=has_none),
     Way("responses", "/v1/responses", RESPONSE),
@@ -91,8 +113,14 @@ WAYS = [
     Way("invocations, chat stream", "/invocations", {**CHAT, "stream": 1}, sees=has_none),
     # 403: closed to learners
     Way("token ids", "/inference/v1/generate", IDS, statuses=(200, 403)),
-    Way("token ids, stream", "/inference/v1/generate", {**IDS, "stream": True}, statuses=(200, 403)),
-    Way("an end at a word", "/v1/completions", {**LEFT, "min_tokens": 0, "stop": ["e"], "stream": True}),
+    Way(
+        "token ids, stream", "/inference/v1/generate", {**IDS, "stream": True}, statuses=(200, 403)
+    ),
+    Way(
+        "an end at a word",
+        "/v1/completions",
+        {**LEFT, "min_tokens": 0, "stop": ["e"], "stream": True},
+    ),
     Way("a stream that is left", "/v1/completions", {**LEFT, "stream": True}, leaves_after=8),
     Way(
         "a chat stream that is left",
@@ -108,7 +136,12 @@ WAYS = [
         leaves_after=9,
         prompts_share=3,
     ),
-    Way("messages that are left", "/v1/messages", {**MESSAGE, "max_tokens": LONG, "stream": True}, leaves_after=6),
+    Way(
+        "messages that are left",
+        "/v1/messages",
+        {**MESSAGE, "max_tokens": LONG, "stream": True},
+        leaves_after=6,
+    ),
     Way(
         "responses that are left",
         "/v1/responses",
@@ -128,14 +161,19 @@ class Counters:
         self._headers = {"Authorization": f"Bearer {server.api_key}"}
 
     def _value(self, text: str, name: str) -> float:
-        return sum(float(value) for value in re.findall(rf"^vllm:{name}{{.*}} (\S+)$", text, re.MULTILINE))
+        return sum(
+            float(value) for value in re.findall(rf"^vllm:{name}{{.*}} (\S+)$", text, re.MULTILINE)
+        )
 
     async def at_rest(self, http: httpx.AsyncClient) -> tuple[int, int]:
         """Return (prompt tokens, generated tokens) once the engine works on nothing."""
         before = None
         for _ in range(400):
             text = (await http.get(self._url, headers=self._headers)).text
-            now = int(self._value(text, "prompt_tokens_total")), int(self._value(text, "generation_tokens_total"))
+            now = (
+                int(self._value(text, "prompt_tokens_total")),
+                int(self._value(text, "generation_tokens_total")),
+            )
             if now == before and not self._value(text, "num_requests_running"):
                 return now
             before = now
@@ -147,7 +185,9 @@ async def ask(http: httpx.AsyncClient, way: Way, url: str, headers: dict) -> str
     """Ask in this way; return what the client saw of the answer."""
     if way.leaves_after == 0:
         with contextlib.suppress(httpx.TimeoutException):
-            await http.post(url, headers=headers, json=way.body, timeout=httpx.Timeout(60, read=0.2))
+            await http.post(
+                url, headers=headers, json=way.body, timeout=httpx.Timeout(60, read=0.2)
+            )
             pytest.fail("the client was too slow to leave")
         return ""
     async with http.stream("POST", url, headers=headers, json=way.body) as answer:
@@ -184,7 +224,9 @@ def compare(server) -> dict[str, tuple[tuple[int, int], dict, str]]:
     deadline = time.monotonic() + 30
     while True:
         used = {entry["name"]: entry for entry in keys.listed()}
-        waits = [way for way in WAYS if 403 not in way.statuses and not used[names[way.name]]["requests"]]
+        waits = [
+            way for way in WAYS if 403 not in way.statuses and not used[names[way.name]]["requests"]
+        ]
         if not waits or time.monotonic() > deadline:
             break
         time.sleep(0.2)
@@ -219,13 +261,21 @@ def test_a_stream_whose_key_is_revoked_ends_and_the_engine_stops(server, live_ho
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
     key = keys.add("revoked")
     time.sleep(keys.REREAD_S * 2)
-    body = {**COMPLETION, "model": server.model, "max_tokens": 900, "min_tokens": 900, "stream": True}
+    body = {
+        **COMPLETION,
+        "model": server.model,
+        "max_tokens": 900,
+        "min_tokens": 900,
+        "stream": True,
+    }
 
     async def story():
         async with httpx.AsyncClient(timeout=60) as http:
             counters = Counters(server)
             _, before = await counters.at_rest(http)
-            async with http.stream("POST", f"{server.url}/completions", headers={"api-key": key}, json=body) as answer:
+            async with http.stream(
+                "POST", f"{server.url}/completions", headers={"api-key": key}, json=body
+            ) as answer:
                 seen = ""
                 async for piece in answer.aiter_text():
                     if not seen:

@@ -72,7 +72,9 @@ def test_nothing_that_is_read_and_written_back_is_lost(flock, tmp_path):
     (tmp_path / "number").write_text("0")
     in_processes(add_to_a_number, 5, tmp_path / "lock", tmp_path / "number", 20)
     assert (tmp_path / "number").read_text() == "100"
-    assert [path.name for path in tmp_path.iterdir()] == ["number"], "the locks leave nothing behind"
+    assert [path.name for path in tmp_path.iterdir()] == ["number"], (
+        "the locks leave nothing behind"
+    )
 
 
 def test_nothing_is_lost_where_the_marker_is_a_file(no_flock, no_links, tmp_path):
@@ -127,7 +129,10 @@ sys.stdin.read()"""
 def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     path = tmp_path / "lock"
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path), flock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(path), flock],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert holder.stdout.readline() == "mine\n"
     holder.send_signal(signal.SIGSTOP)
@@ -146,7 +151,12 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
 def left_over(path: Path, **changes) -> Holder:
     """Make the marker of a process of this machine that has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    ended = replace(Holder.this_process(), pid=process.pid, start=marker.processes.started(process.pid), **changes)
+    ended = replace(
+        Holder.this_process(),
+        pid=process.pid,
+        start=marker.processes.started(process.pid),
+        **changes,
+    )
     process.communicate()
     assert Marker(path)._make(ended)
     return ended
@@ -189,10 +199,14 @@ def test_one_who_died_while_removing_a_marker_is_removed_as_well(tmp_path):
         ({"processes": "pid:[1]"}, False),  # a container on this machine
     ],
 )
-def test_only_a_holder_that_has_certainly_ended_loses_its_lock(no_flock, tmp_path, monkeypatch, changes, ended):
+def test_only_a_holder_that_has_certainly_ended_loses_its_lock(
+    no_flock, tmp_path, monkeypatch, changes, ended
+):
     own = Holder.this_process()
     monkeypatch.setattr(
-        Holder, "this_process", lambda: replace(own, machine="m1", pid=os.getpid(), token=os.urandom(4).hex())
+        Holder,
+        "this_process",
+        lambda: replace(own, machine="m1", pid=os.getpid(), token=os.urandom(4).hex()),
     )
     left_over(tmp_path / "lock.holder", **changes)
     lock = Lock(tmp_path / "lock")

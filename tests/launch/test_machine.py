@@ -19,18 +19,31 @@ def cgroup(tmp_path, monkeypatch):
     read_text = machine.Path.read_text
 
     def read(path, *args, **options):
-        return "0::/job/step\n" if str(path) == "/proc/self/cgroup" else read_text(path, *args, **options)
+        return (
+            "0::/job/step\n"
+            if str(path) == "/proc/self/cgroup"
+            else read_text(path, *args, **options)
+        )
 
     def write(**levels: dict[str, str]) -> None:
         for level, files in {"step": {}, **levels}.items():
             folder = tmp_path / {"job": "job", "step": "job/step"}[level]
             folder.mkdir(parents=True, exist_ok=True)
-            for name, text in {"cpu.max": "max 100000", "memory.max": "max", "memory.stat": "", **files}.items():
+            for name, text in {
+                "cpu.max": "max 100000",
+                "memory.max": "max",
+                "memory.stat": "",
+                **files,
+            }.items():
                 (folder / name).write_text(f"{text}\n")
 
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(machine.Path, "read_text", read)
-    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * GIB, available=64 * GIB))
+    monkeypatch.setattr(
+        machine.psutil,
+        "virtual_memory",
+        lambda: SimpleNamespace(total=64 * GIB, available=64 * GIB),
+    )
     return write
 
 
@@ -59,7 +72,9 @@ def test_a_limit_of_a_level_above_counts_with_what_all_below_it_use(cgroup):
 
 
 def test_of_limits_on_several_levels_the_least_counts(cgroup):
-    cgroup(job={"cpu.max": "50000 100000", **memory(4 * GIB, 3 * GIB)}, step=memory(16 * GIB, 2 * GIB))
+    cgroup(
+        job={"cpu.max": "50000 100000", **memory(4 * GIB, 3 * GIB)}, step=memory(16 * GIB, 2 * GIB)
+    )
     assert machine.memory_limit_bytes() == 4 * GIB and machine.memory_available_bytes() == GIB
     assert machine.cpus() == 0.5
 
@@ -87,7 +102,11 @@ def test_all_interfaces_are_reached_by_a_real_address():
 
 def test_two_jobs_on_a_node_take_different_ports():
     ports = [set(machine.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]
-    assert not ports[0] & ports[1] and not ports[1] & ports[2] and all(len(each) == 8 for each in ports)
+    assert (
+        not ports[0] & ports[1]
+        and not ports[1] & ports[2]
+        and all(len(each) == 8 for each in ports)
+    )
 
 
 def test_port_of_a_stranger_is_stepped_over():

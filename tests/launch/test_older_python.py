@@ -32,8 +32,12 @@ def sources() -> dict[str, ast.Module]:
     """The modules that these load when they start."""
     loaded = f"import sys, {', '.join(f'workshop.{name}' for name in RUN)}\n"
     loaded += "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'workshop' and m.__file__))"
-    said = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return {path: ast.parse(Path(path).read_text(), feature_version=(3, 10)) for path in said.split()}
+    said = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return {
+        path: ast.parse(Path(path).read_text(), feature_version=(3, 10)) for path in said.split()
+    }
 
 
 def at_the_top(tree: ast.Module):
@@ -68,7 +72,11 @@ def test_nothing_newer_is_needed(sources):
 
 
 def test_what_is_newer_is_found():
-    for text in ("import tomllib", "from datetime import UTC", "import asyncio\ndef f():\n asyncio.timeout(1)"):
+    for text in (
+        "import tomllib",
+        "from datetime import UTC",
+        "import asyncio\ndef f():\n asyncio.timeout(1)",
+    ):
         assert newer(ast.parse(text)), text
     assert not newer(ast.parse("def f():\n import tomllib"))
 
@@ -76,11 +84,15 @@ def test_what_is_newer_is_found():
 @pytest.mark.parametrize(
     ("absent", "known"), [(("tomllib",), True), (("tomllib", "tomli", "pip._vendor.tomli"), False)]
 )
-def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(tmp_path, monkeypatch, absent, known):
+def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
+    tmp_path, monkeypatch, absent, known
+):
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
     failures.table.cache_clear()
     (tmp_path / "error").write_text("OSError: [Errno 98] Address already in use\n")
-    what, _ = slurm_job.reason("engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"])
+    what, _ = slurm_job.reason(
+        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"]
+    )
     failures.table.cache_clear()
     assert what.startswith("Another program already listens") if known else "Errno 98" in what

@@ -70,13 +70,22 @@ def test_a_gated_model_without_a_token_says_what_to_do(hub, tmp_path, capsys):
     assert "Secret hf-token" in capsys.readouterr().out
 
 
-def test_a_volume_that_is_too_small_is_refused_before_the_first_byte(hub, tmp_path, capsys, monkeypatch):
+def test_a_volume_that_is_too_small_is_refused_before_the_first_byte(
+    hub, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr("workshop.launch.weights.prefetch.left_bytes", lambda path: 1_000_000)
     assert pod.main(["download", HUB_ID, str(tmp_path / "x")]) == 1
     assert "free" in capsys.readouterr().out and not list(tmp_path.rglob("*.part"))
 
 
-NOT_IN_A_POD = ("slurm", "WORKSHOP_MODELS", "--to", "workshop prefetch", "login or transfer node", "WORKSHOP_HOME")
+NOT_IN_A_POD = (
+    "slurm",
+    "WORKSHOP_MODELS",
+    "--to",
+    "workshop prefetch",
+    "login or transfer node",
+    "WORKSHOP_HOME",
+)
 
 
 @contextlib.contextmanager
@@ -153,7 +162,9 @@ def too_small(hub, monkeypatch):
 
 def full(hub, monkeypatch):
     def fetch(remote, folder, token):
-        raise cannot_write(folder, OSError(errno.ENOSPC, "No space left on device"), prefetch_hub.ROOM)
+        raise cannot_write(
+            folder, OSError(errno.ENOSPC, "No space left on device"), prefetch_hub.ROOM
+        )
 
     monkeypatch.setattr("workshop.launch.weights.hub.fetch", fetch)
 
@@ -177,7 +188,9 @@ def read_only(hub, monkeypatch):
         (read_only, "Read-only file system"),
     ],
 )
-def test_each_trouble_of_a_download_gets_a_remedy_of_kubernetes(hub, tmp_path, capsys, monkeypatch, trouble, remedy):
+def test_each_trouble_of_a_download_gets_a_remedy_of_kubernetes(
+    hub, tmp_path, capsys, monkeypatch, trouble, remedy
+):
     trouble(hub, monkeypatch)
     assert pod.main(["download", HUB_ID, str(tmp_path / "Tiny-Llama")]) == 1
     line = capsys.readouterr().out.splitlines()[-1]
@@ -211,7 +224,9 @@ def test_waiting_ends_when_the_mark_appears(tmp_path, capsys):
 
 def test_a_mark_without_its_shards_is_no_model(tmp_path):
     (tmp_path / pod.WHOLE).write_text("{}")
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001.safetensors"}}')
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "model-00001.safetensors"}}'
+    )
     with pytest.raises(WorkshopError, match="model-00001"):
         pod.wait(tmp_path)
 
@@ -226,7 +241,9 @@ def test_the_probe_counts_workers_that_live_and_have_met_the_others(monkeypatch)
         ([], "sleeping"),  # the kernel's own
         (None, "sleeping"),  # another user's
     ]
-    processes = [SimpleNamespace(info={"cmdline": words, "status": status}) for words, status in seen]
+    processes = [
+        SimpleNamespace(info={"cmdline": words, "status": status}) for words, status in seen
+    ]
     monkeypatch.setattr("psutil.process_iter", lambda attrs: processes)
     pod.workers(2)
     with pytest.raises(WorkshopError, match="2 of 3"):
@@ -235,9 +252,7 @@ def test_the_probe_counts_workers_that_live_and_have_met_the_others(monkeypatch)
 
 def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):
     pytest.importorskip("setproctitle")  # vLLM brings it
-    title = (
-        "import setproctitle, time; setproctitle.setproctitle('VLLM::Worker_TP7'); print(flush=True); time.sleep(60)"
-    )
+    title = "import setproctitle, time; setproctitle.setproctitle('VLLM::Worker_TP7'); print(flush=True); time.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", title], stdout=subprocess.PIPE)
     try:
         worker.stdout.readline()
@@ -263,14 +278,21 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
 
     def run(*words: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
 
     folder = str(tmp_path / "models" / "Tiny-Llama")
     for words in (("download", HUB_ID, folder), ("wait", folder)):
         done = run("-m", "workshop.launch.pod", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1  # others may run here, not so many
+    assert (
+        run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1
+    )  # others may run here, not so many
     done = run("-c", "import workshop.launch.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr
 
@@ -282,7 +304,9 @@ def test_whatever_the_pods_modules_import_comes_with_them():
         if name.endswith("__init__"):
             continue  # empty in the pod
         for imported in imports(path):
-            assert imported in files or f"{imported}.__init__" in files, f"{name} imports {imported}"
+            assert imported in files or f"{imported}.__init__" in files, (
+                f"{name} imports {imported}"
+            )
 
 
 HOLDERS = {
@@ -306,15 +330,24 @@ def imports(path: Path) -> set[str]:
             for alias in statement.names:
                 module = f"{statement.module}.{alias.name}"
                 holder = HOLDERS.get(module.partition(".")[0])
-                is_module = holder is not None and (holder / f"{module.replace('.', '/')}.py").exists()
+                is_module = (
+                    holder is not None and (holder / f"{module.replace('.', '/')}.py").exists()
+                )
                 found.add(module if is_module else str(statement.module))
     return {name for name in found if name.startswith(("workshop.", "inference_planner."))}
 
 
 def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
     """Download, wait and probe, with their words and variables as rendered, in a folder of somebody else's modules."""
-    plan_of_a_group = {"gpus_per_node": 2, "nodes": 2, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}
-    docs = kubernetes.manifests(plan("llama-3.1-70b", "h100", max_model_len=8192, **plan_of_a_group))
+    plan_of_a_group = {
+        "gpus_per_node": 2,
+        "nodes": 2,
+        "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 2,
+    }
+    docs = kubernetes.manifests(
+        plan("llama-3.1-70b", "h100", max_model_len=8192, **plan_of_a_group)
+    )
     spoilt, code, planted = tmp_path / "spoilt", tmp_path / "code", tmp_path / "planted"
     spoilt.mkdir()
     for name in ("json", "psutil", "httpx", "workshop", "sitecustomize", "typing", "ssl"):
@@ -332,7 +365,9 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
             words[-1] = str(tmp_path / "models" / "Tiny-Llama")
         if command[3] == "download":
             words[-2] = HUB_ID
-        done = subprocess.run(words, env=variables, cwd=spoilt, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            words, env=variables, cwd=spoilt, capture_output=True, text=True, timeout=60
+        )
         assert done.stderr == "" and "[workshop]" in done.stdout
         assert not planted.exists(), command
 
@@ -345,8 +380,13 @@ def python_starts(docs: list[dict]) -> list[tuple[list[str], dict[str, str]]]:
         for part in ("template", "leaderTemplate", "workerTemplate"):
             pod_spec = parts.get(part, {}).get("spec", {})
             for container in [*pod_spec.get("initContainers", []), *pod_spec.get("containers", [])]:
-                variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-                probes = [container.get(f"{kind}Probe", {}) for kind in ("startup", "readiness", "liveness")]
+                variables = {
+                    each["name"]: each["value"] for each in container["env"] if "value" in each
+                }
+                probes = [
+                    container.get(f"{kind}Probe", {})
+                    for kind in ("startup", "readiness", "liveness")
+                ]
                 commands = [container.get("command", [])]
                 commands += [probe.get("exec", {}).get("command", []) for probe in probes]
                 found += [(words, variables) for words in commands if words[:1] == ["python3"]]

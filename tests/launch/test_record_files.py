@@ -31,7 +31,24 @@ GOOD = ServerRecord(
     started="2026-11-20T10:00:00.000+00:00",
 )
 BAD = {**asdict(GOOD), "name": "bad"}
-WRONG = [None, True, -1, 0, 1.5, float("nan"), 2**70, "", "x", "\x1b[31mred", "a\nb", "\ud800", "x" * 5000, [], [1], {}]
+WRONG = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    float("nan"),
+    2**70,
+    "",
+    "x",
+    "\x1b[31mred",
+    "a\nb",
+    "\ud800",
+    "x" * 5000,
+    [],
+    [1],
+    {},
+]
 TEXTS = [
     "",
     " ",
@@ -68,7 +85,10 @@ KINDS = {
     "a link to a terminal": lambda path: path.symlink_to("/dev/tty"),
     "bytes that are no text": lambda path: path.write_bytes(b"\xff\xfe\x00{" * 9),
     "UTF-16": lambda path: path.write_text(json.dumps(BAD), encoding="utf-16"),
-    **{f"text {text[:30]!r} of {len(text)}": lambda path, text=text: path.write_text(text) for text in TEXTS},
+    **{
+        f"text {text[:30]!r} of {len(text)}": lambda path, text=text: path.write_text(text)
+        for text in TEXTS
+    },
 }
 MUTATIONS = [(key, value) for key in BAD for value in WRONG]
 
@@ -92,9 +112,15 @@ def everything_goes_on(places) -> None:
     lists = [run("servers"), run("servers", "--json")]
     assert all(code == 0 for code, _ in lists)
     assert [each["name"] for each in json.loads(lists[1][1])].count("good") == 2
-    assert not any(ord(character) < 32 and character != "\n" for _, said in lists for character in said)
+    assert not any(
+        ord(character) < 32 and character != "\n" for _, said in lists for character in said
+    )
     assert "secret" not in lists[0][1] + lists[1][1]
-    for command in (("stop", "bad"), ("share", "bad", "--group", "root"), ("share", "bad", "--stop")):
+    for command in (
+        ("stop", "bad"),
+        ("share", "bad", "--group", "root"),
+        ("share", "bad", "--stop"),
+    ):
         assert run(*command)[0] in (0, 1, 2)
 
 
@@ -116,7 +142,11 @@ def test_what_is_no_record_is_passed_over(kind, places):
 @pytest.mark.parametrize("key", BAD)
 def test_a_field_of_a_wrong_kind_stops_nobody(key, places):
     for value in [*WRONG, ...]:
-        data = {name: value if name == key else old for name, old in BAD.items() if (name, value) != (key, ...)}
+        data = {
+            name: value if name == key else old
+            for name, old in BAD.items()
+            if (name, value) != (key, ...)
+        }
         for folder in places:
             (folder / "bad.json").unlink(missing_ok=True)
             (folder / "bad.json").write_text(json.dumps(data))
@@ -124,14 +154,19 @@ def test_a_field_of_a_wrong_kind_stops_nobody(key, places):
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     changes=st.dictionaries(
         st.sampled_from(sorted(BAD)),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+            ),
             max_leaves=4,
         ),
         min_size=1,

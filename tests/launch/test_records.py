@@ -36,21 +36,28 @@ NAMES = {
 
 
 def record(**changes) -> ServerRecord:
-    return small_server.record(**{"pid": os.getpid(), "process_started": processes.started(os.getpid()), **changes})
+    return small_server.record(
+        **{"pid": os.getpid(), "process_started": processes.started(os.getpid()), **changes}
+    )
 
 
 def test_a_record_is_one_private_file_with_the_agreed_names(workshop_home):
     records.write(record())
     path = workshop_home / "servers" / "a.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for folder in (path.parent, workshop_home):  # a group that may write into the outer one could swap the inner one
+    for folder in (
+        path.parent,
+        workshop_home,
+    ):  # a group that may write into the outer one could swap the inner one
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert set(json.loads(path.read_text())) == NAMES
 
 
 def test_a_record_never_exists_half_written(workshop_home, monkeypatch):
     records.write(record(model="old"))
-    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(WorkshopError, match="No space is left"):
         records.write(record(model="new"))
     assert records.load(records.path_of("a")).model == "old"
@@ -101,7 +108,9 @@ def test_a_name_that_is_no_file_name_is_refused(workshop_home, name):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "a"}'])
-def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(workshop_home, text, capfd):
+def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(
+    workshop_home, text, capfd
+):
     records.write(record())
     records.write(record(name="b"))
     records.path_of("a").write_text(text)
@@ -148,10 +157,17 @@ def test_a_home_of_nobody_is_one_sentence(monkeypatch):
         records.own()
 
 
-def test_folders_of_records_that_cannot_be_read_are_said_and_passed_over(workshop_home, monkeypatch, capfd):
+def test_folders_of_records_that_cannot_be_read_are_said_and_passed_over(
+    workshop_home, monkeypatch, capfd
+):
     workshop_home.mkdir()
     (workshop_home / "servers").write_text("")
-    for place in ("~no-such-user/x", str(workshop_home / "servers"), "/" + "x" * 300, "/proc/1/none"):
+    for place in (
+        "~no-such-user/x",
+        str(workshop_home / "servers"),
+        "/" + "x" * 300,
+        "/proc/1/none",
+    ):
         monkeypatch.setenv("WORKSHOP_SHARED", place)
         assert records.own() == records.shared() == []
     assert len(capfd.readouterr().err.splitlines()) == 1, "the name that is too long"

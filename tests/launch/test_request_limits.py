@@ -19,11 +19,57 @@ from workshop.launch.fairshare import FairShare
 from workshop.launch.form_costs import combinations, quantifiers
 
 TEXT = {"type": "string"}
-FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED, *request_limits.LOGPROBS]
-FIELDS += ["n", "prompt", "response_format", "structured_outputs", "text", "output_config", "repetition_detection"]
-WORDS = ["schema", "json_schema", "format", "allOf", "anyOf", "$ref", "enum", "const", "properties", "pattern", "items"]
-WORDS += ["maxItems", "minimum", "multipleOf", "tags", "grammar", "choice", "regex", "json", "content", "url", "source"]
-WORDS += ["image_url", "tool", "data", "type", "parameters", "structural_tag", "input_audio", "maxLength"]
+FIELDS = [
+    *request_limits.LENGTHS,
+    *request_limits.TEXTS,
+    *request_limits.CLOSED,
+    *request_limits.LOGPROBS,
+]
+FIELDS += [
+    "n",
+    "prompt",
+    "response_format",
+    "structured_outputs",
+    "text",
+    "output_config",
+    "repetition_detection",
+]
+WORDS = [
+    "schema",
+    "json_schema",
+    "format",
+    "allOf",
+    "anyOf",
+    "$ref",
+    "enum",
+    "const",
+    "properties",
+    "pattern",
+    "items",
+]
+WORDS += [
+    "maxItems",
+    "minimum",
+    "multipleOf",
+    "tags",
+    "grammar",
+    "choice",
+    "regex",
+    "json",
+    "content",
+    "url",
+    "source",
+]
+WORDS += [
+    "image_url",
+    "tool",
+    "data",
+    "type",
+    "parameters",
+    "structural_tag",
+    "input_audio",
+    "maxLength",
+]
 
 
 def problem(**fields) -> str:
@@ -35,13 +81,18 @@ def problem(**fields) -> str:
 def of_schema(schema, *, backend: str = "guidance", where: str = "response_format") -> str:
     """What a class says of a form, given in one of the ways in which vLLM takes one."""
     ways = {
-        "response_format": {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "form", "schema": schema},
+        },
         "structured_outputs": {"json": schema},
         "text": {"format": {"type": "json_schema", "name": "form", "schema": schema}},
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
         "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
     }
-    config = SimpleNamespace(structured_outputs_config=SimpleNamespace(backend=backend), model_config=None)
+    config = SimpleNamespace(
+        structured_outputs_config=SimpleNamespace(backend=backend), model_config=None
+    )
     app = SimpleNamespace(state=SimpleNamespace(vllm_config=config))
     body = json.dumps({"prompt": "x", where: ways[where]}).encode()
     return FairShare(None).problem(body, True, {"app": app})
@@ -84,7 +135,9 @@ class Item(BaseModel):
     quantity: Annotated[int, Field(ge=1, le=10_000)]
     unit: Unit
     price: Money
-    changes: Annotated[list[Annotated[Discount | Fee, Field(discriminator="kind")]], Field(max_length=10)] = []
+    changes: Annotated[
+        list[Annotated[Discount | Fee, Field(discriminator="kind")]], Field(max_length=10)
+    ] = []
     parts: list[Item] = []
 
 
@@ -112,7 +165,12 @@ def wide_model() -> dict:
         }
         for number in range(45)
     }
-    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
 
 
 def agent_tools() -> list[dict]:
@@ -122,25 +180,38 @@ def agent_tools() -> list[dict]:
         parameters = {
             f"argument_{place}": {
                 "type": ["string", "null"],
-                "description": f"What argument {place} of tool {number} does, in a sentence or two. " * 2,
+                "description": f"What argument {place} of tool {number} does, in a sentence or two. "
+                * 2,
             }
             for place in range(6)
         }
         parameters["mode"] = {"type": "string", "enum": ["read", "write", "append"]}
-        parameters["options"] = {"type": "array", "maxItems": 20, "items": {"$ref": "#/$defs/option"}}
+        parameters["options"] = {
+            "type": "array",
+            "maxItems": 20,
+            "items": {"$ref": "#/$defs/option"},
+        }
         schema = {
             "type": "object",
             "properties": parameters,
             "required": ["mode"],
             "$defs": {"option": {"type": "object", "properties": {"name": TEXT, "value": TEXT}}},
         }
-        function = {"name": f"tool_{number}", "description": "Does one thing. " * 12, "parameters": schema}
+        function = {
+            "name": f"tool_{number}",
+            "description": "Does one thing. " * 12,
+            "parameters": schema,
+        }
         tools.append({"type": "function", "function": {**function, "strict": number % 2 == 0}})
     return tools
 
 
-@pytest.mark.parametrize("where", ["response_format", "structured_outputs", "text", "output_config", "tools"])
-@pytest.mark.parametrize("schema", [Invoice.model_json_schema(), wide_model(), {"type": "object"}, True], ids=str)
+@pytest.mark.parametrize(
+    "where", ["response_format", "structured_outputs", "text", "output_config", "tools"]
+)
+@pytest.mark.parametrize(
+    "schema", [Invoice.model_json_schema(), wide_model(), {"type": "object"}, True], ids=str
+)
 def test_schemas_of_real_programs_pass(schema, where):
     assert of_schema(schema, where=where) == ""
 
@@ -174,7 +245,10 @@ def test_the_tools_of_an_agent_pass():
                 {
                     "role": "user",
                     "content": [
-                        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000},
+                        }
                     ],
                 }
             ]
@@ -185,7 +259,12 @@ def test_the_tools_of_an_agent_pass():
                 {
                     "role": "assistant",
                     "content": [
-                        {"type": "tool_use", "id": "1", "name": "fetch", "input": {"url": "http://10.0.0.1/"}},
+                        {
+                            "type": "tool_use",
+                            "id": "1",
+                            "name": "fetch",
+                            "input": {"url": "http://10.0.0.1/"},
+                        },
                     ],
                 }
             ]
@@ -218,7 +297,9 @@ def nested(levels: int) -> dict:
     return schema
 
 
-ALTERNATIVES = [{"anyOf": [{"properties": {f"a{one}{two}": TEXT}} for two in range(4)]} for one in range(6)]
+ALTERNATIVES = [
+    {"anyOf": [{"properties": {f"a{one}{two}": TEXT}} for two in range(4)]} for one in range(6)
+]
 COSTLY = {
     "65 kB of long values": {"enum": ["x" * 1000 + str(number) for number in range(64)]},
     "one long value": {"const": "y" * 16_000},
@@ -234,17 +315,26 @@ COSTLY = {
     "quantifiers inside quantifiers": {"type": "string", "pattern": "((((a+)+)+)+)+b"},
     "+ in many repeats": {"type": "string", "pattern": r"(\w+\s?){1,500}"},
     "a long pattern": {"type": "string", "pattern": "(a|b)" * 200},
-    "many patterns": {"type": "object", "properties": {f"p{i}": {"pattern": f"a{i}"} for i in range(70)}},
+    "many patterns": {
+        "type": "object",
+        "properties": {f"p{i}": {"pattern": f"a{i}"} for i in range(70)},
+    },
     "many formats": properties(100, {"type": "string", "format": "uri"}),
     "a pattern of names": {"type": "object", "patternProperties": {"^[a-z]{1,9999}$": TEXT}},
     "maxItems": {"type": "array", "items": TEXT, "maxItems": 100_000},
     "minItems": {"type": "array", "items": TEXT, "minItems": 100_000},
-    "many maxItems": {"properties": {f"p{i}": {"type": "array", "maxItems": 900 + i} for i in range(20)}},
-    "bounds of many digits": properties(200, {"type": "number", "minimum": -12345.678901, "maximum": 98765.43210}),
+    "many maxItems": {
+        "properties": {f"p{i}": {"type": "array", "maxItems": 900 + i} for i in range(20)}
+    },
+    "bounds of many digits": properties(
+        200, {"type": "number", "minimum": -12345.678901, "maximum": 98765.43210}
+    ),
     "multipleOf": properties(50, {"type": "integer", "multipleOf": 7919}),
     "a large multipleOf": {"type": "integer", "multipleOf": 1_000_003},
     "allOf of anyOf": {"allOf": ALTERNATIVES},
-    "allOf of anyOf in properties": {"allOf": [{"properties": {"a": part}} for part in ALTERNATIVES]},
+    "allOf of anyOf in properties": {
+        "allOf": [{"properties": {"a": part}} for part in ALTERNATIVES]
+    },
     "allOf of references": {"allOf": [{"$ref": "#/$defs/a"}] * 6, "$defs": {"a": ALTERNATIVES[0]}},
     "many branches": {"anyOf": [{"properties": {f"a{i}": TEXT}} for i in range(400)]},
     "another document": {"$ref": "http://169.254.169.254/latest"},
@@ -259,7 +349,9 @@ COSTLY = {
 }
 
 
-@pytest.mark.parametrize("where", ["response_format", "structured_outputs", "text", "output_config", "tools"])
+@pytest.mark.parametrize(
+    "where", ["response_format", "structured_outputs", "text", "output_config", "tools"]
+)
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_schema_is_refused_in_one_sentence(name, where):
     began = time.monotonic()
@@ -279,8 +371,16 @@ def test_a_costly_schema_is_refused_in_one_sentence(name, where):
         {"grammar": "\n".join(f"r{number}: R" for number in range(200))},
         {"grammar": "root ::= [a-z]{1,100}{1,100}"},
         {"grammar": "start: a\na: %json {}"},
-        {"structural_tag": json.dumps({"structures": [{"schema": COSTLY["maxItems"]}], "triggers": []})},
-        {"structural_tag": json.dumps({"format": {"tags": [{"content": {"pattern": "a{1,9999}"}}]}})},
+        {
+            "structural_tag": json.dumps(
+                {"structures": [{"schema": COSTLY["maxItems"]}], "triggers": []}
+            )
+        },
+        {
+            "structural_tag": json.dumps(
+                {"format": {"tags": [{"content": {"pattern": "a{1,9999}"}}]}}
+            )
+        },
         {"json": json.dumps(COSTLY["allOf of anyOf"])},
         {"whitespace_pattern": "[ ]{1,9999}"},
     ],
@@ -293,7 +393,11 @@ def test_other_forms_are_limited_as_well(form):
 
 def test_lengths_are_limited_where_the_back_end_is_not_guidance():
     """xgrammar: 7 s for fifty lengths with 8,192 tokens, minutes with 128,000; guidance: 2 ms."""
-    lengths = {"properties": {f"p{number}": {"type": "string", "maxLength": 100 + number} for number in range(50)}}
+    lengths = {
+        "properties": {
+            f"p{number}": {"type": "string", "maxLength": 100 + number} for number in range(50)
+        }
+    }
     assert of_schema(lengths) == ""
     for backend in ("auto", "xgrammar", "outlines"):
         assert "--learners" in of_schema(lengths, backend=backend)
@@ -326,14 +430,23 @@ def test_quantifiers_are_read_as_a_regular_expression_has_them(pattern, expected
 
 def test_combinations_multiply_where_allof_merges_and_nowhere_else():
     assert combinations({"allOf": ALTERNATIVES}) == 4**6
-    assert combinations({"properties": {f"p{i}": {"anyOf": [TEXT, {"type": "null"}]} for i in range(50)}}) == 2
+    assert (
+        combinations(
+            {"properties": {f"p{i}": {"anyOf": [TEXT, {"type": "null"}]} for i in range(50)}}
+        )
+        == 2
+    )
     assert combinations({"anyOf": [{"$ref": "#"}, TEXT]}) < 10, "a reference to itself ends"
 
 
 def test_each_list_text_and_closed_field_is_limited():
     for name, most in request_limits.LENGTHS.items():
         entries = {str(place): 1 for place in range(most + 1)}
-        value = entries if name in ("logit_bias", "metadata", "chat_template_kwargs") else ["a"] * (most + 1)
+        value = (
+            entries
+            if name in ("logit_bias", "metadata", "chat_template_kwargs")
+            else ["a"] * (most + 1)
+        )
         assert f'"{name}" has {most + 1:,} entries' in problem(**{name: value})
     for name, most in request_limits.TEXTS.items():
         long = "x" * (most + 1)
@@ -341,7 +454,9 @@ def test_each_list_text_and_closed_field_is_limited():
         assert f'"{name}"' in problem(**{name: value})
     for name in request_limits.CLOSED:
         assert f'"{name}"' in problem(**{name: 5 if name == "priority" else {"a": 1}})
-    assert "repetition_detection" in problem(repetition_detection={"max_pattern_size": 5000, "min_count": 2})
+    assert "repetition_detection" in problem(
+        repetition_detection={"max_pattern_size": 5000, "min_count": 2}
+    )
 
 
 @pytest.mark.parametrize("name", ["logprobs", "top_logprobs", "prompt_logprobs"])
@@ -364,7 +479,10 @@ def test_logprobs_are_refused_in_the_words_from_which_clients_read_the_limit(nam
         {"type": "input_image", "image_url": "//evil/x"},
         {"type": "input_file", "file_url": "gopher://x"},
         {"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}},
-        {"type": "tool_result", "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}]},
+        {
+            "type": "tool_result",
+            "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}],
+        },
         {"type": "image_embeds", "image_embeds": "AAAA"},
     ],
     ids=str,
@@ -378,10 +496,15 @@ def test_the_server_fetches_nothing_for_a_learner(part):
 
 
 def test_hosts_that_the_owner_allows_are_fetched_from():
-    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://pictures.org/a.png"}}]}
+    message = {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": "https://pictures.org/a.png"}}],
+    }
     allowed = {"media_domains": ("pictures.org",)}
     assert request_limits.problem({"messages": [message]}, **allowed) == ""
-    assert "pictures.org" in request_limits.problem({"messages": [message]}, media_domains=("other.org",))
+    assert "pictures.org" in request_limits.problem(
+        {"messages": [message]}, media_domains=("other.org",)
+    )
     message["content"][0]["image_url"]["url"] = "https://pictures.org.evil/a.png"
     assert request_limits.problem({"messages": [message]}, **allowed) != ""
 
@@ -400,11 +523,14 @@ def test_media_text_and_values_have_a_largest_number():
 def test_what_is_read_many_times_has_a_largest_size():
     long = "word " * 10_000
     assert (
-        problem(prompt=long) == "" and problem(prompt=["word " * 100] * 32) == problem(prompt="word " * 300, n=20) == ""
+        problem(prompt=long) == ""
+        and problem(prompt=["word " * 100] * 32) == problem(prompt="word " * 300, n=20) == ""
     )
     assert "answered" in problem(prompt=long, n=2) and "answered" in problem(prompt=[long] * 2)
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 300_000}}
-    assert problem(messages=[{"role": "user", "content": [picture]}], n=4) == "", "the picture is no text"
+    assert problem(messages=[{"role": "user", "content": [picture]}], n=4) == "", (
+        "the picture is no text"
+    )
 
 
 def test_logprobs_have_a_largest_number_in_all():
@@ -416,7 +542,9 @@ def test_logprobs_have_a_largest_number_in_all():
     assert problem(prompt="word " * 6000, prompt_logprobs=0) == ""
     for prompt in ("word " * 6000, [5] * 6000, [[5] * 3000] * 2, ["word " * 3000] * 2):
         assert "in all" in problem(prompt=prompt, prompt_logprobs=5)
-    assert "in all" in problem(messages=[{"role": "user", "content": "word " * 6000}], prompt_logprobs=20)
+    assert "in all" in problem(
+        messages=[{"role": "user", "content": "word " * 6000}], prompt_logprobs=20
+    )
 
 
 VALUES = st.recursive(
@@ -426,7 +554,8 @@ VALUES = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=4)
     ),
     max_leaves=20,
 )
@@ -447,7 +576,10 @@ def test_deep_values_are_judged(depth):
 
 
 def test_the_limits_for_tools_hold_for_a_tool_that_comes_with_a_message():
-    part = {"type": "tool_addition", "tool": {"definition": {"name": "f", "input_schema": COSTLY["maxItems"]}}}
+    part = {
+        "type": "tool_addition",
+        "tool": {"definition": {"name": "f", "input_schema": COSTLY["maxItems"]}},
+    }
     assert problem(messages=[{"role": "user", "content": [part]}]).startswith('"tools"')
 
 

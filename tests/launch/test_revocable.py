@@ -14,7 +14,10 @@ from starlette.routing import Route
 from workshop.launch import auth, keys, revocable
 
 HTTP = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
-ASGI = {"2.3": {"version": "3.0", "spec_version": "2.3"}, "2.4": {"version": "3.0", "spec_version": "2.4"}}
+ASGI = {
+    "2.3": {"version": "3.0", "spec_version": "2.3"},
+    "2.4": {"version": "3.0", "spec_version": "2.4"},
+}
 
 
 class Server:
@@ -58,7 +61,9 @@ def test_a_stream_ends_with_the_reason_and_its_work_is_stopped(spec):
     async def story():
         server, revoked = Server(), asyncio.Event()
         scope = {**HTTP, "asgi": ASGI[spec]}
-        running = asyncio.ensure_future(revocable.run(engine(state), scope, server.receive, server.send, revoked))
+        running = asyncio.ensure_future(
+            revocable.run(engine(state), scope, server.receive, server.send, revoked)
+        )
         for _ in range(5):
             await server.bodies.get()
         revoked.set()
@@ -69,7 +74,10 @@ def test_a_stream_ends_with_the_reason_and_its_work_is_stopped(spec):
     assert state["stopped"]
     assert sent[-1]["more_body"] is False
     name, data = sent[-1]["body"].decode().strip().splitlines()
-    assert name == "event: error" and "revoked" in json.loads(data.removeprefix("data: "))["error"]["message"]
+    assert (
+        name == "event: error"
+        and "revoked" in json.loads(data.removeprefix("data: "))["error"]["message"]
+    )
 
 
 def test_a_stream_that_was_cut_inside_an_event_is_closed_first():
@@ -94,7 +102,9 @@ def test_an_answer_that_is_no_stream_of_events_stays_unfinished():
 
     async def story():
         server, revoked = Server(), asyncio.Event()
-        running = asyncio.ensure_future(revocable.run(engine(state), HTTP, server.receive, server.send, revoked))
+        running = asyncio.ensure_future(
+            revocable.run(engine(state), HTTP, server.receive, server.send, revoked)
+        )
         await server.bodies.get()
         await server.bodies.get()
         revoked.set()
@@ -122,7 +132,11 @@ def test_an_answer_that_has_not_begun_is_refused(obeys):
         return server.sent
 
     start, body = asyncio.run(story())
-    assert ended and start["status"] == 401 and "revoked" in json.loads(body["body"])["error"]["message"]
+    assert (
+        ended
+        and start["status"] == 401
+        and "revoked" in json.loads(body["body"])["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize("obeys", [True, False])
@@ -158,10 +172,15 @@ def test_nothing_changes_for_an_answer_that_ends_by_itself_or_fails():
         server = Server()
         if gone:
             server.gone.set()
-        await asyncio.wait_for(revocable.run(app, HTTP, server.receive, server.send, asyncio.Event()), 10)
+        await asyncio.wait_for(
+            revocable.run(app, HTTP, server.receive, server.send, asyncio.Event()), 10
+        )
         return server.sent
 
-    assert [message["type"] for message in asyncio.run(story(answers))] == ["http.response.start", "http.response.body"]
+    assert [message["type"] for message in asyncio.run(story(answers))] == [
+        "http.response.start",
+        "http.response.body",
+    ]
     assert asyncio.run(story(leaves, gone=True)) == []
     with pytest.raises(RuntimeError, match="of the application"):
         asyncio.run(story(fails))
@@ -186,7 +205,9 @@ def test_a_server_that_stops_stops_what_it_serves():
 
 
 @pytest.mark.parametrize("kind", ["stream", "websocket"])
-def test_the_guard_ends_what_a_revoked_key_had_asked_for_and_nothing_else(workshop_home, monkeypatch, kind):
+def test_the_guard_ends_what_a_revoked_key_had_asked_for_and_nothing_else(
+    workshop_home, monkeypatch, kind
+):
     record = workshop_home / "servers" / "one.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"api_key": "owner"}))

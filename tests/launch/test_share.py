@@ -22,7 +22,9 @@ GROUP = grp.getgrgid(os.getegid()).gr_name
 
 @pytest.fixture
 def server(workshop_home) -> ServerRecord:
-    record = small_server.record("big", url="http://10.1.2.3:8000/v1", where="slurm", host="elsewhere", boot_id="")
+    record = small_server.record(
+        "big", url="http://10.1.2.3:8000/v1", where="slurm", host="elsewhere", boot_id=""
+    )
     records.write(record)
     return record
 
@@ -50,7 +52,9 @@ def test_limits_are_those_that_the_server_itself_names(server, class_folder):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200 if self.path == "/health" else 404)
-            self.send_header(share.HEADER, "4 requests at a time" if self.path == "/health" else "wrong path")
+            self.send_header(
+                share.HEADER, "4 requests at a time" if self.path == "/health" else "wrong path"
+            )
             self.end_headers()
 
         def log_message(self, *_):
@@ -67,8 +71,12 @@ def test_limits_are_those_that_the_server_itself_names(server, class_folder):
 def test_copy_is_never_readable_by_others_while_it_is_written(server, class_folder, monkeypatch):
     seen = []
     replace = os.replace
-    monkeypatch.setattr(share.os, "replace", lambda a, b: (seen.append(os.stat(a).st_mode & 0o777), replace(a, b)))
-    monkeypatch.setattr(share.os, "fchown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777))
+    monkeypatch.setattr(
+        share.os, "replace", lambda a, b: (seen.append(os.stat(a).st_mode & 0o777), replace(a, b))
+    )
+    monkeypatch.setattr(
+        share.os, "fchown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777)
+    )
     share.share("big", GROUP, class_folder)
     assert seen[:2] == [0o600, 0o640], "closed until it belongs to the group"
 
@@ -87,9 +95,14 @@ def test_withdraw_twice_does_no_harm(server, class_folder):
 
 @pytest.mark.parametrize(
     ("name", "group", "error", "words"),
-    [("small", GROUP, WorkshopError, "no server called 'small'"), ("big", "no-such-group", BadInput, "no group")],
+    [
+        ("small", GROUP, WorkshopError, "no server called 'small'"),
+        ("big", "no-such-group", BadInput, "no group"),
+    ],
 )
-def test_what_cannot_be_is_refused_with_the_choices(server, class_folder, name, group, error, words):
+def test_what_cannot_be_is_refused_with_the_choices(
+    server, class_folder, name, group, error, words
+):
     with pytest.raises(error, match=words) as caught:
         share.share(name, group, class_folder)
     assert caught.value.remedy
@@ -124,10 +137,16 @@ def test_without_a_folder_it_says_where_to_set_one(server, monkeypatch):
         (0o757, "Everybody"),
     ],
 )
-def test_who_could_swap_the_server_is_said_to_teacher_and_learner(server, class_folder, monkeypatch, capfd, mode, who):
+def test_who_could_swap_the_server_is_said_to_teacher_and_learner(
+    server, class_folder, monkeypatch, capfd, mode, who
+):
     class_folder.chmod(mode)
     _, notes = share.share("big", GROUP, class_folder)
-    assert any(who in note for note in notes) if who else not any("in the place of" in note for note in notes)
+    assert (
+        any(who in note for note in notes)
+        if who
+        else not any("in the place of" in note for note in notes)
+    )
     monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
     for _ in range(2):
         assert [each.name for each in records.shared()] == ["big"]
@@ -181,5 +200,7 @@ def test_a_note_of_copies_that_cannot_be_read_is_kept(server, class_folder, cont
         with pytest.raises(WorkshopError, match=r"\.shared"):
             act()
     assert note.read_bytes() == content and list(class_folder.glob("*.json"))
-    records.remove("big")  # a server that is gone goes from the list, and the note stays for its owner
+    records.remove(
+        "big"
+    )  # a server that is gone goes from the list, and the note stays for its owner
     assert not records.path_of("big").exists() and note.exists()

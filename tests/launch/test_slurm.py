@@ -26,15 +26,21 @@ def models(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
 
 
-def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop_home, bin_folder, monkeypatch):
+def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
+    workshop_home, bin_folder, monkeypatch
+):
     monkeypatch.delenv("WORKSHOP_MODELS")
     stand_in(bin_folder, "sbatch", "echo 1")
     submission = slurm.prepare(slurm.Request("70b"))
-    assert submission.fits and "WORKSHOP_MODELS is not set in slurm/site.sh" in submission.advice[-1]
+    assert (
+        submission.fits and "WORKSHOP_MODELS is not set in slurm/site.sh" in submission.advice[-1]
+    )
     with pytest.raises(WorkshopError, match="WORKSHOP_MODELS is not set, so nobody knows"):
         slurm.submit(submission)
     done = CliRunner().invoke(prefetch, ["70b"])
-    assert "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
+    assert (
+        "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
+    )
     printed = slurm.prepare(slurm.Request("llama-3.1-70b")).command
     assert " WORKSHOP_MODEL=$WORKSHOP_MODELS/Llama-3.1-70B " in printed
     monkeypatch.setenv("WORKSHOP_MODELS", "models")
@@ -47,7 +53,11 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
     [
         ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
         ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
-        ("70b", {"gpu": "a100-40gb", "vllm": ("--quantization", "fp8")}, "1 node, 4 × a100-40gb, TP 4 × PP 1"),
+        (
+            "70b",
+            {"gpu": "a100-40gb", "vllm": ("--quantization", "fp8")},
+            "1 node, 4 × a100-40gb, TP 4 × PP 1",
+        ),
         ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
         ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
         ("405b", {"gpus_per_node": 8}, "2 nodes, 16 × h100, TP 16 × PP 1"),
@@ -61,7 +71,10 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
 )
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
     submission = slurm.prepare(slurm.Request(what, **options))
-    assert submission.fits and f"{words}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
+    assert (
+        submission.fits
+        and f"{words}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
+    )
     asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
     assert any(word.startswith("--nodes=") for word in submission.arguments) == (
         asked or submission.script.stem == "model"
@@ -74,9 +87,15 @@ def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
     submission = slurm.prepare(slurm.Request("llama-3.1-405b"))
     assert submission.fits and submission.script.name == "model.sbatch"
     arguments = " ".join(submission.arguments)
-    assert "--nodes=3" in arguments or "--nodes=4" in arguments, "756 GiB: 11 H100 hold the weights alone"
+    assert "--nodes=3" in arguments or "--nodes=4" in arguments, (
+        "756 GiB: 11 H100 hold the weights alone"
+    )
     ranks = int(submission.environment["WORKSHOP_TP"]) * int(submission.environment["WORKSHOP_PP"])
-    nodes, gpus = (int(part.split("=")[1]) for part in submission.arguments if part.startswith(("--nodes", "--gpus")))
+    nodes, gpus = (
+        int(part.split("=")[1])
+        for part in submission.arguments
+        if part.startswith(("--nodes", "--gpus"))
+    )
     assert ranks == nodes * gpus, "world size equals allocation"
 
 
@@ -93,7 +112,14 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     assert (
         pasted
         == submitted
-        == ["pipeline", "ray", "--time=02:00:00", "--export=ALL", "--qos=a b", str(submission.script)]
+        == [
+            "pipeline",
+            "ray",
+            "--time=02:00:00",
+            "--export=ALL",
+            "--qos=a b",
+            str(submission.script),
+        ]
     )
 
 
@@ -102,11 +128,20 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
     submission = slurm.prepare(slurm.Request("70b", vllm=flags))
     path = Path(submission.environment["WORKSHOP_SERVE_ARGS_FILE"])
     assert path.read_text().splitlines() == list(flags)
-    environment = slurm.prepare(slurm.Request("llama-3.1-405b-fp8")).environment  # fbgemm_fp8 loads only when told
-    assert Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text() == "--allow-deprecated-quantization\n"
+    environment = slurm.prepare(
+        slurm.Request("llama-3.1-405b-fp8")
+    ).environment  # fbgemm_fp8 loads only when told
+    assert (
+        Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text()
+        == "--allow-deprecated-quantization\n"
+    )
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
-    for own in ("--kv-cache-dtype=fp8", "--gpu-memory-utilization", "--vllm-version"):  # as the plan's advice has them
+    for own in (
+        "--kv-cache-dtype=fp8",
+        "--gpu-memory-utilization",
+        "--vllm-version",
+    ):  # as the plan's advice has them
         with pytest.raises(BadInput, match=f"{own}' is no option of sbatch") as error:
             slurm.prepare(slurm.Request("70b", sbatch_args=("--network=x", own, "0.95")))
         assert "--vllm '" in error.value.remedy
@@ -121,35 +156,64 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
     for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
         assert (
-            "not count" not in said() and "does not count" in said(*draft) and "a draft model's weights" in said(*draft)
+            "not count" not in said()
+            and "does not count" in said(*draft)
+            and "a draft model's weights" in said(*draft)
         )
-    assert "does not count --enable-lora: the adapters' weights" in said("--enable-lora", "--max-loras", "4")
-    unknown = said("--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao")
-    assert unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
+    assert "does not count --enable-lora: the adapters' weights" in said(
+        "--enable-lora", "--max-loras", "4"
+    )
+    unknown = said(
+        "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao"
+    )
+    assert (
+        unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
+    )
 
 
-def test_flags_of_the_site_are_planned_with_before_the_persons(workshop_home, tmp_path, monkeypatch):
+def test_flags_of_the_site_are_planned_with_before_the_persons(
+    workshop_home, tmp_path, monkeypatch
+):
     """job.sh gives vLLM the script's, the site's and the person's flags, and later ones count."""
-    (tmp_path / "site.sh").write_text("site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n")
+    (tmp_path / "site.sh").write_text(
+        "site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n"
+    )
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    ours, own = (slurm.prepare(slurm.Request("70b", vllm=flags)) for flags in ((), ("--max-model-len", "16K")))
+    ours, own = (
+        slurm.prepare(slurm.Request("70b", vllm=flags))
+        for flags in ((), ("--max-model-len", "16K"))
+    )
     assert "939,136 tokens, or 114.64 requests of 8,192" in (said := " ".join(ours.reasons))
-    assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(ours.advice)
+    assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(
+        ours.advice
+    )
     assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
-    assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, "the job reads the site's file itself"
+    assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, (
+        "the job reads the site's file itself"
+    )
 
 
-@pytest.mark.parametrize(("said", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")])
+@pytest.mark.parametrize(
+    ("said", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]
+)
 def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, said, tokens):
-    done = CliRunner().invoke(command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", said])
+    done = CliRunner().invoke(
+        command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", said]
+    )
     assert json.loads(done.stdout)["environment"]["WORKSHOP_MAX_MODEL_LEN"] == tokens
 
 
-def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(workshop_home, bin_folder, tmp_path):
+def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(
+    workshop_home, bin_folder, tmp_path
+):
     stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 1")
     done = CliRunner().invoke(command, ["submit", "70b", "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert "TP 4 × PP 1" in done.output and "sbatch" in done.output and "#SBATCH --gpus-per-node=4" in done.output
+    assert (
+        "TP 4 × PP 1" in done.output
+        and "sbatch" in done.output
+        and "#SBATCH --gpus-per-node=4" in done.output
+    )
     assert not (tmp_path / "submitted").exists()
 
 
@@ -162,7 +226,12 @@ def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_
     ) as error:
         slurm.submit(submission)
     assert error.value.remedy and not (tmp_path / "submitted").exists()
-    assert CliRunner().invoke(command, ["submit", "70b", "--gpus-per-node", "1", "--dry-run"]).exit_code == 1
+    assert (
+        CliRunner()
+        .invoke(command, ["submit", "70b", "--gpus-per-node", "1", "--dry-run"])
+        .exit_code
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +255,10 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
         ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
         # slurm_errno.c of 22.05
         ("Invalid account or account/partition combination specified", "SBATCH_ACCOUNT"),
-        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "SBATCH_QOS"),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "SBATCH_QOS",
+        ),
         ("Requested node configuration is not available", "sinfo"),
         ("something new", "workshop doctor"),
     ],
@@ -201,12 +273,18 @@ def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, sai
 def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_path, monkeypatch):
     (tmp_path / "site.sh").write_text("export A=(\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    with pytest.raises(WorkshopError, match=r"bash could not source .*site\.sh: line 1: unexpected") as error:
+    with pytest.raises(
+        WorkshopError, match=r"bash could not source .*site\.sh: line 1: unexpected"
+    ) as error:
         slurm.prepare(slurm.Request("70b"))
     assert "slurm/sites" in error.value.remedy
-    with monkeypatch.context() as without_bash:  # as on Windows, or in a browser: the file is not to blame
+    with (
+        monkeypatch.context() as without_bash
+    ):  # as on Windows, or in a browser: the file is not to blame
         without_bash.setenv("PATH", str(tmp_path))
-        with pytest.raises(WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"):
+        with pytest.raises(
+            WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"
+        ):
             slurm.prepare(slurm.Request("70b"))
     (tmp_path / "site.sh").write_text("export A=1\r\n", newline="")
     with pytest.raises(WorkshopError, match="has the line ends of Windows"):
@@ -226,12 +304,19 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
         ("SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--gpus-per-node"),
         ("SBATCH_GRES=gpu:a100:4,lscratch:100", {}, "4 × a100", "--gpus-per-node"),
-        ("SBATCH_GRES=lscratch:100,gpu:a100:4", {"gpus_per_node": 2}, "--gres=lscratch:100,gpu:a100:2", "--gpus"),
+        (
+            "SBATCH_GRES=lscratch:100,gpu:a100:4",
+            {"gpus_per_node": 2},
+            "--gres=lscratch:100,gpu:a100:2",
+            "--gpus",
+        ),
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=52", "--mem"),
     ],
 )
-def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch, site, options, words, absent):
+def test_the_site_says_which_gpus_and_how_many(
+    workshop_home, tmp_path, monkeypatch, site, options, words, absent
+):
     (tmp_path / "site.sh").write_text(f"export {site}\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     made = slurm.prepare(slurm.Request("70b", **options))
@@ -260,7 +345,9 @@ def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_pa
     assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
 
 
-def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(workshop_home, tmp_path, monkeypatch):
+def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
+    workshop_home, tmp_path, monkeypatch
+):
     four = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
     assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
     (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")

@@ -39,8 +39,12 @@ done
 echo "${0##*/} $cluster ${words[*]}" >>"$ASKED"
 """
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
-KILL_ERROR = 'echo "scancel: error: Kill job error on job id 4711: Invalid job id specified" >&2; exit 1'
-DOWN = 'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
+KILL_ERROR = (
+    'echo "scancel: error: Kill job error on job id 4711: Invalid job id specified" >&2; exit 1'
+)
+DOWN = (
+    'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
+)
 
 
 @pytest.fixture
@@ -50,9 +54,16 @@ def clusters(bin_folder, tmp_path, monkeypatch, workshop_home) -> Path:
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
     answer(bin_folder, "squeue", f'echo "CLUSTER: alpha"; echo "{RUNNING}"', UNKNOWN)
-    answer(bin_folder, "scancel", f'touch {tmp_path}/cancelled; rm -f "$WORKSHOP_HOME/servers/70b.json"', KILL_ERROR)
+    answer(
+        bin_folder,
+        "scancel",
+        f'touch {tmp_path}/cancelled; rm -f "$WORKSHOP_HOME/servers/70b.json"',
+        KILL_ERROR,
+    )
     answer(bin_folder, "sacct", "echo", "echo")
-    stand_in(bin_folder, "scontrol", 'printf "Configuration data\\nClusterName             = beta\\n"')
+    stand_in(
+        bin_folder, "scontrol", 'printf "Configuration data\\nClusterName             = beta\\n"'
+    )
     monkeypatch.setattr(stopping, "STOP_GRACE_S", 0.5)
     return tmp_path / "asked"
 
@@ -63,7 +74,9 @@ def answer(folder: Path, name: str, alpha: str, beta: str) -> None:
 
 
 def write(**changes: str) -> ServerRecord:
-    record = ServerRecord("70b", "http://127.0.0.1:1/v1", "m", KEY, where="slurm", job_id="4711", state="ready")
+    record = ServerRecord(
+        "70b", "http://127.0.0.1:1/v1", "m", KEY, where="slurm", job_id="4711", state="ready"
+    )
     record = replace(record, started=records.now(), log=LOG, **changes)
     records.write(record)
     return record
@@ -86,7 +99,11 @@ def test_a_server_of_another_cluster_is_asked_there(clusters):
     assert code == 0 and "✓ 70b" in said and "alpha" in said and on_disk()["state"] == "ready"
     assert {line.split()[1] for line in clusters.read_text().splitlines()} == {"alpha"}
     code, said = run("stop", "70b")
-    assert code == 0 and "is cancelled" in said and "scancel alpha --clusters=alpha 4711" in clusters.read_text()
+    assert (
+        code == 0
+        and "is cancelled" in said
+        and "scancel alpha --clusters=alpha 4711" in clusters.read_text()
+    )
 
 
 @pytest.mark.parametrize("cluster", ["", "beta"])
@@ -107,24 +124,45 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cl
     ("words", "code"),
     [
         (KILL_ERROR, "Kill job error on job id 4711: Invalid job id specified"),
-        ('echo "scancel: error: Kill job error on job id 4711: Access/permission denied" >&2; exit 1', "denied"),
-        ('echo "scancel: error: slurm_kill_job2 failed: Zero Bytes were transmitted" >&2; exit 1', "Zero Bytes"),
-        ('echo "scancel: error: Kill job error on job id 4711: Job is pending"; exit 1', "Job is pending"),
+        (
+            'echo "scancel: error: Kill job error on job id 4711: Access/permission denied" >&2; exit 1',
+            "denied",
+        ),
+        (
+            'echo "scancel: error: slurm_kill_job2 failed: Zero Bytes were transmitted" >&2; exit 1',
+            "Zero Bytes",
+        ),
+        (
+            'echo "scancel: error: Kill job error on job id 4711: Job is pending"; exit 1',
+            "Job is pending",
+        ),
         ("exit 7", "exit code 7"),
-        ("exit 0", "does not know its job 4711, and scancel did nothing"),  # 22.05 is silent about an unknown job
+        (
+            "exit 0",
+            "does not know its job 4711, and scancel did nothing",
+        ),  # 22.05 is silent about an unknown job
     ],
 )
 @pytest.mark.parametrize("state", ["ready", "starting"])
-def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(clusters, bin_folder, words, code, state):
+def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(
+    clusters, bin_folder, words, code, state
+):
     answer(bin_folder, "scancel", words, words)
     write(state=state)
     exit_code, said = run("stop", "70b")
-    assert exit_code == 1 and code in said and "is cancelled" not in said and "is removed" not in said
+    assert (
+        exit_code == 1 and code in said and "is cancelled" not in said and "is removed" not in said
+    )
     assert on_disk()["api_key"] == KEY and on_disk()["state"] == state
 
 
 def test_a_refusal_for_a_job_that_runs_keeps_the_record(clusters, bin_folder):
-    answer(bin_folder, "scancel", 'echo "scancel: error: Access/permission denied" >&2; exit 1', "exit 1")
+    answer(
+        bin_folder,
+        "scancel",
+        'echo "scancel: error: Access/permission denied" >&2; exit 1',
+        "exit 1",
+    )
     write(cluster="alpha")
     code, said = run("stop", "70b")
     assert code == 1 and "Access/permission denied" in said and on_disk()["state"] == "ready"
@@ -140,9 +178,13 @@ def test_a_job_that_was_ending_already_is_waited_for(clusters, bin_folder):
     assert code == 0 and not records.path_of("70b").exists(), said
 
 
-@pytest.mark.parametrize("words", [DOWN, "exec sleep 30", "echo squeue: warning: nothing works today; exit 1"])
+@pytest.mark.parametrize(
+    "words", [DOWN, "exec sleep 30", "echo squeue: warning: nothing works today; exit 1"]
+)
 @pytest.mark.parametrize("cluster", ["", "alpha", "beta"])
-def test_a_queue_that_cannot_be_reached_changes_nothing(clusters, bin_folder, monkeypatch, words, cluster):
+def test_a_queue_that_cannot_be_reached_changes_nothing(
+    clusters, bin_folder, monkeypatch, words, cluster
+):
     monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
     answer(bin_folder, "squeue", words, words)
     write(cluster=cluster)
@@ -158,14 +200,21 @@ def test_a_queue_that_cannot_be_reached_changes_nothing(clusters, bin_folder, mo
 def test_a_job_that_slurm_knows_to_have_ended_is_gone(clusters, bin_folder, state):
     answer(bin_folder, "squeue", UNKNOWN, UNKNOWN)
     row = f"4711|70b|{state}|None|n1|00:01:00|08:00:00|/work"
-    answer(bin_folder, "sacct", f'echo "CLUSTER: alpha"; echo "sacct: warning: slow"; echo "{row}"', "echo")
+    answer(
+        bin_folder,
+        "sacct",
+        f'echo "CLUSTER: alpha"; echo "sacct: warning: slow"; echo "{row}"',
+        "echo",
+    )
     write(cluster="alpha")
     assert run("servers")[1].startswith("✗ 70b") and on_disk()["state"] == "failed"
     assert run("stop", "70b")[0] == 0
     assert not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
 
 
-def test_a_record_that_an_earlier_version_called_failed_is_not_removed_while_its_job_runs(clusters, bin_folder):
+def test_a_record_that_an_earlier_version_called_failed_is_not_removed_while_its_job_runs(
+    clusters, bin_folder
+):
     answer(bin_folder, "squeue", f'echo "{RUNNING}"', f'echo "{RUNNING}"')
     answer(bin_folder, "scancel", "exit 0", "exit 0")
     write(state="failed", reason="its SLURM job 4711 has ended")
@@ -191,11 +240,15 @@ def test_a_number_that_was_given_again_is_not_the_servers_job(clusters, bin_fold
 def test_a_server_that_is_gone_is_forgotten_when_its_user_says_so(clusters, bin_folder):
     write()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        records.write(replace(records.stored("70b"), url=f"http://127.0.0.1:{server.getsockname()[1]}/v1"))
+        records.write(
+            replace(records.stored("70b"), url=f"http://127.0.0.1:{server.getsockname()[1]}/v1")
+        )
         code, said = run("stop", "70b", "--forget")
         assert code == 1 and "something answers" in said and records.path_of("70b").exists()
     code, said = run("stop", "70b", "--forget")
-    assert code == 0 and not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
+    assert (
+        code == 0 and not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
+    )
     write(cluster="alpha")
     code, said = run("stop", "70b", "--forget")
     assert code == 1 and "goes on" in said and records.path_of("70b").exists()
@@ -208,7 +261,9 @@ def test_a_record_that_names_no_job_is_kept_until_its_user_says_otherwise(cluste
     assert run("stop", "70b", "--forget")[0] == 0 and not records.path_of("70b").exists()
 
 
-def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(clusters, tmp_path, monkeypatch):
+def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(
+    clusters, tmp_path, monkeypatch
+):
     write()
     shared = ServerRecord("class", "http://10.1.2.3:8000/v1", "m", KEY, host="n", state="ready")
     shared = replace(shared, started=records.now())
@@ -260,13 +315,17 @@ def test_a_job_announces_its_cluster_and_takes_no_other_clusters_key(workshop_ho
     claimed = slurm_job._claimed(of_beta)
     assert (claimed.name, claimed.api_key) == ("70b-4711", "other") and on_disk()["api_key"] == KEY
     again = slurm_job._claimed(replace(of_beta, api_key="newest"))
-    assert (again.name, again.api_key) == ("70b-4711", "other"), "a start of the same job keeps its key"
+    assert (again.name, again.api_key) == ("70b-4711", "other"), (
+        "a start of the same job keeps its key"
+    )
 
 
 def test_a_record_of_an_earlier_version_is_taken_over_by_its_job_alone(workshop_home):
     before = write()
     again = replace(before, cluster="alpha", api_key="new")
-    assert slurm_job._claimed(replace(again, log="/other/70b_4711/output_4711.out")).name == "70b-4711"
+    assert (
+        slurm_job._claimed(replace(again, log="/other/70b_4711/output_4711.out")).name == "70b-4711"
+    )
     taken = slurm_job._claimed(again)
     assert (taken.name, taken.api_key, on_disk()["cluster"]) == ("70b", KEY, "alpha")
 
@@ -276,11 +335,19 @@ def test_a_server_elsewhere_keeps_the_agreed_fields(workshop_home):
     assert "cluster" not in on_disk() and records.stored("70b").cluster == ""
 
 
-@pytest.mark.parametrize("option", [("-M", "alpha"), ("-Malpha",), ("--clusters=alpha",), ("--clusters", "alpha")])
-def test_submit_remembers_the_cluster_that_sbatch_answers(clusters, bin_folder, tmp_path, monkeypatch, option):
+@pytest.mark.parametrize(
+    "option", [("-M", "alpha"), ("-Malpha",), ("--clusters=alpha",), ("--clusters", "alpha")]
+)
+def test_submit_remembers_the_cluster_that_sbatch_answers(
+    clusters, bin_folder, tmp_path, monkeypatch, option
+):
     monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
     monkeypatch.chdir(tmp_path)
-    stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words; echo "Welcome to alpha"; echo "4711;alpha"')
+    stand_in(
+        bin_folder,
+        "sbatch",
+        f'printf "%s\\n" "$@" >{tmp_path}/words; echo "Welcome to alpha"; echo "4711;alpha"',
+    )
     code, said = run("slurm", "submit", "70b", *option)
     assert code == 0 and "job 4711 (cluster alpha)" in said, said
     assert set(option) <= set((tmp_path / "words").read_text().splitlines())
@@ -290,7 +357,9 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(clusters, bin_folder, 
     assert slurm_status.status("4711").cluster == "alpha"
 
 
-def test_submit_here_is_remembered_for_the_other_cluster(clusters, bin_folder, tmp_path, monkeypatch):
+def test_submit_here_is_remembered_for_the_other_cluster(
+    clusters, bin_folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
     monkeypatch.chdir(tmp_path)
     stand_in(bin_folder, "sbatch", "echo 4711")
@@ -352,7 +421,10 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, 
     refused = "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
     assert end(tmp_path, cause=cause, facts=facts, refused=refused) == 0
     said = capfd.readouterr().out
-    assert "did not put job 4711 back" in said and "presently disabled for job 4711; slurm_suspend error" in said
+    assert (
+        "did not put job 4711 back" in said
+        and "presently disabled for job 4711; slurm_suspend error" in said
+    )
     assert on_disk()["state"] == "failed" and why in on_disk()["reason"] and "waits" not in said
 
 
@@ -380,11 +452,21 @@ def test_a_job_that_began_with_an_earlier_version_is_requeued_all_the_same(
     write()
     asked = workshop_home / "asked"
     facts = "echo 'JobId=4711 Requeue=1 Restarts=0 PreemptTime=None'"
-    stand_in(bin_folder, "scontrol", f'case $1 in requeue) echo "$@" >{asked} ;; *) {facts} ;; esac')
+    stand_in(
+        bin_folder, "scontrol", f'case $1 in requeue) echo "$@" >{asked} ;; *) {facts} ;; esac'
+    )
     assert end(workshop_home, facts=None) == 0
     said = capfd.readouterr()
-    assert asked.read_text() == "requeue 4711\n" and "waits in the queue again" in said.out and said.out == said.err
-    stand_in(bin_folder, "scontrol", f'case $1 in requeue) echo "disabled" >&2; exit 1 ;; *) {facts} ;; esac')
+    assert (
+        asked.read_text() == "requeue 4711\n"
+        and "waits in the queue again" in said.out
+        and said.out == said.err
+    )
+    stand_in(
+        bin_folder,
+        "scontrol",
+        f'case $1 in requeue) echo "disabled" >&2; exit 1 ;; *) {facts} ;; esac',
+    )
     assert end(workshop_home, facts=None) == 0
     assert on_disk()["state"] == "failed" and on_disk()["reason"].endswith("disabled")
 

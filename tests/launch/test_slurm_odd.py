@@ -81,11 +81,20 @@ def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, said):
 def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
     (tmp_path / "flags.yaml").write_text("tensor-parallel-size: 99\n")
     error = submit("--vllm", f"--config {tmp_path}/flags.yaml")
-    assert isinstance(error, BadInput) and "tensor-parallel-size" in error.message and not sbatch.exists()
+    assert (
+        isinstance(error, BadInput)
+        and "tensor-parallel-size" in error.message
+        and not sbatch.exists()
+    )
 
 
 def test_other_flags_reach_the_job(sbatch):
-    assert submit("--vllm", "--seed 1 --max-num-seqs=4", "--vllm", '-O3 --hf-overrides \'{"a": "b c"}\'') is None
+    assert (
+        submit(
+            "--vllm", "--seed 1 --max-num-seqs=4", "--vllm", '-O3 --hf-overrides \'{"a": "b c"}\''
+        )
+        is None
+    )
     assert sbatch.exists()
 
 
@@ -133,7 +142,9 @@ def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, words
     assert not sbatch.exists()
 
 
-@pytest.mark.parametrize("model", ["~nobody-of-that-name/m", "x" * 5000, "../x", "/nowhere", "\x1b[31m", "a\nb", ";id"])
+@pytest.mark.parametrize(
+    "model", ["~nobody-of-that-name/m", "x" * 5000, "../x", "/nowhere", "\x1b[31m", "a\nb", ";id"]
+)
 def test_models_that_are_none_are_refused_before_sbatch(sbatch, model):
     error = CliRunner().invoke(command, ["submit", model]).exception
     assert isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
@@ -188,14 +199,20 @@ ODD = [
 
 @pytest.mark.parametrize("answer", ODD)
 @pytest.mark.parametrize("talker", ["squeue", "scontrol", "sacct"])
-def test_odd_words_of_the_queue_are_a_status_or_one_sentence(sbatch, monkeypatch, tmp_path, talker, answer):
+def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
+    sbatch, monkeypatch, tmp_path, talker, answer
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "answer").write_bytes(answer.encode() + b"\xff\n")
     for name in ("squeue", "scontrol", "sacct"):
-        stand_in(sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true")
+        stand_in(
+            sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true"
+        )
     for words in (["status", "7"], ["status", "7", "--json"]):
         done = CliRunner().invoke(command, words)
-        assert done.exit_code in (0, 1) and isinstance(done.exception, SystemExit | WorkshopError | None)
+        assert done.exit_code in (0, 1) and isinstance(
+            done.exception, SystemExit | WorkshopError | None
+        )
         assert "--json" in words or "\x1b" not in done.output
 
 

@@ -26,16 +26,26 @@ def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(name):
     data = yaml.safe_load(render(name, ENV="", num_cores="1", memory_gb="4"))
     if name.startswith("form"):
         assert set(data["form"]) == set(data["attributes"])
-        assert (data["attributes"]["num_cores"]["value"], data["attributes"]["memory_gb"]["value"]) == (1, 4)
+        assert (
+            data["attributes"]["num_cores"]["value"],
+            data["attributes"]["memory_gb"]["value"],
+        ) == (1, 4)
     if name.startswith("submit"):
-        assert data["script"]["native"] == ["--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--mem=4G"]
+        assert data["script"]["native"] == [
+            "--nodes=1",
+            "--ntasks=1",
+            "--cpus-per-task=1",
+            "--mem=4G",
+        ]
         assert "gpu" not in json.dumps(data)
 
 
 @pytest.mark.parametrize("name", ["before.sh.erb", "script.sh.erb"])
 def test_templates_are_clean(name):
     text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
-    done = subprocess.run([shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
+    done = subprocess.run(
+        [shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout  # SC2154: host is Batch Connect's
 
 
@@ -69,8 +79,16 @@ def hostile(request, tmp_path) -> tuple[str, Path]:
 
 def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
     """Run a script by bash in a folder of its own."""
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "host": "node1", "port": "8888", **variables}
-    return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, timeout=60)
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "host": "node1",
+        "port": "8888",
+        **variables,
+    }
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, timeout=60
+    )
 
 
 def python_that_shows(folder: Path, *variables: str) -> str:
@@ -78,7 +96,9 @@ def python_that_shows(folder: Path, *variables: str) -> str:
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     shown = "\n".join(f'printf %s "${name}" > "$HOME/{name}"' for name in variables)
-    python.write_text(f'#!/bin/bash\ncat > /dev/null < /dev/null\nmkdir -p "$HOME/workshop-notebooks"\n{shown}\n')
+    python.write_text(
+        f'#!/bin/bash\ncat > /dev/null < /dev/null\nmkdir -p "$HOME/workshop-notebooks"\n{shown}\n'
+    )
     python.chmod(0o755)
     return str(folder)
 
@@ -98,17 +118,23 @@ def test_a_course_of_any_name_is_the_one_that_runs(hostile, tmp_path):
     course = python_that_shows(tmp_path / written.strip("/ \n"), "WORKSHOP_SLURM")
     commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
     for name in ("before.sh.erb", "script.sh.erb"):
-        done = shell(commands + render(f"template/{name}", course=course, class_folder=""), tmp_path)
+        done = shell(
+            commands + render(f"template/{name}", course=course, class_folder=""), tmp_path
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "WORKSHOP_SLURM").read_bytes().decode() == f"{course}/slurm"
     assert not planted.exists()
 
 
-@pytest.mark.parametrize("value", ["class", "./class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"])
+@pytest.mark.parametrize(
+    "value", ["class", "./class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"]
+)
 def test_only_an_absolute_path_is_taken(value, tmp_path):
     course = python_that_shows(tmp_path / "course")
     done = shell(render("template/script.sh.erb", course=course, class_folder=value), tmp_path)
-    assert done.returncode == 1 and b"The folder of your class must be an absolute path" in done.stderr
+    assert (
+        done.returncode == 1 and b"The folder of your class must be an absolute path" in done.stderr
+    )
     assert len(done.stderr.splitlines()) == 1
     for name in ("before.sh.erb", "script.sh.erb"):
         done = shell(render(f"template/{name}", course=value, class_folder=""), tmp_path)
@@ -163,7 +189,9 @@ def test_numbers_of_the_form_are_numbers_within_their_limits(written, cores, mem
     assert data == {"batch_connect": {"template": "basic"}, "script": {"native": wanted}}
 
 
-@pytest.mark.parametrize("value", ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"])
+@pytest.mark.parametrize(
+    "value", ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"]
+)
 def test_the_page_holds_its_values_as_text(value):
     page = render("view.html.erb", host=value, port=value, password=value)
     reader = Reader(page)
@@ -224,21 +252,31 @@ def test_button_opens_the_learners_own_copy_of_the_notebooks(tmp_path):
     with ondemand_app.session(tmp_path) as session:
         answer = press(session.page, f"http://127.0.0.1:{session.port}", session.log)
         names = {entry["name"] for entry in answer["content"]}
-        assert "00_start.ipynb" in names and (session.home / "workshop-notebooks/00_start.ipynb").exists()
+        assert (
+            "00_start.ipynb" in names
+            and (session.home / "workshop-notebooks/00_start.ipynb").exists()
+        )
         assert (session.folder / "jupyter_server_config.json").stat().st_mode & 0o777 == 0o600
-        assert ondemand_app.PASSWORD not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+        assert (
+            ondemand_app.PASSWORD
+            not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+        )
 
 
 def press(page: str, address: str, log: Path) -> dict:
     """Do what the page's button does, then list the folder with the session's cookies."""
     target = re.search(r'action="([^"]+)"', page)[1]
     fields = dict(re.findall(r'name="(\w+)" value="([^"]+)"', page))
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+    )
     deadline = time.monotonic() + 90
     while True:
         try:
             opener.open(address + target, urllib.parse.urlencode(fields).encode(), timeout=10)
-            return json.load(opener.open(address + target.removesuffix("login") + "api/contents", timeout=10))
+            return json.load(
+                opener.open(address + target.removesuffix("login") + "api/contents", timeout=10)
+            )
         except OSError:
             if time.monotonic() > deadline:
                 raise AssertionError(log.read_text()[-3000:]) from None

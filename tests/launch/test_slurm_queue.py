@@ -30,21 +30,35 @@ ROOT = Path(__file__).parents[2]
 def test_queue_is_asked_squeue_first_then_sacct(bin_folder):
     stand_in(bin_folder, "squeue", 'echo "7|70b|RUNNING|None|n[1-2]|1:00|7:59:00|/w"')
     stand_in(bin_folder, "sacct", "echo '7|70b|CANCELLED by 5|None|n1|00:01:00|08:00:00|/w'")
-    assert (slurm_queue.find("7").source, slurm_queue.find("7").state, slurm_queue.find("7").left) == (
+    assert (
+        slurm_queue.find("7").source,
+        slurm_queue.find("7").state,
+        slurm_queue.find("7").left,
+    ) == (
         "squeue",
         "RUNNING",
         "7:59:00",
     )
-    stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    stand_in(
+        bin_folder, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
+    )
     job = slurm_queue.find("7")
     assert (job.source, job.state, job.active) == ("sacct", "CANCELLED", False)
     stand_in(bin_folder, "sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
     assert slurm_queue.find("7") is None
 
 
-def test_queue_that_does_not_answer_is_no_reason_to_call_a_job_dead(bin_folder, workshop_home, monkeypatch):
-    stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    record = ServerRecord("big", "http://127.0.0.1:1/v1", "m", "k", where="slurm", job_id="7", state="ready")
+def test_queue_that_does_not_answer_is_no_reason_to_call_a_job_dead(
+    bin_folder, workshop_home, monkeypatch
+):
+    stand_in(
+        bin_folder,
+        "squeue",
+        'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1',
+    )
+    record = ServerRecord(
+        "big", "http://127.0.0.1:1/v1", "m", "k", where="slurm", job_id="7", state="ready"
+    )
     assert records.checked(record).state == "ready"
     monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
     stand_in(bin_folder, "squeue", "exec sleep 30")
@@ -55,7 +69,9 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
     stand_in(bin_folder, "squeue", 'echo "7|70b|TIMEOUT|TimeLimit|n1|1:00|0:00|/w"')
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now())
+        record = ServerRecord(
+            "big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now()
+        )
         assert records.checked(record).state == "ready", "some clusters hide other people's jobs"
     checked = records.checked(record)
     assert (checked.state, checked.reason) == ("failed", "its SLURM job 7 reached its time limit")
@@ -109,13 +125,27 @@ def test_status_gives_the_first_real_error_and_its_remedy(tmp_path, workshop_hom
 @pytest.mark.parametrize(
     ("state", "file", "text", "exit_code", "words"),
     [
-        ("COMPLETED", "x_9/output_9.out", "ended: done: every prompt is answered", 0, "100% done: every prompt"),
-        ("FAILED", "x_9.out", "refused: There is no slurm/job.sh.", 1, "✗ There is no slurm/job.sh."),
+        (
+            "COMPLETED",
+            "x_9/output_9.out",
+            "ended: done: every prompt is answered",
+            0,
+            "100% done: every prompt",
+        ),
+        (
+            "FAILED",
+            "x_9.out",
+            "refused: There is no slurm/job.sh.",
+            1,
+            "✗ There is no slurm/job.sh.",
+        ),
         ("FAILED", "x_9.out", "site.sh: syntax error", 1, "✗ the job has failed\nIts words: "),
         ("CANCELLED", "other", "", 1, "✗ the job was cancelled\n"),
     ],
 )
-def test_a_job_that_has_ended_says_how(bin_folder, tmp_path, workshop_home, state, file, text, exit_code, words):
+def test_a_job_that_has_ended_says_how(
+    bin_folder, tmp_path, workshop_home, state, file, text, exit_code, words
+):
     stand_in(bin_folder, "squeue", f'echo "9|x|{state}|None|n1|1:00|7:59:00|{tmp_path}"')
     (tmp_path / "x_9").mkdir()
     (tmp_path / file).write_text(f"[workshop] {text}\n")
@@ -128,7 +158,9 @@ def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):
     out, err = tmp_path / "out", tmp_path / "err"
     follower = Follower([err, out])
     out.write_text("0: INFO 11-20 10:00:00 [api_server.py:1] vLLM API server ver")
-    err.write_text("0: Loading safetensors checkpoint shards:  10% Completed | 3/30 [00:01<00:10,  2.0it/s]\n")
+    err.write_text(
+        "0: Loading safetensors checkpoint shards:  10% Completed | 3/30 [00:01<00:10,  2.0it/s]\n"
+    )
     follower.read()
     with out.open("a") as file:
         file.write("sion 0.25.1\n")
@@ -152,7 +184,9 @@ def test_json_of_status_is_plain(tmp_path, workshop_home, monkeypatch):
 def test_what_stands_before_the_last_start_does_not_count(tmp_path):
     out, err = tmp_path / "out", tmp_path / "err"
     out.write_text("[workshop] start 1 of job 7: 70b\n")
-    err.write_text("[workshop] start 1 of job 7\nRuntimeError: CUDA error: out of memory\n[workshop] refused: old\n")
+    err.write_text(
+        "[workshop] start 1 of job 7\nRuntimeError: CUDA error: out of memory\n[workshop] refused: old\n"
+    )
     follower = Follower([err, out])
     follower.read()
     assert follower.refusal()[0] == "old"
@@ -160,7 +194,9 @@ def test_what_stands_before_the_last_start_does_not_count(tmp_path):
         with path.open("a") as file:
             file.write(f"[workshop] ended: {slurm_queue.waits_again('7', 'preempted')}\n")
     follower.read()
-    assert follower.refusal() is None and follower.reader.error is None, "it comes back: that is no end"
+    assert follower.refusal() is None and follower.reader.error is None, (
+        "it comes back: that is no end"
+    )
     for path in (err, out):
         with path.open("a") as file:
             file.write(
@@ -174,8 +210,12 @@ def test_what_stands_before_the_last_start_does_not_count(tmp_path):
     assert late.refusal() is None and late.reader.log.version == "0.25.1"
 
 
-def test_job_that_starts_again_keeps_name_and_key_and_the_class_learns_its_address(workshop_home, tmp_path):
-    first = ServerRecord("70b", "http://n1:20000/v1", "m", "key-1", where="slurm", job_id="7", state="starting")
+def test_job_that_starts_again_keeps_name_and_key_and_the_class_learns_its_address(
+    workshop_home, tmp_path
+):
+    first = ServerRecord(
+        "70b", "http://n1:20000/v1", "m", "key-1", where="slurm", job_id="7", state="starting"
+    )
     records.write(first)
     again = slurm_job._claimed(replace(first, url="http://n2:20008/v1", api_key="key-2"))
     assert (again.name, again.api_key, again.url) == ("70b", "key-1", "http://n2:20008/v1")
@@ -183,14 +223,22 @@ def test_job_that_starts_again_keeps_name_and_key_and_the_class_learns_its_addre
     copy.write_text("{}")
     records.path_of("70b", ".shared").write_text(json.dumps([str(copy)]))
     share.renew(again)
-    assert json.loads(copy.read_text())["url"] == "http://n2:20008/v1" and copy.stat().st_mode & 0o777 == 0o640
+    assert (
+        json.loads(copy.read_text())["url"] == "http://n2:20008/v1"
+        and copy.stat().st_mode & 0o777 == 0o640
+    )
 
 
 def test_ready_server_whose_job_waits_again_is_starting(bin_folder, workshop_home):
     stand_in(bin_folder, "squeue", 'echo "7|70b|PENDING|BeginTime|||8:00:00|/w"')
-    record = ServerRecord("70b", "http://127.0.0.1:1/v1", "m", "k", where="slurm", job_id="7", state="ready")
+    record = ServerRecord(
+        "70b", "http://127.0.0.1:1/v1", "m", "k", where="slurm", job_id="7", state="ready"
+    )
     checked = records.checked(record)
-    assert (checked.state, checked.reason) == ("starting", "its SLURM job 7 waits in the queue again (BeginTime)")
+    assert (checked.state, checked.reason) == (
+        "starting",
+        "its SLURM job 7 waits in the queue again (BeginTime)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +252,9 @@ def test_ready_server_whose_job_waits_again_is_starting(bin_folder, workshop_hom
         ("done", "Restarts=0 Requeue=1 PreemptTime=None", ("", False)),
     ],
 )
-def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so(bin_folder, monkeypatch, cause, facts, why):
+def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so(
+    bin_folder, monkeypatch, cause, facts, why
+):
     stand_in(bin_folder, "squeue", "true")
     stand_in(bin_folder, "scontrol", f"echo 'JobId=7 {facts}'")
     monkeypatch.setenv("SLURM_JOB_ID", "7")

@@ -35,7 +35,10 @@ def guarded(tmp_path_factory):
     key = tmp_path_factory.mktemp("key") / "key"
     key.write_text("right")
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVER], env={auth.KEY_FILE_VARIABLE: str(key)}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVER],
+        env={auth.KEY_FILE_VARIABLE: str(key)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     port = int(process.stdout.readline())
     assert refused(port), "it is up"
@@ -54,7 +57,10 @@ def refused(port: int) -> bool:
 def flood(port: int, head: bytes, piece: bytes, pieces: int = 100) -> int:
     """Send a head, and pieces for as long as the server takes them; return how many it took."""
     taken = 0
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger, contextlib.suppress(ConnectionError):
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as stranger,
+        contextlib.suppress(ConnectionError),
+    ):
         stranger.sendall(head)
         while taken < pieces:
             stranger.sendall(piece)

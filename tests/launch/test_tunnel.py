@@ -65,7 +65,10 @@ def put(far, record: ServerRecord) -> None:
 
 def test_command_binds_the_laptops_own_address_only():
     command = tunnel.command_for(RECORD, "me@login", 8001)
-    assert command[-2:] == ["127.0.0.1:8001:10.1.2.3:20008", "me@login"] and "ExitOnForwardFailure=yes" in command
+    assert (
+        command[-2:] == ["127.0.0.1:8001:10.1.2.3:20008", "me@login"]
+        and "ExitOnForwardFailure=yes" in command
+    )
     assert "secret-key" not in " ".join(command)
     six = ServerRecord(**{**asdict(RECORD), "url": "http://[fd00::1]:8000/v1"})
     assert "127.0.0.1:8001:[fd00::1]:8000" in tunnel.command_for(six, "me@login", 8001)
@@ -95,7 +98,9 @@ def test_record_comes_over_ssh_and_the_choices_are_named(ssh, workshop_home):
 def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ssh, workshop_home):
     import workshop
 
-    far = ServerRecord(**{**asdict(server), "name": "far", "where": "slurm", "job_id": "5", "host": "gpu01"})
+    far = ServerRecord(
+        **{**asdict(server), "name": "far", "where": "slurm", "job_id": "5", "host": "gpu01"}
+    )
     put(ssh, far)
     seen = []
 
@@ -112,7 +117,9 @@ def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ss
 def test_server_that_does_not_answer_leaves_no_record(ssh, workshop_home, monkeypatch):
     monkeypatch.setattr(tunnel, "WAIT_S", 0.5)
     with pytest.raises(WorkshopError):
-        tunnel.open_tunnel(ServerRecord(**{**asdict(RECORD), "url": "http://127.0.0.1:1/v1"}), "me@login", None)
+        tunnel.open_tunnel(
+            ServerRecord(**{**asdict(RECORD), "url": "http://127.0.0.1:1/v1"}), "me@login", None
+        )
     assert not records.path_of("70b").exists()
 
 
@@ -134,16 +141,23 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("place", ["WORKSHOP_HOME", "WORKSHOP_SHARED"])
-def test_the_printed_command_brings_the_record_through_two_shells(place, workshop_home, tmp_path, monkeypatch):
+def test_the_printed_command_brings_the_record_through_two_shells(
+    place, workshop_home, tmp_path, monkeypatch
+):
     monkeypatch.setenv(place, str(tmp_path / "it's $(false) a; folder"))
     file = (
-        records.path_of("70b").parent if place == "WORKSHOP_HOME" else tmp_path / "it's $(false) a; folder"
+        records.path_of("70b").parent
+        if place == "WORKSHOP_HOME"
+        else tmp_path / "it's $(false) a; folder"
     ) / "70b.json"
     file.parent.mkdir(parents=True)
     file.write_text("the record")
     command = tunnel.explain(RECORD, "me@login", 8000)[2].partition("cluster: ")[2]
     ssh = 'ssh() { shift; sh -c "$*"; }; '  # as ssh does it: the words, with spaces between, for another shell
-    assert subprocess.run(["sh", "-c", ssh + command], capture_output=True, text=True).stdout == "the record"
+    assert (
+        subprocess.run(["sh", "-c", ssh + command], capture_output=True, text=True).stdout
+        == "the record"
+    )
 
 
 @pytest.fixture
@@ -155,7 +169,9 @@ def ssh_that_prints(tmp_path, monkeypatch):
     return (tmp_path / "said").write_bytes
 
 
-@pytest.mark.parametrize("noise", [b"", b"Welcome!\n", b"\x1b[31mred", b"\xff\xfe\x00", b"\r\n", b"[1]\n", *BROKEN])
+@pytest.mark.parametrize(
+    "noise", [b"", b"Welcome!\n", b"\x1b[31mred", b"\xff\xfe\x00", b"\r\n", b"[1]\n", *BROKEN]
+)
 def test_good_record_is_found_in_whatever_a_login_prints(ssh_that_prints, noise):
     ssh_that_prints(noise + b"\n" + GOOD + b"\n" + noise)
     assert tunnel.fetch("me@login", None) == RECORD
@@ -175,7 +191,9 @@ def test_output_without_a_record_is_one_sentence(ssh_that_prints, text):
 def test_a_banner_before_the_first_record_does_not_swallow_it(ssh, monkeypatch):
     put(ssh, RECORD)
     script = (ssh.parent / "bin" / "ssh").read_text()
-    (ssh.parent / "bin" / "ssh").write_text(script.replace('if "-L"', 'print("Welcome", end="", flush=True)\nif "-L"'))
+    (ssh.parent / "bin" / "ssh").write_text(
+        script.replace('if "-L"', 'print("Welcome", end="", flush=True)\nif "-L"')
+    )
     assert tunnel.fetch("me@login", None) == RECORD
 
 
@@ -208,7 +226,9 @@ def engine():
         yield f"{address}/v1"
 
 
-def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(ssh, workshop_home, monkeypatch):
+def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(
+    ssh, workshop_home, monkeypatch
+):
     monkeypatch.setattr(tunnel, "LOOK_EVERY_S", 0.2)
     seen, said = [], []
 

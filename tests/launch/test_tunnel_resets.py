@@ -142,7 +142,9 @@ def test_the_end_of_one_direction_leaves_the_other_open(ends, first):
 def test_a_refusal_reaches_a_client_that_sends_a_large_body(port, listener):
     records.write(record("a", state="starting"))
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as client:
-        sender = threading.Thread(target=lambda: (client.sendall(LARGE), client.shutdown(socket.SHUT_WR)))
+        sender = threading.Thread(
+            target=lambda: (client.sendall(LARGE), client.shutdown(socket.SHUT_WR))
+        )
         sender.start()
         answer = b""
         while data := client.recv(65536):

@@ -36,8 +36,16 @@ def event(value, name="") -> bytes:
 
 
 LIE = '"usage":{"prompt_tokens":900,"completion_tokens":900}'
-TEXT = [event({"choices": [{"index": 0, "text": LIE}]}), event({"choices": [{"index": 0, "text": "ö\n\ndata: {}"}]})]
-USAGE = event({"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 9, "prompt_tokens_details": {"a": 1}}})
+TEXT = [
+    event({"choices": [{"index": 0, "text": LIE}]}),
+    event({"choices": [{"index": 0, "text": "ö\n\ndata: {}"}]}),
+]
+USAGE = event(
+    {
+        "choices": [],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 9, "prompt_tokens_details": {"a": 1}},
+    }
+)
 DONE = b"data: [DONE]\n\n"
 RESPONSES = [
     event({"type": "response.created", "response": {"usage": None}}, "response.created"),
@@ -58,9 +66,20 @@ RESPONSES = [
     ),
 ]
 MESSAGES = [
-    event({"type": "message_start", "message": {"usage": {"input_tokens": 4, "output_tokens": 0}}}, "message_start"),
-    event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": LIE}}, "content_block_delta"),
-    event({"type": "message_delta", "usage": {"input_tokens": 3, "cache_read_input_tokens": 1, "output_tokens": 9}}),
+    event(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 4, "output_tokens": 0}}},
+        "message_start",
+    ),
+    event(
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": LIE}},
+        "content_block_delta",
+    ),
+    event(
+        {
+            "type": "message_delta",
+            "usage": {"input_tokens": 3, "cache_read_input_tokens": 1, "output_tokens": 9},
+        }
+    ),
     event({"type": "message_stop"}, "message_stop"),
 ]
 STREAMS = {"completions": [*TEXT, USAGE, DONE], "responses": RESPONSES, "messages": MESSAGES}
@@ -86,18 +105,32 @@ def test_what_was_not_asked_for_is_left_out_whole(size):
 @pytest.mark.parametrize(
     "usage",
     [
-        {"prompt_tokens": 4, "completion_tokens": 9, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 2}},
+        {
+            "prompt_tokens": 4,
+            "completion_tokens": 9,
+            "total_tokens": 13,
+            "prompt_tokens_details": {"cached_tokens": 2},
+        },
         {"input_tokens": 4, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 9},
-        {"input_tokens": 1, "cache_read_input_tokens": 3, "cache_creation_input_tokens": None, "output_tokens": 9},
+        {
+            "input_tokens": 1,
+            "cache_read_input_tokens": 3,
+            "cache_creation_input_tokens": None,
+            "output_tokens": 9,
+        },
     ],
 )
 def test_json_is_read_as_json(usage, kind):
-    whole = json.dumps({"text": LIE, "usage": usage, "more": {"usage": {"prompt_tokens": 1}}}).encode()
+    whole = json.dumps(
+        {"text": LIE, "usage": usage, "more": {"usage": {"prompt_tokens": 1}}}
+    ).encode()
     meter, seen = passed([whole[:20], whole[20:], b""], kind=kind)
     assert meter.reported == (4, 9) and seen == whole
 
 
-@pytest.mark.parametrize("text", [b"", b"null", b"[]", b'{"usage": null}', b'{"usage": 3}', b"[" * 10_000, b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"", b"null", b"[]", b'{"usage": null}', b'{"usage": 3}', b"[" * 10_000, b"\xff"]
+)
 def test_an_answer_without_usage_reports_none(text):
     meter, seen = passed([text], kind="application/json")
     assert meter.reported is None and meter.seen == (0, 0) and seen == text
@@ -105,20 +138,31 @@ def test_an_answer_without_usage_reports_none(text):
 
 @pytest.mark.parametrize("wrong", ["9", 9.5, True, None, -1, [9]])
 def test_a_number_that_is_none_counts_nothing(wrong):
-    meter, _ = passed([event({"choices": [], "usage": {"prompt_tokens": wrong, "completion_tokens": 9}})])
+    meter, _ = passed(
+        [event({"choices": [], "usage": {"prompt_tokens": wrong, "completion_tokens": 9}})]
+    )
     assert meter.reported == (0, 9)
 
 
 def test_a_stream_that_breaks_off_counts_what_it_told():
     tokens = {"prompt_tokens": 4, "completion_tokens": 3}
     other = {"prompt_tokens": 4, "completion_tokens": 2}
-    running = [event({"choices": [{"index": 0, "text": "a"}], "usage": {**tokens, "completion_tokens": 1}})]
-    running += [event({"choices": [{"index": index}], "usage": usage}) for index, usage in ((0, tokens), (1, other))]
+    running = [
+        event({"choices": [{"index": 0, "text": "a"}], "usage": {**tokens, "completion_tokens": 1}})
+    ]
+    running += [
+        event({"choices": [{"index": index}], "usage": usage})
+        for index, usage in ((0, tokens), (1, other))
+    ]
     assert passed(running, answers=2, ends=False)[0].seen == (4, 5)
     assert passed(running, answers=1, ends=False)[0].seen == (8, 5)
     assert passed(TEXT, ends=False)[0].seen == (0, 2)
-    assert passed([event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}), *TEXT])[0].seen == (0, 2)
-    assert passed([event({"choices": [{"index": 0, "text": "", "token_ids": [1, 2, 3]}]})])[0].seen == (0, 3)
+    assert passed([event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}), *TEXT])[
+        0
+    ].seen == (0, 2)
+    assert passed([event({"choices": [{"index": 0, "text": "", "token_ids": [1, 2, 3]}]})])[
+        0
+    ].seen == (0, 3)
     assert passed(MESSAGES[:2], ends=False)[0].seen == (4, 1)
     assert passed(RESPONSES[:2], ends=False)[0].seen == (0, 1)
 
@@ -128,9 +172,12 @@ PATH = "/v1/completions"
 
 @pytest.mark.parametrize("stream", [True, 1, 1.0, "1", "true", "True", "yes", "ON", "t", "y"])
 @pytest.mark.parametrize(
-    "options", [None, {}, *({"include_usage": no} for no in (None, False, 0, "no", "0", "Off", "f"))]
+    "options",
+    [None, {}, *({"include_usage": no} for no in (None, False, 0, "no", "0", "Off", "f"))],
 )
-@pytest.mark.parametrize("path", [PATH, "/v1/chat/completions", "/invocations", "/inference/v1/generate"])
+@pytest.mark.parametrize(
+    "path", [PATH, "/v1/chat/completions", "/invocations", "/inference/v1/generate"]
+)
 def test_a_stream_is_asked_for_its_usage_and_it_is_hidden(stream, options, path):
     request = {"z": 1, "stream": stream, "a": 2, "stream_options": options, "n": 3}
     body, hides, answers = ask_for_usage(json.dumps(request).encode(), path)
@@ -141,8 +188,13 @@ def test_a_stream_is_asked_for_its_usage_and_it_is_hidden(stream, options, path)
 
 def test_what_vllm_left_out_before_stays_out():
     options = {"include_usage": "no", "continuous_usage_stats": True}
-    body, hides, _ = ask_for_usage(json.dumps({"stream": 1, "stream_options": options}).encode(), PATH)
-    assert hides and json.loads(body)["stream_options"] == {"include_usage": True, "continuous_usage_stats": False}
+    body, hides, _ = ask_for_usage(
+        json.dumps({"stream": 1, "stream_options": options}).encode(), PATH
+    )
+    assert hides and json.loads(body)["stream_options"] == {
+        "include_usage": True,
+        "continuous_usage_stats": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -152,7 +204,10 @@ def test_what_vllm_left_out_before_stays_out():
         ({"stream": "no"}, PATH),
         ({}, PATH),
         ({"stream": True, "stream_options": {"include_usage": "yes"}}, PATH),
-        ({"stream": True, "stream_options": {"include_usage": 1, "continuous_usage_stats": 1}}, PATH),
+        (
+            {"stream": True, "stream_options": {"include_usage": 1, "continuous_usage_stats": 1}},
+            PATH,
+        ),
         ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, PATH),
         ({"stream": True}, "/v1/responses"),
         ({"stream": True}, "/v1/messages"),

@@ -43,7 +43,12 @@ def test_the_figures_of_the_guide_are_the_plans():
     text = (Path(__file__).parents[2] / "docs" / "vm.md").read_text()
     fits = int(re.search(r"--max-model-len (\d+)", p.advice[0])[1])
     assert not p.fits and 65_536 < fits < 131_072
-    for figure in (f"{fits:,}", f"{p.weights_gib_per_gpu:.1f} GiB", "141.1 GB", f"{141.1 / 0.25 / 60:.0f} minutes"):
+    for figure in (
+        f"{fits:,}",
+        f"{p.weights_gib_per_gpu:.1f} GiB",
+        "141.1 GB",
+        f"{141.1 / 0.25 / 60:.0f} minutes",
+    ):
         assert figure in text
 
 
@@ -61,14 +66,20 @@ def test_the_unit_runs_the_plans_command_with_the_guard_on_this_machine_alone(ca
     given = dict(zip(words[5::2], words[6::2], strict=True))
     assert given["--tensor-parallel-size"] == "2" and given["--max-model-len"] == "65536"
     assert given["--download-dir"] == "/mnt/share/models"
-    assert given["--host"] == "127.0.0.1" and given["--middleware"] == "workshop.launch.auth.RequireKey"
+    assert (
+        given["--host"] == "127.0.0.1"
+        and given["--middleware"] == "workshop.launch.auth.RequireKey"
+    )
 
 
 def test_the_unit_waits_for_the_share_restarts_and_cannot_touch_the_rest(case):
     parser = unit(case)
     assert parser["Unit"]["RequiresMountsFor"] == "/mnt/share/models"
     assert parser["Service"]["Restart"] == "on-failure" and parser["Unit"]["StartLimitBurst"]
-    assert parser["Service"]["User"] not in ("", "root") and parser["Service"]["ProtectSystem"] == "strict"
+    assert (
+        parser["Service"]["User"] not in ("", "root")
+        and parser["Service"]["ProtectSystem"] == "strict"
+    )
     assert "/mnt/share/models" in parser["Service"]["ReadWritePaths"].split()
     assert "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in vm.unit(case)
     assert parser["Install"]["WantedBy"] == "multi-user.target"
@@ -134,9 +145,15 @@ def test_apptainer_wants_no_root(case, tmp_path):
     tool.chmod(0o755)
     seen = tmp_path / "seen"
     (tmp_path / "my home").mkdir()
-    given = {"PATH": f"{tool.parent}:{os.environ['PATH']}", "HOME": str(tmp_path / "my home"), "SEEN": str(seen)}
+    given = {
+        "PATH": f"{tool.parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path / "my home"),
+        "SEEN": str(seen),
+    }
     for _ in range(2):
-        subprocess.run(["sh", "-ec", vm.render(case, "apptainer")], env=given, cwd=tmp_path, check=True)
+        subprocess.run(
+            ["sh", "-ec", vm.render(case, "apptainer")], env=given, cwd=tmp_path, check=True
+        )
     key = tmp_path / "my home" / ".workshop" / "api-key"
     assert len(key.read_text().strip()) == 64 and key.stat().st_mode & 0o777 == 0o600
     words = seen.read_text().splitlines()
@@ -146,7 +163,9 @@ def test_apptainer_wants_no_root(case, tmp_path):
 
 def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
     """tests/test_current_folder.py starts the unit's command. An Apptainer image sees the folder that it is run in."""
-    assert unit(case)["Service"]["WorkingDirectory"] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)
+    assert unit(case)["Service"][
+        "WorkingDirectory"
+    ] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)
     for engine in ("podman", "docker"):
         assert "PYTHONSAFEPATH=1" in values(words_of(vm.container(case, engine)), "--env")
     words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
@@ -154,12 +173,19 @@ def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
 
 
 def test_no_line_holds_a_key_and_all_have_the_guard(case):
-    lines = [vm.render(case, "apptainer"), vm.unit(case), vm.container(case, "podman"), vm.container(case, "docker")]
+    lines = [
+        vm.render(case, "apptainer"),
+        vm.unit(case),
+        vm.container(case, "podman"),
+        vm.container(case, "docker"),
+    ]
     for line in lines:
         assert "--middleware workshop.launch.auth.RequireKey" in line.replace("\\\n    ", "")
         assert "--api-key" not in line and "HF_TOKEN=hf" not in line
     for line in lines[1:]:
-        assert "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
+        assert (
+            "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +225,9 @@ def test_gpus_that_are_not_nvidias_are_refused(gpu):
 
 
 def test_what_does_not_fit_or_is_no_single_machine_is_refused():
-    with pytest.raises(WorkshopError, match=r"fit on 2 .* left for KV cache, too little for one .* 131,072 tok"):
+    with pytest.raises(
+        WorkshopError, match=r"fit on 2 .* left for KV cache, too little for one .* 131,072 tok"
+    ):
         vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, nodes=1, usage="serve"))
     with pytest.raises(BadInput, match="nodes"):
         vm.Case(plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, usage="serve"))

@@ -44,7 +44,9 @@ def owners(monkeypatch):
 
 
 def write(folder, file: str, name: str) -> None:
-    (folder / file).write_text(json.dumps({"name": name, "updated": UPDATED, "checks": {}, "tests": {}}))
+    (folder / file).write_text(
+        json.dumps({"name": name, "updated": UPDATED, "checks": {}, "tests": {}})
+    )
 
 
 def claims() -> dict[str, str]:
@@ -86,7 +88,9 @@ def test_a_name_that_two_accounts_bring_at_once_is_nobodys(folder, owners):
     assert claims() == claims() == {"1.json": SEVERAL, "2.json": SEVERAL}
 
 
-@pytest.mark.parametrize("other", ["ada l.", "Ada  L.", " ADA L. ", "A\u200bda L.", "Аdа L.", "Ａｄａ L.", "Àdá L."])
+@pytest.mark.parametrize(
+    "other", ["ada l.", "Ada  L.", " ADA L. ", "A\u200bda L.", "Аdа L.", "Ａｄａ L.", "Àdá L."]
+)
 def test_a_name_that_looks_the_same_is_the_same(folder, owners, other):
     owners |= {"1.json": 1001, "2.json": 1002}
     write(folder, "1.json", "Ada L.")
@@ -164,7 +168,10 @@ def test_links_pipes_and_sockets_in_the_folder_are_passed_over(folder, tmp_path,
         listener.bind("socket.json")
         learners, passed = read(all_exercises())
     assert [learner.file for learner in learners] == ["good.json"]
-    assert "link.json: it is a link, not a file" in passed and "pipe.json: it is a pipe, not a file" in passed
+    assert (
+        "link.json: it is a link, not a file" in passed
+        and "pipe.json: it is a pipe, not a file" in passed
+    )
     assert len(passed) == 8 and not any("of the instructor" in line for line in passed)
     assert all(line.isprintable() for line in passed)
 
@@ -177,7 +184,11 @@ def test_a_folder_in_which_files_can_be_replaced_is_told(folder):
 
 @pytest.mark.parametrize(
     ("mode", "who"),
-    [(0o3730, "the folder's owner"), (0o3770, "members of the class's group"), (0o3777, "everybody on this machine")],
+    [
+        (0o3730, "the folder's owner"),
+        (0o3770, "members of the class's group"),
+        (0o3777, "everybody on this machine"),
+    ],
 )
 def test_who_sees_the_account_is_said_when_a_learner_shares(folder, mode, who):
     folder.chmod(mode)

@@ -17,7 +17,10 @@ from workshop.learn.class_progress import read, share
 from workshop.learn.exercises import all_exercises, check
 
 GOOD = {"name": "ada", "updated": "2026-11-22T09:00:00+00:00", "checks": {}, "tests": {}}
-TRIED = {"memory.weights_405b": {"tries": 3, "done": False}, "start.total_tokens": {"tries": 1, "done": True}}
+TRIED = {
+    "memory.weights_405b": {"tries": 3, "done": False},
+    "start.total_tokens": {"tries": 1, "done": True},
+}
 
 
 @pytest.fixture
@@ -48,8 +51,15 @@ def test_what_is_shared_follows_the_checks_and_names_nobody(folder, workshop_hom
     assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == folder.stat().st_gid
     check("memory.weights_405b", 404)
     [one], passed = read(all_exercises())
-    assert one.checks == {"memory.weights_405b": {"tries": 2, "done": False}} and one.name == name and not passed
-    assert "memory.example" not in path.read_text() and os.environ.get("USER", "nobody at all") not in path.read_text()
+    assert (
+        one.checks == {"memory.weights_405b": {"tries": 2, "done": False}}
+        and one.name == name
+        and not passed
+    )
+    assert (
+        "memory.example" not in path.read_text()
+        and os.environ.get("USER", "nobody at all") not in path.read_text()
+    )
     check("memory.weights_405b", 810)
     assert read(all_exercises())[0][0].checks == {"memory.weights_405b": {"tries": 3, "done": True}}
 
@@ -59,10 +69,14 @@ def test_a_name_is_shown_where_the_learner_gives_one_and_goes_when_they_withdraw
     assert "as learner " in run("--share", "  ")
     run("--share", "Ada L.")
     assert (
-        "Ada L." in run("--shared") and "01_memory" in run("--shared") and "memory.weights_405b (1)" in run("--shared")
+        "Ada L." in run("--shared")
+        and "01_memory" in run("--shared")
+        and "memory.weights_405b (1)" in run("--shared")
     )
     run("--share")
-    assert "Ada L." not in run("--shared") and len(list(folder.iterdir())) == 1, "one learner, one file"
+    assert "Ada L." not in run("--shared") and len(list(folder.iterdir())) == 1, (
+        "one learner, one file"
+    )
     run("--withdraw")
     assert list(folder.iterdir()) == [] and "share nothing" in run("--withdraw")
     check("memory.weights_405b", 404)
@@ -78,7 +92,9 @@ def test_the_table_says_which_check_fails_for_how_many(folder):
     said = json.loads(run("--shared", "--json"))
     assert said["learners"][0]["tests"] == {"pre": 4}
     assert said["checks"] == {"memory.weights_405b": {"failing": 2, "tried": 3}}
-    assert [one["done"] for one in said["learners"]] == [2, 1, 1] and said["learners"][0]["notebook"] == "01_memory"
+    assert [one["done"] for one in said["learners"]] == [2, 1, 1] and said["learners"][0][
+        "notebook"
+    ] == "01_memory"
     table = run("--shared")
     assert "pre-test: 5.0 of 10 right, 3 learners" in table
     assert all(f"2026-11-22 0{hour}:00 " in table for hour in (9, 8, 7)), "of other zones, too"
@@ -93,9 +109,15 @@ BAD = {
     "not UTF-8": b"\xff\xfe",
     "no checks": json.dumps({"name": "ada"}),
     "checks of text": json.dumps(GOOD | {"checks": {"memory.weights_405b": "many"}}),
-    "tries below 1": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": -5, "done": False}}}),
-    "tries without end": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": 10**30, "done": False}}}),
-    "true tries": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": True, "done": False}}}),
+    "tries below 1": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": -5, "done": False}}}
+    ),
+    "tries without end": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": 10**30, "done": False}}}
+    ),
+    "true tries": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": True, "done": False}}}
+    ),
     "no done": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": 1}}}),
     "no time": json.dumps(GOOD | {"updated": "yesterday"}),
     "a time that is a number": json.dumps(GOOD | {"updated": 5}),
@@ -108,7 +130,9 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_file_is_passed_over(folder, what):
     (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
-    (folder / "bad.json").write_bytes(BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode())
+    (folder / "bad.json").write_bytes(
+        BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode()
+    )
     [one], [passed] = read(all_exercises())
     assert one.name == "ada" and passed.startswith("bad.json: ")
     done = CliRunner().invoke(cli.command, ["--shared"])
@@ -128,7 +152,11 @@ def test_words_of_a_file_are_shown_and_never_obeyed(folder):
     checks = TRIED | {"no.such\x1b[2J": {"tries": 1, "done": False}}
     data = GOOD | {"name": "[red]\x1b[2Jada" + "x" * 100, "checks": checks}
     (folder / "a.json").write_text(json.dumps(data))
-    assert "\x1b" not in run("--shared") and "[red]" in run("--shared") and "no.such" not in run("--shared")
+    assert (
+        "\x1b" not in run("--shared")
+        and "[red]" in run("--shared")
+        and "no.such" not in run("--shared")
+    )
 
 
 def test_a_folder_that_is_not_there_comes_with_how_to_make_it(folder, monkeypatch):
@@ -172,7 +200,9 @@ def ask(when: str, answers: str) -> str:
 
 def test_ten_questions_before_and_after(folder):
     asked = questions()
-    right = "".join(next(each for each in one.options if one.test(each) is None) for one in asked.values())
+    right = "".join(
+        next(each for each in one.options if one.test(each) is None) for one in asked.values()
+    )
     assert len(asked) == 10 and len(set(right)) >= 3, "the letter gives nothing away"
     for one in asked.values():
         assert len(one.options) == 4 and all(why for _, why in one.options.values())
@@ -182,7 +212,10 @@ def test_ten_questions_before_and_after(folder):
         why in said for _, why in asked["grows"].options.values()
     )
     said = ask("post", right)
-    assert f"10 of 10 right; before the course {right.count('a')}" in said and asked["grows"].options["b"][1] in said
+    assert (
+        f"10 of 10 right; before the course {right.count('a')}" in said
+        and asked["grows"].options["b"][1] in said
+    )
     assert read(all_exercises())[0][0].tests == {"pre": right.count("a"), "post": 10}
     with pytest.raises(BadInput, match="not 10 letters"):
         ask("pre", "abcx")
@@ -190,10 +223,17 @@ def test_ten_questions_before_and_after(folder):
 
 def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
     done = CliRunner().invoke(ask_test, ["pre"], input="z\na\n" + "b\n" * 9)
-    assert done.exit_code == 0 and "10. " in done.stdout and exercises.progress()["test.pre"]["answers"] == "abbbbbbbbb"
+    assert (
+        done.exit_code == 0
+        and "10. " in done.stdout
+        and exercises.progress()["test.pre"]["answers"] == "abbbbbbbbb"
+    )
 
 
 def test_the_longest_progress_fits_into_a_file_that_is_read(folder, workshop_home):
     share({key: {"tries": 9999, "done": False} for key in all_exercises()}, "x" * 40)
     [path] = folder.iterdir()
-    assert len(read(all_exercises())[0]) == 1 and path.stat().st_size < class_progress.record_file.MAX_BYTES / 2
+    assert (
+        len(read(all_exercises())[0]) == 1
+        and path.stat().st_size < class_progress.record_file.MAX_BYTES / 2
+    )

@@ -22,7 +22,9 @@ from workshop.learn.widgets.loading.view import LoadingView, picture
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
 def test_every_directive_of_every_script_is_explained(name):
     table = cluster.directives(name)
-    written = re.findall(r"^#SBATCH", (slurm.scripts_folder() / f"{name}.sbatch").read_text(), flags=re.MULTILINE)
+    written = re.findall(
+        r"^#SBATCH", (slurm.scripts_folder() / f"{name}.sbatch").read_text(), flags=re.MULTILINE
+    )
     assert len(table.rows) == len(written) and all(meaning for _, _, meaning in table.rows)
 
 
@@ -91,7 +93,9 @@ def test_kind_words_for_typical_wrong_answers():
     assert test["server.budget"](3247) is None and "minutes" in test["server.budget"](54.1)
     assert test["server.split"]([8, 2]) is None
     assert "alone" in test["server.budget"](3247 + 900)
-    assert test["server.kv_tokens"](1_229_264) is None and "commas" in test["server.kv_tokens"]((1, 229, 264))
+    assert test["server.kv_tokens"](1_229_264) is None and "commas" in test["server.kv_tokens"](
+        (1, 229, 264)
+    )
     assert "GiB" in test["server.kv_tokens"](93.79)
     assert "4 of 5" in test["server.causes"]({**e03_server.RIGHT, "C": "disk"})
     assert "no cause" in test["server.causes"]({"A": "gremlins"})
@@ -101,7 +105,12 @@ def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, works
     monkeypatch.setattr(cluster, "available", lambda: True)
     monkeypatch.setattr(slurm, "prepare", lambda request: pytest.fail("a job of a learner's own"))
     record = ServerRecord(
-        name="70b", url="http://gpu1:8000/v1", model="llama", api_key="k", where="given", state="ready"
+        name="70b",
+        url="http://gpu1:8000/v1",
+        model="llama",
+        api_key="k",
+        where="given",
+        state="ready",
     )
     (tmp_path / "70b.json").write_text(json.dumps(asdict(record)))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))

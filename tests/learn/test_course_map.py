@@ -40,7 +40,9 @@ class Page(HTMLParser):
 def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_home):
     found = chapters()
     assert [one.name for one in found] == [path.stem for path in NOTEBOOKS]
-    assert [key for one in found for key in one.checks] == list(exercises.all_exercises()), "each check, once"
+    assert [key for one in found for key in one.checks] == list(exercises.all_exercises()), (
+        "each check, once"
+    )
     for one, path in zip(found, NOTEBOOKS, strict=True):
         assert f"{one.minutes} minutes" in cells(path)[0] and one.needs and "[" not in one.needs
         asked = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
@@ -52,7 +54,10 @@ def test_progress_moves_on(workshop_home, monkeypatch):
     assert course_map().next.name == "00_start" and "0 of" in course_map().summary()
     exercises.check("memory.weights_405b", 810)
     first = course_map()
-    assert first.count(first.chapters[1]) == "1 of 10 checks" and first.state(first.chapters[1]) == "begun"
+    assert (
+        first.count(first.chapters[1]) == "1 of 10 checks"
+        and first.state(first.chapters[1]) == "begun"
+    )
     stored = {key: {"tries": 1, "done": True} for key in exercises.all_exercises()}
     (workshop_home / "progress.json").write_text(json.dumps(stored))
     last = course_map()
@@ -64,7 +69,9 @@ def test_progress_moves_on(workshop_home, monkeypatch):
 def test_predictions_stand_beside_their_results(workshop_home):
     keys = [key for one in chapters() for key in one.predictions]
     assert len(keys) == len(set(keys)) >= 20 and "prediction" not in course_map().summary()
-    exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose("less than 16 GB")
+    exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
+        "less than 16 GB"
+    )
     exercises.predict("memory.over_16_gb", result="more than 16 GB")
     exercises.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
     exercises.predict("memory.weights_or_kv", result="about equal")
@@ -89,7 +96,9 @@ def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
 
 def test_colours_are_the_themes(workshop_home):
     text = course_map()._repr_html_() + course_map("00_start")._repr_html_()
-    assert set(re.findall(r"(?<![-\w])color:(#\w+)", text)) == {"#fff"}, "white on a badge; all else as the theme says"
+    assert set(re.findall(r"(?<![-\w])color:(#\w+)", text)) == {"#fff"}, (
+        "white on a badge; all else as the theme says"
+    )
     assert set(re.findall(r"background:(#\w+)", text)) <= {style.GOOD, style.BLUE}
 
 
@@ -123,7 +132,9 @@ def test_words_of_the_map(tmp_path):
     )
     path = CourseMap((chapter,), frozenset())
     assert path.next is None and path.summary() == "0 of 0 checks answered · about 1 h 30 min to go"
-    assert "nothing to check" in repr(path) and "nothing to check" in repr(ProgressLine(path, chapter))
+    assert "nothing to check" in repr(path) and "nothing to check" in repr(
+        ProgressLine(path, chapter)
+    )
     (tmp_path / "09_rest.ipynb").write_text(json.dumps({"cells": [{"source": ["# 9. Rest"]}]}))
     with pytest.raises(BadInput, match=r"09_rest\.ipynb does not say how long"):
         chapters(tmp_path)

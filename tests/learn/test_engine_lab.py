@@ -28,9 +28,19 @@ def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
     assert lab is None and "recorded" in capsys.readouterr().out
     steps = live.trace.read(live.lab_trace(lab))
     came = {name: tokens for step in steps for name, tokens in step.arrived}
-    hits = {came[one.id]: one.prefix_hit_tokens for step in steps for one in step.requests if one.prefill_tokens}
+    hits = {
+        came[one.id]: one.prefix_hit_tokens
+        for step in steps
+        for one in step.requests
+        if one.prefill_tokens
+    }
     assert {20: 0, 64: 32, 66: 64, 100: 96}.items() <= hits.items()
-    document = [one for step in steps for one in step.requests if came[one.id] == 3000 and one.prefill_tokens]
+    document = [
+        one
+        for step in steps
+        for one in step.requests
+        if came[one.id] == 3000 and one.prefill_tokens
+    ]
     assert sum(one.prefill_tokens for one in document) == 3000 and len(document) > 3000 / 256
     assert [step for step in steps if step.preempted] and all(step.budget == 256 for step in steps)
 
@@ -45,7 +55,9 @@ def test_a_recorded_trace_replays_to_an_empty_pool():
 def test_recorded_runs_are_three_with_the_document_last():
     runs = given.engine_lab()["runs"]
     assert [[span.tokens for span in run] for run in runs] == [[10, 150, 150, 150, 1]] * 3
-    assert all(span.seen[0] == span.first and span.seen[-1] == span.ended for run in runs for span in run)
+    assert all(
+        span.seen[0] == span.first and span.seen[-1] == span.ended for run in runs for span in run
+    )
 
 
 def test_a_trace_that_never_has_all_answers_says_so(monkeypatch, tmp_path):
@@ -64,7 +76,9 @@ def test_what_was_recorded_is_what_is_simulated():
     if not installed()[1]:
         needs.lacking("vLLM is not installed: make workshop installs it")
     cells = json.loads((NOTEBOOKS / "11_inside_the_engine.ipynb").read_text())["cells"]
-    (cell,) = [source for each in cells if "def simulated(budget)" in (source := "".join(each["source"]))]
+    (cell,) = [
+        source for each in cells if "def simulated(budget)" in (source := "".join(each["source"]))
+    ]
     found = {"given": None}  # no falling back on what was recorded
     exec(cell, found)
     for budget, row in given.engine_lab()["budgets"].items():

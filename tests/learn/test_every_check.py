@@ -34,7 +34,9 @@ def counting_server(monkeypatch):
 
     def complete(prompt, *, max_tokens, min_tokens=None, temperature):
         assert min_tokens in (None, max_tokens), "the count must not depend on what the model says"
-        return SimpleNamespace(usage=SimpleNamespace(**response(max_tokens, prompt=PROMPT_TOKENS[prompt])["usage"]))
+        return SimpleNamespace(
+            usage=SimpleNamespace(**response(max_tokens, prompt=PROMPT_TOKENS[prompt])["usage"])
+        )
 
     monkeypatch.setattr(workshop, "connect", lambda: SimpleNamespace(complete=complete, url=URL))
 
@@ -42,7 +44,9 @@ def counting_server(monkeypatch):
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
     path = tmp_path_factory.mktemp("batch") / "answers.jsonl"
-    path.write_text("".join(json.dumps({"custom_id": name}) + "\n" for name in ("a", "b", "a", "c")))
+    path.write_text(
+        "".join(json.dumps({"custom_id": name}) + "\n" for name in ("a", "b", "a", "c"))
+    )
     return path
 
 
@@ -105,7 +109,13 @@ def test_parts_of_an_answer_may_be_numpys(key, output):
             return {name: numpys(each) for name, each in part.items()}
         if isinstance(part, tuple | list) and not isinstance(part, np.ndarray):
             return type(part)(map(numpys, part))
-        return np.int64(part) if isinstance(part, int) else np.float64(part) if isinstance(part, float) else part
+        return (
+            np.int64(part)
+            if isinstance(part, int)
+            else np.float64(part)
+            if isinstance(part, float)
+            else part
+        )
 
     for answer in CHECKS[key][0]:
         assert all_exercises()[key].test(numpys(put(answer, output))) is None, repr(answer)
@@ -124,7 +134,9 @@ def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, mon
         raise WorkshopError("There are two servers.")
 
     monkeypatch.setattr(
-        records, "own", lambda: [SimpleNamespace(url=url, state="ready") for url in ("http://a/v1", URL)]
+        records,
+        "own",
+        lambda: [SimpleNamespace(url=url, state="ready") for url in ("http://a/v1", URL)],
     )
     monkeypatch.setattr(workshop, "connect", connect)
     assert all_exercises()[key].test(CHECKS[key][0][0]) is None
@@ -137,10 +149,14 @@ def test_every_typical_wrong_answer_of_a_check_is_tried(key, output):
 
 
 @pytest.mark.parametrize("key", dict(NUMBERS))
-@pytest.mark.parametrize("answer", [True, None, float("nan"), float("inf"), "a number", [1, 2, 3], len, {}])
+@pytest.mark.parametrize(
+    "answer", [True, None, float("nan"), float("inf"), "a number", [1, 2, 3], len, {}]
+)
 def test_what_is_no_number_is_said_to_be_none(key, answer):
     said = all_exercises()[key].test(answer)
-    assert said and any(words in said for words in ("is not a number", "leave out", "numbers, or their product"))
+    assert said and any(
+        words in said for words in ("is not a number", "leave out", "numbers, or their product")
+    )
 
 
 @pytest.mark.parametrize("key", CHECKS)
@@ -150,7 +166,9 @@ def test_hints_lead_and_none_is_the_answer(key):
     for hint in exercise.hints:
         for sum_or_call in re.findall(r"-?math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint):
             with contextlib.suppress(SyntaxError):
-                assert exercise.test(eval(sum_or_call, {"math": math})) is not None, f"{sum_or_call!r} is the answer"
+                assert exercise.test(eval(sum_or_call, {"math": math})) is not None, (
+                    f"{sum_or_call!r} is the answer"
+                )
     for answer in CHECKS[key][0]:
         if isinstance(answer, str | int) and len(str(answer)) > 2:
             assert not any(str(answer) in hint.replace(",", "") for hint in exercise.hints)
@@ -162,4 +180,6 @@ def test_what_was_done_in_notebook_08_before_it_was_divided_counts_in_both_parts
     for name in before:
         keep(f"elsewhere.{name}", {"tries": 1, "done": True})
     assert "5 of 8" in progress_bar("elsewhere.disk") and "5 of 9" in progress_bar("bits.window")
-    assert "5 of 9" in progress_bar("elsewhere.codes"), "a check's notebook, whatever its key begins with"
+    assert "5 of 9" in progress_bar("elsewhere.codes"), (
+        "a check's notebook, whatever its key begins with"
+    )

@@ -27,7 +27,9 @@ ASKED = {
 def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     mine = {
-        "demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", "think", "count"),
+        "demo.two": Exercise(
+            "Add", lambda answer: None if answer == 2 else "not two", "think", "count"
+        ),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
         "demo.why": Exercise.of(ASKED, None),
     }
@@ -50,7 +52,9 @@ def test_wrong_is_kind_and_opens_hints_one_by_one():
     assert "Hint" not in check("demo.two", ...)._repr_html_()
     first, second = check("demo.two", 3), check("demo.two", 4)
     assert not first and "not two" in repr(first)
-    assert first.hints == ("think",) and "Another wrong answer opens the next" in first._repr_html_()
+    assert (
+        first.hints == ("think",) and "Another wrong answer opens the next" in first._repr_html_()
+    )
     assert second.hints == ("think", "count") and "Another" not in second._repr_html_()
     assert "Hint" not in check("demo.two", 2)._repr_html_()
 
@@ -73,7 +77,11 @@ def test_a_check_that_needs_a_server_and_finds_none_counts_no_try(monkeypatch):
 
     monkeypatch.setattr(exercises.all_exercises()["demo.two"], "judge", ask)
     result = check("demo.two", 2)
-    assert (result.state, result.message, result.hints) == ("unanswered", "No server is known here. Start one.", ())
+    assert (result.state, result.message, result.hints) == (
+        "unanswered",
+        "No server is known here. Start one.",
+        (),
+    )
     assert exercises.progress() == {}
 
 
@@ -121,7 +129,9 @@ def test_an_unknown_key_names_those_there_are():
     ],
 )
 def test_numbers_are_compared_with_what_went_wrong(answer, says):
-    message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(answer)
+    message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(
+        answer
+    )
     assert message is None if says is None else says in message
 
 
@@ -150,16 +160,30 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
         found = exercises.of_notebook(module.name.removeprefix("e"))
-        assert len({key.split(".")[0] for key in found}) == 1 + (module.name == "e09_fewer_bits")  # some were of 08
+        assert len({key.split(".")[0] for key in found}) == 1 + (
+            module.name == "e09_fewer_bits"
+        )  # some were of 08
         names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
         words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
         for key, each in words.items():
             judged = key.split(".")[1] in names
-            assert judged == (not {"answer", "options"} & set(each)), f"{key}: a number or a judge of its name"
-        own = {name: each for name, each in names.items() if getattr(each, "__module__", "") == names["__name__"]}
-        judges = {name for name, each in own.items() if get_type_hints(each).get("return") == str | None}
-        judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}  # of two sets
-        assert judges and judges <= {key.split(".")[1] for key in found}, "a judge that nothing asks"
+            assert judged == (not {"answer", "options"} & set(each)), (
+                f"{key}: a number or a judge of its name"
+            )
+        own = {
+            name: each
+            for name, each in names.items()
+            if getattr(each, "__module__", "") == names["__name__"]
+        }
+        judges = {
+            name for name, each in own.items() if get_type_hints(each).get("return") == str | None
+        }
+        judges = {
+            name for name in judges if name[0] != "_" and name != "prompt_problem"
+        }  # of two sets
+        assert judges and judges <= {key.split(".")[1] for key in found}, (
+            "a judge that nothing asks"
+        )
         keys += found
     assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
 
@@ -214,9 +238,14 @@ def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
     asked.choose("less")
     assert predict("demo.more", ("more", "less")).predicted == "less", "it lasts"
     shown = predict("demo.more", result="more")
-    assert repr(shown) == "You predicted: less. Result: more." and repr(shown) in shown._repr_mimebundle_()["text/html"]
+    assert (
+        repr(shown) == "You predicted: less. Result: more."
+        and repr(shown) in shown._repr_mimebundle_()["text/html"]
+    )
     stored = json.loads((workshop_home / "progress.json").read_text())
-    assert stored == {"demo.more": {"options": ["more", "less"], "predicted": "less", "result": "more"}}
+    assert stored == {
+        "demo.more": {"options": ["more", "less"], "predicted": "less", "result": "more"}
+    }
     compared = predict("demo.more", ("more", "less"))
     assert not compared.asks, "what was compared stays as it is"
     assert "verdict open" in shown._repr_mimebundle_()["text/html"]
@@ -252,7 +281,9 @@ def test_a_result_or_choice_that_is_no_option_is_refused():
 
 
 def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
-    assert all(text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three."))
+    assert all(
+        text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three.")
+    )
     assert exercises.progress() == {}, "to look is no try"
     wrong, right = check("demo.why", "c"), check("demo.why", " B) ")
     assert not wrong and "✗ c) Three. It is not three." in repr(wrong)
@@ -270,7 +301,11 @@ def test_a_click_answers_a_question():
     question = check("demo.why")
     assert "widget-view+json" in str(question._repr_mimebundle_())
     *_, buttons, said = question.buttons().children
-    assert buttons.value is None and [text for text, _ in buttons.options] == ["a) One.", "b) Two.", "c) Three."]
+    assert buttons.value is None and [text for text, _ in buttons.options] == [
+        "a) One.",
+        "b) Two.",
+        "c) Three.",
+    ]
     buttons.value = "a"
     assert "It is not one." in said.value and not exercises.progress()["demo.why"]["done"]
     buttons.value = "b"
@@ -291,11 +326,14 @@ def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
 
 
 @pytest.mark.parametrize(
-    ("digits", "right", "wrong"), [(2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)), (3, (0.123,), (0.12,))]
+    ("digits", "right", "wrong"),
+    [(2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)), (3, (0.123,), (0.12,))],
 )
 def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(digits, right, wrong):
     judge = close_to(0.123456, digits=digits)
-    assert [judge(answer) for answer in right] == [None] * len(right) and all(judge(answer) for answer in wrong)
+    assert [judge(answer) for answer in right] == [None] * len(right) and all(
+        judge(answer) for answer in wrong
+    )
 
 
 def test_a_series_without_labels_is_a_list_and_a_dict_of_whole_numbers_stays_one():

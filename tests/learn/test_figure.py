@@ -16,8 +16,15 @@ from workshop.learn.widgets import style
 
 GROWTH = {"without a cache": {1: 1, 2: 3, 3: 6, 4: 10}, "with a KV cache": {1: 1, 2: 2, 3: 3, 4: 4}}
 WEIGHTS = {"float16": {"8B": 16.0, "70B": 140.0}, "INT4": {"8B": 4.0, "70B": 35.0}}
-ERRORS = {"workshop plan": {"a run": 0.5, "another": -1.0}, "theirs": {"a run": 90.0, "another": -20.0}}
-WAITED = {"": {"1": 0.0, "2": 0.5}, "sent, no token yet": {"1": 0.1, "2": 0.2}, "tokens come": {"1": 1.0, "2": 2.0}}
+ERRORS = {
+    "workshop plan": {"a run": 0.5, "another": -1.0},
+    "theirs": {"a run": 90.0, "another": -20.0},
+}
+WAITED = {
+    "": {"1": 0.0, "2": 0.5},
+    "sent, no token yet": {"1": 0.1, "2": 0.2},
+    "tokens come": {"1": 1.0, "2": 2.0},
+}
 CASES = {"line": GROWTH, "barh": WEIGHTS, "stacked": WAITED, "points": ERRORS}
 
 
@@ -35,7 +42,9 @@ def shown(made) -> str:
 
 
 def both(kind: str, way: str, **more) -> str:
-    made = figure.figure(CASES[kind], kind, xlabel="tokens", ylabel="pairs", title="It grows", limit=60, **more)
+    made = figure.figure(
+        CASES[kind], kind, xlabel="tokens", ylabel="pairs", title="It grows", limit=60, **more
+    )
     assert isinstance(made, chart.Picture) == (way == "svg")
     return shown(made)
 
@@ -73,10 +82,13 @@ def test_a_label_has_the_same_colour_in_both_ways(kind, way):
 def test_bars_are_as_long_as_their_numbers_in_both_ways(way):
     drawn = both("barh", way).replace(" \n", " ")
     if way == "svg":
-        wide = [float(w) for w in re.findall(r'width="([\d.]+)" height="[\d.]+" rx="2" fill="#', drawn)][:4]
+        wide = [
+            float(w) for w in re.findall(r'width="([\d.]+)" height="[\d.]+" rx="2" fill="#', drawn)
+        ][:4]
     else:
         found = re.findall(
-            r'd="M ([\d.]+) [\d.]+ L ([\d.]+) [\d.]+ L [^"]*z " clip-path="[^"]*" style="fill: #', drawn
+            r'd="M ([\d.]+) [\d.]+ L ([\d.]+) [\d.]+ L [^"]*z " clip-path="[^"]*" style="fill: #',
+            drawn,
         )[:4]
         wide = [float(right) - float(left) for left, right in found]
     assert [w / wide[0] for w in wide] == pytest.approx([1, 140 / 16, 4 / 16, 35 / 16], rel=0.01)
@@ -87,7 +99,9 @@ def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(way):
 
 
 def test_points_have_their_names_and_a_repeated_x_is_two_points(way):
-    made = figure.figure(pd.Series([160.0, 290.0, 300.0], index=[0.2, 0.3, 0.3]), names=["1 at once", "2", "4"])
+    made = figure.figure(
+        pd.Series([160.0, 290.0, 300.0], index=[0.2, 0.3, 0.3]), names=["1 at once", "2", "4"]
+    )
     assert "1 at once" in shown(made) and "0.2: 160, 0.3: 290, 0.3: 300" in made.words
 
 
@@ -105,7 +119,11 @@ def test_a_figure_is_drawn_once_in_the_colours_of_the_theme():
     assert plt.get_fignums() == [], "pyplot would show it a second time"
     body = drawn.split("</style>")[-1]
     assert style.TEXT in body and figure.INK not in body.replace(style.TEXT, "")
-    assert "<b>" not in body and "font-family" not in body and " id=" not in re.sub(r' id="[mp]\w{10}"', "", body)
+    assert (
+        "<b>" not in body
+        and "font-family" not in body
+        and " id=" not in re.sub(r' id="[mp]\w{10}"', "", body)
+    )
 
 
 def test_a_learners_own_figure_is_shown_in_the_same_way():
@@ -135,7 +153,11 @@ def test_importing_the_helper_does_not_import_matplotlib():
 
 @pytest.mark.parametrize(
     ("data", "kind", "says"),
-    [(GROWTH, "pie", "no kind of figure 'pie'"), ({}, "line", "no numbers"), ({"a": {}}, "barh", "no numbers")],
+    [
+        (GROWTH, "pie", "no kind of figure 'pie'"),
+        ({}, "line", "no numbers"),
+        ({"a": {}}, "barh", "no numbers"),
+    ],
 )
 def test_what_cannot_be_drawn_is_said(data, kind, says):
     with pytest.raises(BadInput, match=says):
@@ -165,7 +187,9 @@ def test_axes_of_ones_own_take_the_same_data():
     assert [bar.get_width() for bar in axes.patches] == [16, 140, 4, 35]
 
 
-@pytest.mark.parametrize(("value", "end"), [(0.64, 1), (0.2, 0.2), (160, 200), (801, 1000), (0, 10), (2.1, 5)])
+@pytest.mark.parametrize(
+    ("value", "end"), [(0.64, 1), (0.2, 0.2), (160, 200), (801, 1000), (0, 10), (2.1, 5)]
+)
 def test_axes_without_matplotlib_end_at_round_numbers(value, end):
     assert chart.round_up(value) == pytest.approx(end)
 

@@ -37,7 +37,9 @@ def test_entries_that_are_whole_go_on(workshop_home):
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
-def test_a_file_that_is_unreadable_for_a_moment_is_left_alone_and_the_learner_is_told(workshop_home, monkeypatch, code):
+def test_a_file_that_is_unreadable_for_a_moment_is_left_alone_and_the_learner_is_told(
+    workshop_home, monkeypatch, code
+):
     exercises.keep("demo.one", DONE)
 
     def fails(*_, **__):

@@ -57,7 +57,13 @@ def test_bits_of_the_page():
     [
         # Llama 3.1 70B: 68.45 B of Linears and 2.1 B of embeddings; 8 bits: 1 byte, 4 bits: 0.5195 bytes a Linear's weight
         ("llama-3.1-70b", "h100", 4, "FP8 W8A8", (68.45e9 + 2.1e9 * 2) / 2**30),
-        ("llama-3.1-70b", "h100", 4, "INT4 AWQ", (68.45e9 * (4 + 20 / 128) / 8 + 2.1e9 * 2) / 2**30),
+        (
+            "llama-3.1-70b",
+            "h100",
+            4,
+            "INT4 AWQ",
+            (68.45e9 * (4 + 20 / 128) / 8 + 2.1e9 * 2) / 2**30,
+        ),
     ],
 )
 def test_planned_weights_follow_from_the_bits(model, gpu, gpus, form, gib):

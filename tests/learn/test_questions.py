@@ -9,7 +9,10 @@ import pytest
 from workshop.learn.exercises import all_exercises
 
 QUESTIONS = {key: exercise for key, exercise in all_exercises().items() if exercise.options}
-RIGHT = {key: next(each for each in one.options if one.judge(each) is None) for key, one in QUESTIONS.items()}
+RIGHT = {
+    key: next(each for each in one.options if one.judge(each) is None)
+    for key, one in QUESTIONS.items()
+}
 
 
 @pytest.mark.parametrize("key", QUESTIONS)
@@ -26,7 +29,9 @@ def test_each_wrong_option_is_answered_with_its_own_why(key):
 
 def test_neither_the_place_nor_the_length_gives_the_right_option_away():
     longest = [
-        key for key, one in QUESTIONS.items() if RIGHT[key] == max(one.options, key=lambda x: len(one.options[x][0]))
+        key
+        for key, one in QUESTIONS.items()
+        if RIGHT[key] == max(one.options, key=lambda x: len(one.options[x][0]))
     ]
     assert max(Counter(RIGHT.values()).values(), default=0) <= max(1, len(QUESTIONS) / 2)
     assert len(longest) <= len(QUESTIONS) / 2

@@ -33,7 +33,9 @@ def without_vllm(monkeypatch):
         monkeypatch.setattr(module, "installed", lambda: ("", ""))
 
 
-def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(without_vllm, monkeypatch, capsys):
+def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
+    without_vllm, monkeypatch, capsys
+):
     monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
     names: dict = {}
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
@@ -81,7 +83,12 @@ def test_each_engine_is_counted_and_chosen():
     http = SimpleNamespace(get=lambda address: SimpleNamespace(text=pages[0]))
     pair = SimpleNamespace(url="http://a/v1", http=http, complete=complete)
     before = scale.engines(pair)
-    assert before["engine 0"] == {"requests": 4, "computed": 83, "from its own cache": 0, "received": 0}
+    assert before["engine 0"] == {
+        "requests": 4,
+        "computed": 83,
+        "from its own cache": 0,
+        "received": 0,
+    }
     assert list(before) == ["engine 0", "engine 1"] and before["engine 1"]["requests"] == 2
     [row] = scale.ask(pair, "a prompt", [(1, 16)])
     assert row["received"] == 64 and row["computed"] == 0 and row["text"] == " resort"
@@ -95,4 +102,6 @@ def test_the_folder_is_empty_before_each_lab(monkeypatch, tmp_path):
     connector = json.loads(said)
     assert flag == "--kv-transfer-config" and list(scale.handed_over().iterdir()) == []
     assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(scale.handed_over())
-    assert scale.handed_over().stat().st_mode & 0o077 == 0  # others' prompts are nobody else's business
+    assert (
+        scale.handed_over().stat().st_mode & 0o077 == 0
+    )  # others' prompts are nobody else's business

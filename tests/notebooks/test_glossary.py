@@ -41,13 +41,19 @@ def test_a_hover_stands_around_code_and_never_inside_of_it():
 
 
 def test_the_page_says_what_the_glossary_says():
-    assert (ROOT / "docs" / "glossary.md").read_text() == glossary.page(), "run python docs/glossary.py"
+    assert (ROOT / "docs" / "glossary.md").read_text() == glossary.page(), (
+        "run python docs/glossary.py"
+    )
 
 
 @pytest.mark.parametrize("path", IN_ORDER, ids=lambda path: path.stem)
 def test_no_word_is_used_before_the_notebook_that_explains_it(path):
     used = glossary.terms("\n\n".join(written(path)))
-    early = {term: glossary.TERMS[term]["first"] for term in used if glossary.TERMS[term]["first"] > path.stem[:2]}
+    early = {
+        term: glossary.TERMS[term]["first"]
+        for term in used
+        if glossary.TERMS[term]["first"] > path.stem[:2]
+    }
     assert not early
     asked = glossary.terms(words_of_exercises(path))
     assert {term for term in asked if glossary.TERMS[term]["first"] > path.stem[:2]} == set()
@@ -71,9 +77,15 @@ def test_code_formulas_headings_and_links_get_no_hover():
     says = glossary.TERMS["token"]["says"]
     assert marked == text.replace("**Tokens**", f'**<abbr title="{says}">Tokens</abbr>**')
     assert glossary.hovers([marked]) == [marked] and glossary.plain(marked) == text
-    assert glossary.terms("a tokenizer, `token`") == [] and glossary.terms("the `config.json`") == ["config.json"]
+    assert glossary.terms("a tokenizer, `token`") == [] and glossary.terms("the `config.json`") == [
+        "config.json"
+    ]
 
 
 def test_a_head_node_is_no_head_of_attention():
     (text,) = glossary.hovers(["The **head node** of a job, and a head."])
-    assert text.index("first node of a job") < text.index("head node</abbr>") < text.index("several attentions")
+    assert (
+        text.index("first node of a job")
+        < text.index("head node</abbr>")
+        < text.index("several attentions")
+    )

@@ -61,7 +61,9 @@ def run(notebook: Path, live_home: Path, folder: Path) -> subprocess.CompletedPr
         "WORKSHOP_STRICT": "1",
         "IPYTHONDIR": str(folder / "ipython"),
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=notebook.parent)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=notebook.parent
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +76,19 @@ def runs(request, server, live_home, tmp_path_factory):
     ]
     asked.sort(key=lambda path: LONG.index(path.stem) if path.stem in LONG else len(LONG))
     with ThreadPoolExecutor(2 if machine.memory_available_bytes() > ROOM_BYTES else 1) as pool:
-        started = {path: pool.submit(run, path, live_home, tmp_path_factory.mktemp(path.stem)) for path in asked}
+        started = {
+            path: pool.submit(run, path, live_home, tmp_path_factory.mktemp(path.stem))
+            for path in asked
+        }
         yield started
         for future in started.values():
             future.cancel()  # after -x
 
 
 @pytest.mark.live
-@pytest.mark.timeout(3600)  # the first one waits for all that run before it; each cell has its own limit
+@pytest.mark.timeout(
+    3600
+)  # the first one waits for all that run before it; each cell has its own limit
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(notebook, runs):
     done = runs[notebook].result()
@@ -92,18 +99,31 @@ def test_notebook_runs(notebook, runs):
 def test_notebook_is_as_the_house_writes_them(notebook):
     cells = json.loads(notebook.read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert not any(cell["outputs"] or cell["execution_count"] for cell in code), "outputs are stripped"
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code), (
+        "outputs are stripped"
+    )
     first = "".join(cells[0]["source"])
-    assert first.startswith("# ") and "You will be able to" in first and "minutes" in first and "needs" in first
+    assert (
+        first.startswith("# ")
+        and "You will be able to" in first
+        and "minutes" in first
+        and "needs" in first
+    )
     long = [len(cell["source"]) for cell in code if len("".join(cell["source"]).splitlines()) > 22]
     assert not long, "a learner has to read every cell"
     for cell in code:
         if "solution" in cell["metadata"].get("tags", []):
-            assert cell["metadata"].get("jupyter", {}).get("source_hidden"), "solutions are collapsed"
-            assert "".join(cell["source"]).startswith("# Solution"), "the collapsed cell shows its first line"
+            assert cell["metadata"].get("jupyter", {}).get("source_hidden"), (
+                "solutions are collapsed"
+            )
+            assert "".join(cell["source"]).startswith("# Solution"), (
+                "the collapsed cell shows its first line"
+            )
         if cell["metadata"].get("jupyter", {}).get("source_hidden"):
             first = "".join(cell["source"]).split("\n")[0]
-            assert len(first) <= MOST_FOLDED, f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
+            assert len(first) <= MOST_FOLDED, (
+                f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
+            )
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -118,14 +138,18 @@ def test_no_text_near_an_exercise_says_its_number(notebook):
         text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
         text = re.sub(r"<[^>]*>|(?m:^ *\d+\. )", "", text)  # a glossary's hover; numbers of a list
         said = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
-        told = [each for each in said if all_exercises()[key].test(float(each.replace(",", ""))) is None]
+        told = [
+            each for each in said if all_exercises()[key].test(float(each.replace(",", ""))) is None
+        ]
         assert not told, f"{key}: who reads on is told {told}"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_prediction_is_asked_before_its_result(notebook):
     code = [
-        "".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
+        "".join(cell["source"])
+        for cell in json.loads(notebook.read_text())["cells"]
+        if cell["cell_type"] == "code"
     ]
     found = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
     asked = [key for key, what in found if what == "("]
@@ -134,43 +158,62 @@ def test_every_prediction_is_asked_before_its_result(notebook):
     assert all(found.index((key, "(")) < found.index((key, "result=")) for key in asked)
     for cell in json.loads(notebook.read_text())["cells"]:
         if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
-            assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith("# What you predicted"), (
-                "its code would give the result away: it is folded"
-            )
-    assert {key.split(".")[0] for key in asked} <= {key.split(".")[0] for key in of_notebook(notebook.stem)}
+            assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith(
+                "# What you predicted"
+            ), "its code would give the result away: it is folded"
+    assert {key.split(".")[0] for key in asked} <= {
+        key.split(".")[0] for key in of_notebook(notebook.stem)
+    }
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_predictions_result_can_be_run_again_at_any_time(notebook):
-    code = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
-    tables = [symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols() for cell in code]
+    code = [
+        cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    tables = [
+        symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols()
+        for cell in code
+    ]
     assigned = {each.get_name() for symbols in tables for each in symbols if each.is_assigned()}
     later = set()  # what cells below bind; what is only imported, here and there, stays the same
     for cell, symbols in zip(reversed(code), reversed(tables), strict=True):
         bound = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
         if "prediction" in cell["metadata"].get("tags", []):
             used = {each.get_name() for each in symbols} - bound
-            assert not used & later, "a learner who predicts late runs this cell again, after those below it"
+            assert not used & later, (
+                "a learner who predicts late runs this cell again, after those below it"
+            )
         later |= bound & assigned
 
 
 @pytest.mark.parametrize("notebook", NUMBERED, ids=lambda path: path.stem)
 def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
     texts = [
-        "".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "markdown"
+        "".join(cell["source"])
+        for cell in json.loads(notebook.read_text())["cells"]
+        if cell["cell_type"] == "markdown"
     ]
     assert "**Questions:**" in texts[0]
     assert all(part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**"))
     asked = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
     recall = [key for key in asked if key.endswith(".recall")]
     assert len(asked) - len(recall) >= 3, "three questions on what happens and why"
-    assert len(recall) == (int(notebook.stem[:2]) >= 2), "one on what was learned two notebooks earlier"
+    assert len(recall) == (int(notebook.stem[:2]) >= 2), (
+        "one on what was learned two notebooks earlier"
+    )
 
 
 def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatch, capsys):
     cells = json.loads((ROOT / "notebooks" / "capstone.ipynb").read_text())["cells"]
     cell = next(text for each in cells if "show.hand_in" in (text := "".join(each["source"])))
-    given = {"model": "llama-3.1-8b", "gpu": "h200", "p": plan("llama-3.1-8b", "h200"), "script": ..., "words": ...}
+    given = {
+        "model": "llama-3.1-8b",
+        "gpu": "h200",
+        "p": plan("llama-3.1-8b", "h200"),
+        "script": ...,
+        "words": ...,
+    }
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     exec(cell, given | {"compared": None, "summary": None})

@@ -17,13 +17,19 @@ NAMES = [f"{run['name']}-{i}" for i, run in enumerate(RUNS)]
 
 
 def errors(key: str, predicted: str) -> list[float]:
-    return [abs(getattr(plan_of(run), predicted) / run[key] - 1) * 100 for run in RUNS if key in run]
+    return [
+        abs(getattr(plan_of(run), predicted) / run[key] - 1) * 100 for run in RUNS if key in run
+    ]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=NAMES)
 def test_weights_are_within_half_a_percent_of_what_loading_took(run):
     p = plan_of(run)
-    actual = max(r["weights_bytes"] for r in run["ranks"]) / GIB if "ranks" in run else run["weights_gib_per_gpu"]
+    actual = (
+        max(r["weights_bytes"] for r in run["ranks"]) / GIB
+        if "ranks" in run
+        else run["weights_gib_per_gpu"]
+    )
     assert p.weights_gib_per_gpu == pytest.approx(actual, rel=0.005)
 
 
@@ -34,7 +40,9 @@ def test_weights_are_within_half_a_percent_of_what_loading_took(run):
 )
 def test_kv_cache_tokens_are_within_half_a_percent_or_64_mib_of_a_gpu(run):
     p = plan_of(run)
-    tokens = 64 * MIB * run["tp"] / p.kv_bytes_per_token  # 32B on an H100: weights leave 7 GiB of 79
+    tokens = (
+        64 * MIB * run["tp"] / p.kv_bytes_per_token
+    )  # 32B on an H100: weights leave 7 GiB of 79
     assert p.kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.005, abs=tokens)
 
 
@@ -52,7 +60,9 @@ def test_the_median_run_is_predicted_to_the_block():
 
 
 @pytest.mark.parametrize(
-    "run", [r for r in RUNS if "activation_peak_bytes" in r.get("ranks", [{}])[0]], ids=lambda r: r["name"]
+    "run",
+    [r for r in RUNS if "activation_peak_bytes" in r.get("ranks", [{}])[0]],
+    ids=lambda r: r["name"],
 )
 def test_activations_match_the_exact_bytes_of_the_profile_run(run):
     p = plan_of(run)
@@ -62,7 +72,9 @@ def test_activations_match_the_exact_bytes_of_the_profile_run(run):
 
 
 @pytest.mark.parametrize(
-    "run", [r for r in RUNS if "profile_peak_bytes" in r.get("ranks", [{}])[0]], ids=lambda r: r["name"]
+    "run",
+    [r for r in RUNS if "profile_peak_bytes" in r.get("ranks", [{}])[0]],
+    ids=lambda r: r["name"],
 )
 def test_the_profile_of_0_32_peaks_where_the_plan_says(run):
     """Each of six models has its largest tensors elsewhere: MLP, embedding, logits beside the experts' workspace."""
@@ -70,13 +82,15 @@ def test_the_profile_of_0_32_peaks_where_the_plan_says(run):
     assert predicted == pytest.approx(run["ranks"][0]["profile_peak_bytes"], rel=0.03)
 
 
-FAMILIES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/families_0.32_h200.json").read_text())[
-    "runs"
-]
+FAMILIES = json.loads(
+    (Path(__file__).parents[2] / "benchmarks/gpu/records/families_0.32_h200.json").read_text()
+)["runs"]
 
 
 @pytest.mark.parametrize(
-    "run", [r for r in FAMILIES if "kv_cache_tokens" in r and "layers" not in r["name"]], ids=lambda r: r["name"]
+    "run",
+    [r for r in FAMILIES if "kv_cache_tokens" in r and "layers" not in r["name"]],
+    ids=lambda r: r["name"],
 )
 def test_families_without_a_measured_formula_are_as_near_as_the_readme_says(run):
     """vLLM 0.32.0's LLM class; their weights and tokens were predicted first, these runs then mended what was off."""
@@ -86,7 +100,9 @@ def test_families_without_a_measured_formula_are_as_near_as_the_readme_says(run)
     assert p.weights_gib_per_gpu == pytest.approx(run["ranks"][0]["weights"] / GIB, rel=0.003)
 
 
-PROFILES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/profiles_h200.json").read_text())["runs"]
+PROFILES = json.loads(
+    (Path(__file__).parents[2] / "benchmarks/gpu/records/profiles_h200.json").read_text()
+)["runs"]
 
 
 @pytest.mark.parametrize("run", PROFILES, ids=lambda r: r["name"])

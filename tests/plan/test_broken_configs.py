@@ -17,7 +17,9 @@ from workshop.errors import BadInput
 
 GONE = "(taken out)"
 BLOCKS = {
-    "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}},
+    "config_groups": {
+        "group_0": {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}
+    },
     "weight_block_size": [128, 128],
     "ignore": ["lm_head", "re:.*gate"],
     "bits": 4,
@@ -139,15 +141,25 @@ NAMES = [
 
 def paths(value: object, before: tuple = ()) -> list[tuple]:
     """Where something stands in nested data: every key, and the first items of lists."""
-    items = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
-    return [path for key, inner in items for path in ((*before, key), *paths(inner, (*before, key)))]
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:3])
+        if isinstance(value, list)
+        else ()
+    )
+    return [
+        path for key, inner in items for path in ((*before, key), *paths(inner, (*before, key)))
+    ]
 
 
 @st.composite
 def changes(draw) -> tuple[str, list[tuple[tuple, object]]]:
     """A model of the catalogue, and up to three fields of its config.json with other values."""
     model = draw(st.sampled_from(list_models()))
-    places = st.sampled_from(paths(dict(load_model(model).raw))) | st.sampled_from(NAMES).map(lambda name: (name,))
+    places = st.sampled_from(paths(dict(load_model(model).raw))) | st.sampled_from(NAMES).map(
+        lambda name: (name,)
+    )
     return model, draw(st.lists(st.tuples(places, st.sampled_from(VALUES)), min_size=1, max_size=3))
 
 
@@ -179,7 +191,11 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": [10**12]})
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:("]})
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:(.*.)*y"]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["model.layers." + "9" * 5000]})
+@one(
+    "llama-3.1-8b",
+    QUANT,
+    {"quant_method": "fp8", "modules_to_not_convert": ["model.layers." + "9" * 5000]},
+)
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": ["128", "128"]})
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [128]})
 @one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [0, 0]})
@@ -187,8 +203,16 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("llama-3.1-8b", QUANT, {"quant_method": "modelopt", "quantization": 5})
 @one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: []})
 @one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": []}})
-@one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": {"weights": True}}})
-@one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"a": {"weights": {"num_bits": "8"}}}})
+@one(
+    "llama-3.1-8b",
+    QUANT,
+    {"quant_method": "compressed-tensors", GROUP: {"group_0": {"weights": True}}},
+)
+@one(
+    "llama-3.1-8b",
+    QUANT,
+    {"quant_method": "compressed-tensors", GROUP: {"a": {"weights": {"num_bits": "8"}}}},
+)
 @one(
     "llama-3.1-8b",
     QUANT,
@@ -201,8 +225,16 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("llama-3.1-8b", "partial_rotary_factor", {"rope_type": ["x"]})
 @one("llama-3.1-8b", "rope_scaling", {"partial_rotary_factor": []})
 @one("llama-3.1-8b", "rope_scaling", {"rope_type": "linear", "factor": float("inf")})
-@one("llama-3.1-8b", "rope_scaling", {"rope_type": "yarn", "factor": 10**4000, "original_max_position_embeddings": 8})
-@one("llama-3.1-8b", "rope_scaling", {"rope_type": "longrope", "original_max_position_embeddings": "x"})
+@one(
+    "llama-3.1-8b",
+    "rope_scaling",
+    {"rope_type": "yarn", "factor": 10**4000, "original_max_position_embeddings": 8},
+)
+@one(
+    "llama-3.1-8b",
+    "rope_scaling",
+    {"rope_type": "longrope", "original_max_position_embeddings": "x"},
+)
 @one("llama-3.1-8b", "max_position_embeddings", 10**4000)
 @one("gpt2", "n_layer", 10**12)
 @one("gemma-3-1b", "sliding_window_pattern", 0)
@@ -214,7 +246,9 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("jamba-v0.1", "mamba_dt_rank", {})
 def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
     try:
-        found = plan(from_dict(changed(*given_changes), name="m", where="m/config.json"), gpu, exact=False)
+        found = plan(
+            from_dict(changed(*given_changes), name="m", where="m/config.json"), gpu, exact=False
+        )
     except BadInput as error:
         assert error.remedy and error.message.isprintable() and len(error.message) < 500
     else:
@@ -260,7 +294,9 @@ def test_pipe_is_no_config_and_nobody_waits_for_it(tmp_path):
             load_model(place)
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "x/" * 3000, "a\0b", "~nobody-of-that-name/m", "\x1b[31mred", "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "x/" * 3000, "a\0b", "~nobody-of-that-name/m", "\x1b[31mred", "\ud800"]
+)
 def test_name_that_no_file_can_have_is_not_in_the_catalogue(name):
     with pytest.raises(BadInput, match="not in the catalogue") as caught:
         load_model(name)

@@ -29,7 +29,9 @@ def test_asking_a_t4_for_bfloat16_is_refused_with_what_to_give_instead():
 
 
 @pytest.mark.parametrize("model", ["gemma-2-9b", "gemma-3-4b", "glm-4-9b-0414"])
-def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(model):  # _FLOAT16_NOT_SUPPORTED_MODELS
+def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(
+    model,
+):  # _FLOAT16_NOT_SUPPORTED_MODELS
     with pytest.raises(BadInput, match=r"float16.*float32"):
         plan(model, "t4", gpus_per_node=4)
 
@@ -43,7 +45,9 @@ def test_a_float16_model_needs_no_flag_on_a_t4():
     assert "--dtype" not in plan("phi-2", "t4").command
 
 
-@pytest.mark.parametrize(("model", "quantization"), [("gpt-oss-20b", None), ("mistral-7b-v0.3", "fbgemm_fp8")])
+@pytest.mark.parametrize(
+    ("model", "quantization"), [("gpt-oss-20b", None), ("mistral-7b-v0.3", "fbgemm_fp8")]
+)
 def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers(model, quantization):
     # get_min_capability: mxfp4 80, fbgemm_fp8 80
     with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
@@ -57,7 +61,9 @@ def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_load
     folder = Path(found.origin).parent / "model_executor/layers/quantization"
     text = (folder / "__init__.py").read_text()
     known, old = re.search(
-        r"^QuantizationMethods = Literal(.*?)^DEPRECATED_QUANTIZATION_METHODS = (.*?^\])", text, re.M | re.S
+        r"^QuantizationMethods = Literal(.*?)^DEPRECATED_QUANTIZATION_METHODS = (.*?^\])",
+        text,
+        re.M | re.S,
     ).groups()
     assert set(METHODS) <= set(re.findall(r'"(.+?)",', known))
     assert set(METHODS) & set(ast.literal_eval(old)) == set(DEPRECATED)
@@ -65,7 +71,10 @@ def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_load
     files |= {name: (name, "") for name in ("experts_int8", "fbgemm_fp8", "mxfp4")}
     for name, (file, owner) in files.items():
         said = rf"^class {owner}.*?def get_min_capability.*?return (\d+)"
-        assert LEAST[name] == int(re.search(said, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10, name
+        assert (
+            LEAST[name]
+            == int(re.search(said, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10
+        ), name
 
 
 def test_metas_fp8_checkpoint_which_vllm_loads_only_when_told_gets_the_flag_everywhere():
@@ -80,14 +89,22 @@ def test_weights_with_kernels_from_the_t4_on_pass(quantization):
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "modelopt", "compressed-tensors"])
-def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command(method):
-    p = plan("llama-3-8b", "h100", quantization=method)  # vLLM 0.32.0: "Cannot find the config file for awq"
+def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command(
+    method,
+):
+    p = plan(
+        "llama-3-8b", "h100", quantization=method
+    )  # vLLM 0.32.0: "Cannot find the config file for awq"
     model = f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
     assert p.fits and p.command.split()[2] == model and any(model in reason for reason in p.reasons)
-    assert "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command  # made while loading
+    assert (
+        "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command
+    )  # made while loading
 
 
-@pytest.mark.parametrize(("model", "method"), [("qwen2.5-7b-awq", "awq_marlin"), ("qwen3-32b-fp8", "fp8")])
+@pytest.mark.parametrize(
+    ("model", "method"), [("qwen2.5-7b-awq", "awq_marlin"), ("qwen3-32b-fp8", "fp8")]
+)
 def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, method):
     assert "MODEL_" not in plan(model, "h100", quantization=method).command
     with pytest.raises(BadInput, match="vLLM refuses --quantization gptq"):
@@ -98,7 +115,8 @@ def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, met
 def test_sparse_latents_are_for_hopper_and_newer(model):
     """vLLM 0.32.0, v1/attention/backends/mla/*_sparse*.py supports_compute_capability: 9, 10 or 12."""
     with pytest.raises(
-        BadInput, match=r"A100.* cannot keep .* KV cache \(.* begin with 9\.0.*Give a GPU from the H100 on"
+        BadInput,
+        match=r"A100.* cannot keep .* KV cache \(.* begin with 9\.0.*Give a GPU from the H100 on",
     ):
         plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
     assert plan(model, "h200", gpus_per_node=8, nodes=2).fits
@@ -119,10 +137,14 @@ def test_sparse_latents_are_for_hopper_and_newer(model):
 )
 def test_an_fp8_kv_cache_needs_a_kernel_for_the_models_attention(model, gpu, runs):
     """vLLM 0.32.0: triton_attn.py and mla/triton_mla.py raise below 8.9; flashinfer.py supports_sink, its head sizes."""
-    advised = [a for a in plan(model, gpu, max_model_len=4096).advice if "--kv-cache-dtype fp8" in a]
+    advised = [
+        a for a in plan(model, gpu, max_model_len=4096).advice if "--kv-cache-dtype fp8" in a
+    ]
     assert bool(advised) is runs
     if not runs:
-        with pytest.raises(BadInput, match=r"cannot keep .* KV cache in fp8 .* begin with 8\.9.*from the L4 on"):
+        with pytest.raises(
+            BadInput, match=r"cannot keep .* KV cache in fp8 .* begin with 8\.9.*from the L4 on"
+        ):
             plan(model, gpu, kv_cache_dtype="fp8")
 
 
@@ -131,4 +153,6 @@ def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_
     with pytest.raises(BadInput, match="KV cache"):
         plan("llama-3-8b", "t4", gpus_per_node=2, kv_cache_dtype=kv_cache_dtype)
     for model in ("llama-3-8b", "llama-3-70b"):  # one that fits, one that does not
-        assert not any("--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice)
+        assert not any(
+            "--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice
+        )

@@ -7,7 +7,13 @@ import json
 import pytest
 from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.catalog.read import from_dict
-from inference_planner.weights import active_parameters, is_quantized, layer_weights, parameters, tensor_bytes
+from inference_planner.weights import (
+    active_parameters,
+    is_quantized,
+    layer_weights,
+    parameters,
+    tensor_bytes,
+)
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
@@ -69,7 +75,11 @@ def test_active_parameters_of_experts(name, billions):
 
 def compressed(strategy: str = "tensor", **more) -> dict:
     weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True}
-    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}, **more}
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"weights": weights}},
+        **more,
+    }
 
 
 def quantized(name: str, config: dict):
@@ -80,14 +90,24 @@ def quantized(name: str, config: dict):
     "model, config, name, tensors",
     [
         # qweight [4096, 512] int32, scales [32, 4096] float16, qzeros [32, 512] int32
-        ("llama-3.1-8b", {"quant_method": "awq", "bits": 4, "group_size": 128}, "o_proj", [4096 * 2048, 262144, 65536]),
+        (
+            "llama-3.1-8b",
+            {"quant_method": "awq", "bits": 4, "group_size": 128},
+            "o_proj",
+            [4096 * 2048, 262144, 65536],
+        ),
         # weight_scale [4096, 1] float32: one of each row; or one of q, one of k and one of v
         ("llama-3.1-8b", compressed("channel"), "o_proj", [4096 * 4096, 4 * 4096]),
         ("llama-3.1-8b", compressed("tensor"), "qkv_proj", [6144 * 4096, 4 * 3]),
         # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
         ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
         ("deepseek-v3", None, "q_b_proj", [24576 * 1536, 4 * 192 * 12]),
-        ("deepseek-v3", None, "kv_b_proj", [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512]),  # and unpacked, for decoding
+        (
+            "deepseek-v3",
+            None,
+            "kv_b_proj",
+            [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512],
+        ),  # and unpacked, for decoding
         ("deepseek-v3", None, "o_proj", [7168 * 16384, 4 * 56 * 128]),
     ],
 )
@@ -113,7 +133,9 @@ def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors)
 def test_what_a_checkpoint_leaves_in_16_bit_is_left(pattern, left):
     m = quantized("llama-3.1-8b", compressed(ignore=[pattern]))
     projections = [w for w in layer_weights(m, 1) if w.name.endswith("_proj")]
-    assert len(projections) == 4 and {w.name for w in projections if not is_quantized(m, w, 1)} == left
+    assert (
+        len(projections) == 4 and {w.name for w in projections if not is_quantized(m, w, 1)} == left
+    )
 
 
 def test_hub_ids_of_known_models_work_offline():
@@ -146,7 +168,11 @@ def write(tmp_path, config: dict):
 
 def test_a_folder_and_a_file_give_the_same_model(tmp_path, config):
     folder = write(tmp_path, config)
-    assert parameters(load_model(folder)) == parameters(load_model(folder / "config.json")) == 8_030_261_248
+    assert (
+        parameters(load_model(folder))
+        == parameters(load_model(folder / "config.json"))
+        == 8_030_261_248
+    )
 
 
 def test_a_nested_text_config_is_read():
@@ -268,7 +294,11 @@ def test_a_model_in_a_cache_of_the_hub_has_its_own_name_not_its_hash(tmp_path):
     blobs.mkdir()
     (blobs / "abc").write_text(json.dumps(model.raw))
     (snapshot / "config.json").symlink_to("../../blobs/abc")
-    assert load_model(str(snapshot)).name == load_model(str(snapshot / "config.json")).name == "Llama-3.1-8B"
+    assert (
+        load_model(str(snapshot)).name
+        == load_model(str(snapshot / "config.json")).name
+        == "Llama-3.1-8B"
+    )
     plain = tmp_path / "snapshots" / "mine"
     plain.mkdir(parents=True)
     (plain / "config.json").write_text(json.dumps(model.raw))

@@ -29,7 +29,9 @@ def test_in_one_node_the_tensor_parallel_size_is_its_gpus():
     assert split("llama-3.1-70b", "h100", gpus_per_node=4) == (4, 1, 1, True)
 
 
-@pytest.mark.parametrize(("tp", "why"), [(3, "3 does not divide the 8 KV"), (12, "12 is not a multiple of the 8 KV")])
+@pytest.mark.parametrize(
+    ("tp", "why"), [(3, "3 does not divide the 8 KV"), (12, "12 is not a multiple of the 8 KV")]
+)
 def test_kv_heads_are_divided_or_copied_evenly(tp, why):
     """Llama 3.2 3B has 24 attention heads and 8 KV heads (config.json)."""
     with pytest.raises(BadInput, match=why):
@@ -40,7 +42,9 @@ def test_what_a_checkpoint_leaves_in_16_bit_may_be_cut_anywhere():
     """Qwen2.5 14B's MLP of 13,824 is 8 ranks of 13.5 groups of 128; its attention of 5,120 of 5 (config.json)."""
     awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
     raw, kept = load_model("qwen2.5-14b").raw, {"modules_to_not_convert": ["mlp.down_proj"]}
-    assert "groups of 128" in tp_problem(from_dict({**raw, "quantization_config": awq}, name="awq"), 8)
+    assert "groups of 128" in tp_problem(
+        from_dict({**raw, "quantization_config": awq}, name="awq"), 8
+    )
     assert tp_problem(from_dict({**raw, "quantization_config": awq | kept}, name="awq"), 8) == ""
 
 
@@ -53,7 +57,12 @@ def test_gpus_that_do_not_divide_the_model_become_pipeline_stages():
     """71 heads of Falcon 7B on 2 GPUs, and 64 heads of Llama 70B on 3."""
     assert split("falcon-7b", "t4", gpus_per_node=2) == (1, 2, 1, True)
     assert split(
-        "llama-3.1-70b", "h200", gpus_per_node=3, max_model_len=8192, dtype="bfloat16", gpu_memory_utilization=0.9
+        "llama-3.1-70b",
+        "h200",
+        gpus_per_node=3,
+        max_model_len=8192,
+        dtype="bfloat16",
+        gpu_memory_utilization=0.9,
     )[:2] in ((1, 3), (1, 1))
 
 
@@ -61,16 +70,28 @@ def test_without_hardware_the_reason_names_the_heads_not_nodes_that_are_not_ther
     found = plan("falcon-7b", "t4", max_model_len=2048)
     assert (found.tensor_parallel_size, found.nodes) == (1, 1)
     said = " ".join(found.reasons)
-    assert "71 attention heads" in said and "over nodes" not in said  # Falcon 7B's config.json: 71 heads
+    assert (
+        "71 attention heads" in said and "over nodes" not in said
+    )  # Falcon 7B's config.json: 71 heads
 
 
 def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
     p = plan("llama-3.1-405b", "h100", gpus_per_node=8)
-    assert not p.fits and p.kv_cache_tokens == 0 and p.max_concurrency == 0 and p.available_kv_gib_per_gpu == 0
+    assert (
+        not p.fits
+        and p.kv_cache_tokens == 0
+        and p.max_concurrency == 0
+        and p.available_kv_gib_per_gpu == 0
+    )
     assert any("fp8" in a for a in p.advice) and any("16 ×" in a for a in p.advice)
 
 
-EIGHT_STAGES = {"tensor_parallel_size": 1, "pipeline_parallel_size": 8, "gpus_per_node": 8, "nodes": 1}
+EIGHT_STAGES = {
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 8,
+    "gpus_per_node": 8,
+    "nodes": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -80,16 +101,27 @@ EIGHT_STAGES = {"tensor_parallel_size": 1, "pipeline_parallel_size": 8, "gpus_pe
         ("llama-3.1-8b", "h100", {"gpus_per_node": 4, "nodes": 1, "tensor_parallel_size": 4}, 4),
         ("llama-3.1-70b", "h100", {"gpus_per_node": 2, "nodes": 1, "tensor_parallel_size": 2}, 3),
         ("llama-3.1-70b", "h100-nvl", {"gpus_per_node": 1, "nodes": 1, "max_model_len": 65536}, 2),
-        ("llama-3.1-405b-fp8", "h100", {**EIGHT_STAGES, "max_model_len": 4096, "gpu_memory_utilization": 0.8}, 2),
+        (
+            "llama-3.1-405b-fp8",
+            "h100",
+            {**EIGHT_STAGES, "max_model_len": 4096, "gpu_memory_utilization": 0.8},
+            2,
+        ),
     ],
 )
 def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, gpu, asked, lines):
     now = plan(model, gpu, **asked)
-    sizes = {f"{kind}_parallel_size": getattr(now, f"{kind}_parallel_size") for kind in ("tensor", "pipeline")}
+    sizes = {
+        f"{kind}_parallel_size": getattr(now, f"{kind}_parallel_size")
+        for kind in ("tensor", "pipeline")
+    }
     assert len(now.advice) == lines
     for line in now.advice:
         flags = re.findall(r"--([a-z-]+) ([\w.]*\w)", line)
-        changed = {name.replace("-", "_"): float(v) if "." in v else int(v) if v.isdigit() else v for name, v in flags}
+        changed = {
+            name.replace("-", "_"): float(v) if "." in v else int(v) if v.isdigit() else v
+            for name, v in flags
+        }
         if found := re.search(r"on (\d+) node\(s\) of", line):
             changed["nodes"] = int(found[1])
         then = plan(model, gpu, **asked | sizes | changed)
@@ -110,7 +142,9 @@ def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, 
 def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
     p = plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2)
     assert not p.fits
-    length = int(next(a for a in p.advice if "--max-model-len" in a).split("--max-model-len ")[1].split()[0])
+    length = int(
+        next(a for a in p.advice if "--max-model-len" in a).split("--max-model-len ")[1].split()[0]
+    )
     assert plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length).fits
     assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
 
@@ -217,8 +251,22 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
 def test_every_node_has_as_many_ranks_as_vllm_starts_there():
     """vLLM 0.32.0, engine/arg_utils.py: "--nnodes must evenly divide the total world size"; a node has its share of it."""
     with pytest.raises(BadInput, match="3 GPUs cannot be shared out evenly over 2 nodes of 2"):
-        plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=3, gpus_per_node=2, nodes=2)
-    across = plan("llama-3.1-8b", "h100", tensor_parallel_size=4, pipeline_parallel_size=3, gpus_per_node=8, nodes=2)
+        plan(
+            "llama-3.1-8b",
+            "h100",
+            tensor_parallel_size=1,
+            pipeline_parallel_size=3,
+            gpus_per_node=2,
+            nodes=2,
+        )
+    across = plan(
+        "llama-3.1-8b",
+        "h100",
+        tensor_parallel_size=4,
+        pipeline_parallel_size=3,
+        gpus_per_node=8,
+        nodes=2,
+    )
     assert [r.node for r in across.ranks] == [0] * 6 + [1] * 6
     assert "across nodes" in across.reasons[0] and across.communication[0].link == "InfiniBand NDR"
     large = prepare("llama-3.1-405b", "h100")

@@ -41,7 +41,16 @@ def workshop(*args: str) -> subprocess.CompletedProcess:
 
 def test_json_has_the_promised_keys_and_types(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-70b").raw)))
-    asked = ["--gpu", "h200", "--tensor-parallel-size", "4", "--max-model-len", "131072", "--vllm-version", "0.25.1"]
+    asked = [
+        "--gpu",
+        "h200",
+        "--tensor-parallel-size",
+        "4",
+        "--max-model-len",
+        "131072",
+        "--vllm-version",
+        "0.25.1",
+    ]
     done = workshop(str(tmp_path), *asked, "--json")
     data = json.loads(done.stdout)
     assert done.returncode == 0 and data.keys() >= KEYS
@@ -55,14 +64,20 @@ def test_json_has_the_promised_keys_and_types(tmp_path):
     ):
         assert isinstance(data[key], int) and not isinstance(data[key], bool)
     assert data["fits"] is True and isinstance(data["command"], str)
-    assert data["kv_cache_tokens"] == pytest.approx(1_229_264, rel=0.01)  # the recorded run of this model
+    assert data["kv_cache_tokens"] == pytest.approx(
+        1_229_264, rel=0.01
+    )  # the recorded run of this model
 
 
 def test_a_model_that_does_not_fit_exits_with_1():
     done = workshop("llama-3.1-405b", "--gpu", "h100", "--gpus-per-node", "8", "--json")
     data = json.loads(done.stdout)
     assert done.returncode == 1
-    assert (data["fits"], data["kv_cache_tokens"], data["max_concurrency"]) == (False, 0, 0) and data["advice"]
+    assert (data["fits"], data["kv_cache_tokens"], data["max_concurrency"]) == (
+        False,
+        0,
+        0,
+    ) and data["advice"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +101,14 @@ def test_wrong_use_exits_with_2_and_one_sentence(args, said):
 def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():
     done = workshop("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--explain")
     assert done.returncode == 0
-    for part in ("✓ fits", "█", "Why", "vllm serve meta-llama/Llama-3.1-70B", "all-reduce", "GiB a GPU"):
+    for part in (
+        "✓ fits",
+        "█",
+        "Why",
+        "vllm serve meta-llama/Llama-3.1-70B",
+        "all-reduce",
+        "GiB a GPU",
+    ):
         assert part in done.stdout
 
 

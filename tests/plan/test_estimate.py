@@ -33,21 +33,52 @@ def test_an_unknown_architecture_gets_one_that_says_so(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "glm-5"),
-        *("granite-3.1-3b-a800m", "minimax-m2.5", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b"),
+        *(
+            "command-r7b",
+            "ernie-4.5-21b-a3b",
+            "exaone-4-32b",
+            "glm-4-9b-0414",
+            "glm-4.5-air-fp8",
+            "glm-5",
+        ),
+        *(
+            "granite-3.1-3b-a800m",
+            "minimax-m2.5",
+            "nemotron-nano-9b-v2",
+            "olmo-3-7b",
+            "olmoe-1b-7b",
+        ),
         # layers of experts or of MLPs alone; experts of a narrower width than the model's
-        *("nemotron-3-nano-30b-a3b", "nemotron-3-ultra-550b-a55b", "nemotron-h-56b-base-8k", "kimi-k3"),
+        *(
+            "nemotron-3-nano-30b-a3b",
+            "nemotron-3-ultra-550b-a55b",
+            "nemotron-h-56b-base-8k",
+            "kimi-k3",
+        ),
         *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b"),
         # in 4 bits but for modules that are named as in a multimodal model; 8 bits beside 4
-        *("gemma-4-26b-a4b-nvfp4", "gemma-4-31b-nvfp4", "kimi-k2.5-nvfp4", "qwen3.5-122b-a10b-nvfp4"),
+        *(
+            "gemma-4-26b-a4b-nvfp4",
+            "gemma-4-31b-nvfp4",
+            "kimi-k2.5-nvfp4",
+            "qwen3.5-122b-a10b-nvfp4",
+        ),
         *("qwen3.6-27b-nvfp4", "qwen3.6-35b-a3b-nvfp4"),
         # a second input table; layers of their own widths; gates of queries; a sparse latent's indexer
         *("gemma-3n-e4b", "llama-3.3-nemotron-super-49b", "qwen3.5-27b", "glm-5.2"),
     ],
 )
 def test_weights_of_an_estimate_are_near_those_of_the_class(name):
-    config = {**load_model(name).raw, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
-    (built,) = (b for b in builds.records()[builds.digest(load_model(name).raw)]["builds"] if b["tp"] * b["pp"] == 1)
+    config = {
+        **load_model(name).raw,
+        "architectures": ["SuperNovaForCausalLM"],
+        "model_type": "supernova",
+    }
+    (built,) = (
+        b
+        for b in builds.records()[builds.digest(load_model(name).raw)]["builds"]
+        if b["tp"] * b["pp"] == 1
+    )
     stage = built["stages"][0]  # of a multimodal model the estimate has the language part
     p = plan(from_dict(config, name=name), "h200", tensor_parallel_size=1)
     language = (stage["loaded_bytes"] - stage.get("encoder_bytes", 0)) / 2**30
@@ -60,62 +91,166 @@ def test_weights_of_an_estimate_are_near_those_of_the_class(name):
     [
         *("command-r7b", "glm-4.5-air-fp8", "minimax-m2.5"),
         # states: Mamba 2 in 32 bit by default and by its config, beside an FP8 cache; gated delta nets
-        *("nemotron-h-56b-base-8k", "nemotron-3-nano-30b-a3b-nvfp4", "qwen3-next-80b-a3b-fp8", "qwen3.5-122b-a10b"),
+        *(
+            "nemotron-h-56b-base-8k",
+            "nemotron-3-nano-30b-a3b-nvfp4",
+            "qwen3-next-80b-a3b-fp8",
+            "qwen3.5-122b-a10b",
+        ),
         *("mimo-v2-flash", "gemma-4-26b-a4b"),  # heads of other sizes where there is a window
         # layers without a cache of their own; keys of a sparse latent's indexer, in 16 bit and in FP8; a latent beside states
-        *("gemma-3n-e4b", "llama-3.3-nemotron-super-49b", "deepseek-v3.2", "glm-5.2-nvfp4", "kimi-k3"),
+        *(
+            "gemma-3n-e4b",
+            "llama-3.3-nemotron-super-49b",
+            "deepseek-v3.2",
+            "glm-5.2-nvfp4",
+            "kimi-k3",
+        ),
     ],
 )
 def test_the_kv_cache_of_an_estimate_holds_what_that_of_the_class_does(name, tp):
     m = load_model(name)
-    built = (b["kv_cache"] for b in builds.records()[builds.digest(m.raw)]["builds"] if (b["tp"], b["pp"]) == (tp, 1))
+    built = (
+        b["kv_cache"]
+        for b in builds.records()[builds.digest(m.raw)]["builds"]
+        if (b["tp"], b["pp"]) == (tp, 1)
+    )
     for cache in built:  # minimax-m2.5: none for TP 8
         lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
-        ours = kv_cache.pool_bytes_per_block(lay, range(m.num_hidden_layers)) * kv_cache.blocks_per_request(lay)
-        assert ours == pytest.approx(cache["pool_bytes_per_block"][0] * cache["blocks_per_request"], rel=0.001)
+        ours = kv_cache.pool_bytes_per_block(
+            lay, range(m.num_hidden_layers)
+        ) * kv_cache.blocks_per_request(lay)
+        assert ours == pytest.approx(
+            cache["pool_bytes_per_block"][0] * cache["blocks_per_request"], rel=0.001
+        )
         said = pytest.approx(cache["bytes_per_token"], rel=0.001)
         assert tp > 1 or kv_cache.kv_cache_bytes_per_token(m) == said  # beyond: copies count
 
 
 PLAIN = {"torch_dtype": "bfloat16", "tie_word_embeddings": False, "max_position_embeddings": 131072}
-MAMBA_2 = {"mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": 128}
-ATTENTION = dict(zip(("hidden_size", "num_attention_heads", "num_key_value_heads"), (2048, 32, 8), strict=True))
-LFM2 = {**ATTENTION, "num_hidden_layers": 16, "intermediate_size": 12288, "vocab_size": 65536, "conv_L_cache": 3}
-LATENT = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+MAMBA_2 = {
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 256,
+    "mamba_d_head": 128,
+}
+ATTENTION = dict(
+    zip(("hidden_size", "num_attention_heads", "num_key_value_heads"), (2048, 32, 8), strict=True)
+)
+LFM2 = {
+    **ATTENTION,
+    "num_hidden_layers": 16,
+    "intermediate_size": 12288,
+    "vocab_size": 65536,
+    "conv_L_cache": 3,
+}
+LATENT = {
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 # config.json of the models' families, and what vLLM 0.32.0's class makes of it: bytes of weights, of a request of 8,192
 UNUSUAL = {
     "falcon-h1-7b": (
-        {**PLAIN, **MAMBA_2, "hidden_size": 3072, "num_hidden_layers": 44, "num_attention_heads": 12}
-        | {"num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 130049}
+        {
+            **PLAIN,
+            **MAMBA_2,
+            "hidden_size": 3072,
+            "num_hidden_layers": 44,
+            "num_attention_heads": 12,
+        }
+        | {
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "intermediate_size": 12288,
+            "vocab_size": 130049,
+        }
         | {"mamba_d_ssm": 3072, "mamba_n_heads": 24},
         *(15284000768, 635830272),
     ),
     "lfm2-1.2b": (
-        {**PLAIN, **LFM2, "tie_word_embeddings": True, "block_auto_adjust_ff_dim": True, "block_multiple_of": 256}
-        | {"layer_types": ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)]},
+        {
+            **PLAIN,
+            **LFM2,
+            "tie_word_embeddings": True,
+            "block_auto_adjust_ff_dim": True,
+            "block_multiple_of": 256,
+        }
+        | {
+            "layer_types": [
+                "full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)
+            ]
+        },
         *(2357475328, 101449728),
     ),
     "longcat-flash": (
-        {**PLAIN, **LATENT, "hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vocab_size": 131072}
-        | {"ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512, "moe_topk": 12}
+        {
+            **PLAIN,
+            **LATENT,
+            "hidden_size": 6144,
+            "num_layers": 28,
+            "num_attention_heads": 64,
+            "vocab_size": 131072,
+        }
+        | {
+            "ffn_hidden_size": 12288,
+            "expert_ffn_hidden_size": 2048,
+            "n_routed_experts": 512,
+            "moe_topk": 12,
+        }
         | {"zero_expert_num": 256},
         *(1121684537344, 528482304),
     ),
     "granite-4.0-h-tiny": (
-        {**PLAIN, **MAMBA_2, "hidden_size": 1536, "num_hidden_layers": 40, "num_attention_heads": 12}
-        | {"num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 100352, "num_local_experts": 64}
-        | {"num_experts_per_tok": 6, "shared_intermediate_size": 1024, "mamba_n_heads": 48, "mamba_d_head": 64}
-        | {"layer_types": ["attention" if i % 10 == 5 else "mamba" for i in range(40)], "mamba_d_state": 128}
+        {
+            **PLAIN,
+            **MAMBA_2,
+            "hidden_size": 1536,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 12,
+        }
+        | {
+            "num_key_value_heads": 4,
+            "intermediate_size": 512,
+            "vocab_size": 100352,
+            "num_local_experts": 64,
+        }
+        | {
+            "num_experts_per_tok": 6,
+            "shared_intermediate_size": 1024,
+            "mamba_n_heads": 48,
+            "mamba_d_head": 64,
+        }
+        | {
+            "layer_types": ["attention" if i % 10 == 5 else "mamba" for i in range(40)],
+            "mamba_d_state": 128,
+        }
         | {"tie_word_embeddings": True},
         *(13880134656, 157286400),
     ),
     "apertus-8b": (  # xIELU has no gate
-        {**PLAIN, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+        {
+            **PLAIN,
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        }
         | {"intermediate_size": 21504, "vocab_size": 131072, "hidden_act": "xielu"},
         *(16123600896, 1073741824),
     ),
     "codestral-mamba-7b": (
-        {**PLAIN, "hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64, "n_groups": 8}
+        {
+            **PLAIN,
+            "hidden_size": 4096,
+            "num_hidden_layers": 64,
+            "num_heads": 128,
+            "head_dim": 64,
+            "n_groups": 8,
+        }
         | {"state_size": 128, "conv_kernel": 4, "expand": 2, "vocab_size": 32768},
         *(14643208192, 0),
     ),
@@ -125,15 +260,21 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_layers_that_are_made_otherwise_are_estimated_by_their_configs(name):
     config, loaded, request = UNUSUAL[name]
-    m = from_dict({**config, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}, name=name)
+    m = from_dict(
+        {**config, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}, name=name
+    )
     assert stage_bytes(m, 1, 1, 0) == pytest.approx(loaded, rel=0.01)
     lay = kv_cache.layout(m, 1, "auto", 8192, 8192)
-    ours = kv_cache.pool_bytes_per_block(lay, range(m.num_hidden_layers)) * kv_cache.blocks_per_request(lay)
+    ours = kv_cache.pool_bytes_per_block(
+        lay, range(m.num_hidden_layers)
+    ) * kv_cache.blocks_per_request(lay)
     assert not request or ours == pytest.approx(request, rel=0.001)
 
 
 # "A3B" and "A55B": what NVIDIA publishes as active, and 31.6 and 550 in all; in 10**9
-@pytest.mark.parametrize(("name", "active"), [("nemotron-3-nano-30b-a3b", 3.6), ("nemotron-3-ultra-550b-a55b", 55)])
+@pytest.mark.parametrize(
+    ("name", "active"), [("nemotron-3-nano-30b-a3b", 3.6), ("nemotron-3-ultra-550b-a55b", 55)]
+)
 def test_experts_in_layers_of_their_own_are_counted_once(name, active):
     assert active_parameters(load_model(name)) / 1e9 == pytest.approx(active, rel=0.06)
 
@@ -152,7 +293,9 @@ def test_the_index_of_the_checkpoint_says_what_the_weights_take(tmp_path):
 
 
 def test_so_do_the_headers_of_its_files(tmp_path):
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [1, 2**30], "data_offsets": [0, 2**31]}}).encode()
+    header = json.dumps(
+        {"w": {"dtype": "BF16", "shape": [1, 2**30], "data_offsets": [0, 2**31]}}
+    ).encode()
     (folder(tmp_path) / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert plan(tmp_path, "h200").weights_gib_per_gpu == pytest.approx(2, rel=0.01)
 
@@ -173,7 +316,9 @@ def test_a_cut_checkpoint_is_one_sentence(tmp_path, data):
         plan(tmp_path, "h200")
 
 
-@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+@pytest.mark.parametrize(
+    "field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"]
+)
 def test_where_nothing_can_be_said_what_is_missing_is_named(tmp_path, field):
     with pytest.raises(BadInput, match=f"{field} is missing"):
         plan(folder(tmp_path, {k: v for k, v in NEW.items() if k != field}), "h200")
@@ -181,7 +326,11 @@ def test_where_nothing_can_be_said_what_is_missing_is_named(tmp_path, field):
 
 @pytest.mark.parametrize(
     "lie",
-    [{"layer_types": ["full_attention"] * 5000}, {"num_experts": 4, "num_experts_per_tok": 9}, {"head_dim": -1}],
+    [
+        {"layer_types": ["full_attention"] * 5000},
+        {"num_experts": 4, "num_experts_per_tok": 9},
+        {"head_dim": -1},
+    ],
 )
 def test_a_config_that_lies_is_one_sentence(tmp_path, lie):
     with pytest.raises(BadInput):
@@ -190,19 +339,42 @@ def test_a_config_that_lies_is_one_sentence(tmp_path, lie):
 
 def test_whisper_is_read_by_its_decoders_fields():
     """openai/whisper-tiny's config.json."""
-    sizes = {"d_model": 384, "decoder_attention_heads": 6, "decoder_ffn_dim": 1536, "decoder_layers": 4}
-    said = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "vocab_size": 51865}
-    m = from_dict({**said, **sizes, "max_target_positions": 448, "encoder_layers": 4}, name="whisper-tiny")
+    sizes = {
+        "d_model": 384,
+        "decoder_attention_heads": 6,
+        "decoder_ffn_dim": 1536,
+        "decoder_layers": 4,
+    }
+    said = {
+        "architectures": ["WhisperForConditionalGeneration"],
+        "model_type": "whisper",
+        "vocab_size": 51865,
+    }
+    m = from_dict(
+        {**said, **sizes, "max_target_positions": 448, "encoder_layers": 4}, name="whisper-tiny"
+    )
     assert (m.num_hidden_layers, m.num_attention_heads, m.intermediate_size) == (4, 6, 1536)
     assert m.max_position_embeddings == 448
 
 
 def test_a_model_of_states_alone_is_not_advised_to_shrink_its_cache():
     """state-spaces/mamba-130m-hf's config.json: no layer of attention."""
-    sizes = {"hidden_size": 768, "num_hidden_layers": 24, "state_size": 16, "conv_kernel": 4, "vocab_size": 50280}
-    m = from_dict({"architectures": ["MambaForCausalLM"], "model_type": "mamba", **sizes}, name="mamba")
+    sizes = {
+        "hidden_size": 768,
+        "num_hidden_layers": 24,
+        "state_size": 16,
+        "conv_kernel": 4,
+        "vocab_size": 50280,
+    }
+    m = from_dict(
+        {"architectures": ["MambaForCausalLM"], "model_type": "mamba", **sizes}, name="mamba"
+    )
     p = plan(m, "h200")
-    assert p.fits and p.kv_bytes_per_token == 0 and not any("--kv-cache-dtype" in line for line in p.advice)
+    assert (
+        p.fits
+        and p.kv_bytes_per_token == 0
+        and not any("--kv-cache-dtype" in line for line in p.advice)
+    )
 
 
 def test_a_quantization_without_formulas_is_named_with_those_that_have_some(tmp_path):
@@ -213,7 +385,14 @@ def test_a_quantization_without_formulas_is_named_with_those_that_have_some(tmp_
 
 
 def test_other_spellings_and_nested_configs_are_read():
-    spelled = {"n_embd": 2048, "n_layer": 24, "n_head": 16, "n_head_kv": 4, "ffn_dim": 8192, "n_positions": 8192}
+    spelled = {
+        "n_embd": 2048,
+        "n_layer": 24,
+        "n_head": 16,
+        "n_head_kv": 4,
+        "ffn_dim": 8192,
+        "n_positions": 8192,
+    }
     kept = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}
     plain = from_dict(NEW, name="m")
     for config in ({**kept, **spelled}, {**kept, "llm_config": {**kept, **spelled}}):
@@ -223,4 +402,6 @@ def test_other_spellings_and_nested_configs_are_read():
 
 
 def test_settings_are_those_of_any_model():
-    assert resolve(from_dict(NEW, name="m"), plan("gpt2", "h200").deployment.gpu).max_model_len == 8192
+    assert (
+        resolve(from_dict(NEW, name="m"), plan("gpt2", "h200").deployment.gpu).max_model_len == 8192
+    )

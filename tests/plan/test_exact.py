@@ -27,7 +27,9 @@ import exact as benchmark
 
 CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
 BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}
-RECORDED = {entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES}  # no formulas
+RECORDED = {
+    entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES
+}  # no formulas
 
 
 @pytest.fixture
@@ -38,7 +40,9 @@ def answers(tmp_path, monkeypatch):
     def put(answer: dict | str) -> Path:
         script, said = tmp_path / "python", tmp_path / "asked"
         line = answer if isinstance(answer, str) else json.dumps(answer)
-        script.write_text(f"#!/bin/sh\nwhile read -r job; do echo \"$job\" >> '{said}'; cat '{script}.answer'; done\n")
+        script.write_text(
+            f"#!/bin/sh\nwhile read -r job; do echo \"$job\" >> '{said}'; cat '{script}.answer'; done\n"
+        )
         Path(f"{script}.answer").write_text(line + "\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(script))
@@ -53,7 +57,9 @@ def answer_of(entry: dict, tp: int = 1, pp: int = 1) -> dict:
 
 class TestRecorded:
     @pytest.mark.parametrize("recorded", [True, False])
-    def test_a_sparse_latent_in_fp8_keeps_scales_and_positions_and_the_keys_of_its_indexer(self, recorded, monkeypatch):
+    def test_a_sparse_latent_in_fp8_keeps_scales_and_positions_and_the_keys_of_its_indexer(
+        self, recorded, monkeypatch
+    ):
         """deepseek-v3.2-nvfp4's record, whose checkpoint wants an FP8 cache: 61 layers of 656 + 132 bytes."""
         monkeypatch.setattr(exact, "python", lambda: "")
         if not recorded:
@@ -67,23 +73,31 @@ class TestRecorded:
         assert per_gib[0] == pytest.approx(per_gib[1], rel=0.02)
 
     # "Model loading took" on an H100: issue 18's figures for these two, in GiB
-    @pytest.mark.parametrize(("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)])
+    @pytest.mark.parametrize(
+        ("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)]
+    )
     def test_weights_are_what_vllm_printed_on_a_gpu(self, name, printed_gib):
         stages = answer_of(next(entry for entry in CATALOGUE if entry["name"] == name))["stages"]
         assert stages[0]["loaded_bytes"] / 2**30 == pytest.approx(printed_gib, rel=5e-4)
 
     # layers that keep a cache: 4 of attention and 27 of Mamba; 12 of attention and 36 of a gated delta net (issue 18)
     @pytest.mark.parametrize(
-        ("name", "attention", "states"), [("nemotron-nano-9b-v2", 4, 27), ("qwen3-next-80b-a3b-fp8", 12, 36)]
+        ("name", "attention", "states"),
+        [("nemotron-nano-9b-v2", 4, 27), ("qwen3-next-80b-a3b-fp8", 12, 36)],
     )
     def test_hybrid_layers_are_counted_by_kind(self, name, attention, states):
         groups = answer_of(RECORDED[name])["kv_cache"]["groups"]
-        assert sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec") == attention
+        assert (
+            sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec") == attention
+        )
         assert sum(sum(g["layers"]) for g in groups if g["kind"] == "MambaSpec") == states
 
     def test_what_was_refused_is_read_once(self):
         """glm-4.1v-9b's record: its class cannot be built for TP 8 ("12 is not divisible by 8")."""
-        first, second = (exact.known(plan("glm-4.1v-9b", "h200").deployment).model.exact.refused for _ in range(2))
+        first, second = (
+            exact.known(plan("glm-4.1v-9b", "h200").deployment).model.exact.refused
+            for _ in range(2)
+        )
         assert first is second and first == ((8, 1, "AssertionError: 12 is not divisible by 8"),)
 
     @pytest.mark.parametrize("name", RECORDED)
@@ -93,43 +107,72 @@ class TestRecorded:
             if known["pp"] > 1:
                 continue
             p = plan(name, "b300", tensor_parallel_size=known["tp"], max_model_len=4096)
-            basis = "measured" if load_model(name).architecture in measured_architectures() else "recorded"
+            basis = (
+                "measured"
+                if load_model(name).architecture in measured_architectures()
+                else "recorded"
+            )
             assert (p.basis, p.exact, p.source) == (basis, False, "0.32.0")
-            assert p.weights_gib_per_gpu == pytest.approx(known["stages"][0]["loaded_bytes"] / 2**30, abs=0.04)
+            assert p.weights_gib_per_gpu == pytest.approx(
+                known["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
+            )
             pool = known["kv_cache"]["pool_bytes_per_block"][0]
-            assert p.num_gpu_blocks == (int(p.available_kv_gib_per_gpu * 2**30) // pool if p.fits else 0)
+            assert p.num_gpu_blocks == (
+                int(p.available_kv_gib_per_gpu * 2**30) // pool if p.fits else 0
+            )
 
     @pytest.mark.parametrize("name", RECORDED)
     def test_blocks_of_a_request_are_those_of_vllms_own_function(self, name):
         m = load_model(name)
         for split in RECORDED[name]["builds"]:
-            said, known = split["kv_cache"], replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),)))
-            lengths, starts = (said["max_model_len"], said["max_in_flight_tokens"]), tuple(range(split["pp"]))
+            said, known = (
+                split["kv_cache"],
+                replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),))),
+            )
+            lengths, starts = (
+                (said["max_model_len"], said["max_in_flight_tokens"]),
+                tuple(range(split["pp"])),
+            )
             lay = kv_cache.layout(known, split["tp"], "auto", *lengths, starts=starts)
             assert kv_cache.blocks_per_request(lay) == said["blocks_per_request"]
-            assert [g.blocks_per_request for g in lay.groups] == [g["blocks_per_request"] for g in said["groups"]]
+            assert [g.blocks_per_request for g in lay.groups] == [
+                g["blocks_per_request"] for g in said["groups"]
+            ]
 
     def test_a_stage_of_a_pipeline_holds_what_vllm_gives_it(self, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
         entry = RECORDED["nemotron-nano-9b-v2"]
         p = plan("nemotron-nano-9b-v2", "h200", tensor_parallel_size=1, pipeline_parallel_size=2)
-        assert [r.weight_bytes for r in p.ranks] == [s["loaded_bytes"] for s in answer_of(entry, 1, 2)["stages"]]
+        assert [r.weight_bytes for r in p.ranks] == [
+            s["loaded_bytes"] for s in answer_of(entry, 1, 2)["stages"]
+        ]
 
     def test_quantising_keeps_the_number_of_weights_but_not_their_bytes(self, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
         m = load_model("smollm3-3b")
-        assert plan(m, "h200", quantization="fp8").weights_gib_per_gpu < 0.65 * plan(m, "h200").weights_gib_per_gpu
+        assert (
+            plan(m, "h200", quantization="fp8").weights_gib_per_gpu
+            < 0.65 * plan(m, "h200").weights_gib_per_gpu
+        )
 
 
 class TestFormulas:
-    @pytest.mark.parametrize("entry", [e for e in CATALOGUE if e["architecture"] in FAMILIES], ids=lambda e: e["name"])
+    @pytest.mark.parametrize(
+        "entry", [e for e in CATALOGUE if e["architecture"] in FAMILIES], ids=lambda e: e["name"]
+    )
     def test_formulas_say_what_vllms_classes_say(self, entry):
         m = BY_DIGEST[entry["digest"]]
         for split, what, ours, theirs in benchmark.compared(entry, m):
-            assert benchmark.same(entry, what, ours, theirs), f"{split}, {what}: {ours:,} against {theirs:,}"
+            assert benchmark.same(entry, what, ours, theirs), (
+                f"{split}, {what}: {ours:,} against {theirs:,}"
+            )
 
     def test_every_model_of_the_catalogue_is_in_the_record(self):
-        built = {entry["digest"] for entry in CATALOGUE if entry["builds"] or entry["architecture"] in FAMILIES}
+        built = {
+            entry["digest"]
+            for entry in CATALOGUE
+            if entry["builds"] or entry["architecture"] in FAMILIES
+        }
         assert built >= set(BY_DIGEST)
 
 
@@ -160,9 +203,18 @@ class TestWorker:
     @pytest.mark.parametrize(
         ("error", "sentence"),
         [
-            ("Please pass the argument `trust_remote_code=True` to allow custom code", "code of the model's own"),
-            ("model type `supernova` but Transformers does not recognize this architecture", "model_type supernova"),
-            ("Model architectures ['SuperNova'] are not supported for now.", "does not know the architecture"),
+            (
+                "Please pass the argument `trust_remote_code=True` to allow custom code",
+                "code of the model's own",
+            ),
+            (
+                "model type `supernova` but Transformers does not recognize this architecture",
+                "model_type supernova",
+            ),
+            (
+                "Model architectures ['SuperNova'] are not supported for now.",
+                "does not know the architecture",
+            ),
             ("ValueError: it is Sunday\nand a trace", "ValueError: it is Sunday"),
         ],
     )
@@ -178,26 +230,38 @@ class TestWorker:
 
     def test_what_vllm_has_no_class_for_gets_no_command_and_no_tick(self, tmp_path, answers):
         asked, out = folder(tmp_path), []
-        answers({"error": "Model architectures ['SuperNova'] are not supported for now.", "vllm": "0.32.0"})
+        answers(
+            {
+                "error": "Model architectures ['SuperNova'] are not supported for now.",
+                "vllm": "0.32.0",
+            }
+        )
         assert (
             words.answer(out.append, asked, "h200", make_plan=plan) == 1
             and words.answer(out.append, asked, "h200", make_plan=plan, as_json=True) == 1
         )
         assert "would fit" in out[0] and "✓" not in out[0] and "vllm serve" not in out[0]
         assert json.loads(out[1])["command"] == "" and json.loads(out[1])["kv_cache_tokens"]
-        assert hardware.smallest(asked, "h200", make_plan=plan).reason.startswith("vLLM 0.32.0 cannot build")
+        assert hardware.smallest(asked, "h200", make_plan=plan).reason.startswith(
+            "vLLM 0.32.0 cannot build"
+        )
         with pytest.raises(Unservable, match="cannot build"):
             check_starts(plan(asked, "h200").deployment)
         answers("no answer")
         assert (
-            words.answer(out.append, asked, "h200", make_plan=plan, max_num_seqs=64, kv_cache_dtype="fp8") == 0
+            words.answer(
+                out.append, asked, "h200", make_plan=plan, max_num_seqs=64, kv_cache_dtype="fp8"
+            )
+            == 0
             and "✓" in out[2]
         )
 
     @pytest.mark.parametrize("asked", [None, True])
     def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):
         empty = {"groups": [], "pool_bytes_per_block": [0], "bytes_per_token": 0}
-        answers({**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty})  # what vLLM 0.32.0 says of BertModel
+        answers(
+            {**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty}
+        )  # what vLLM 0.32.0 says of BertModel
         with pytest.raises(BadInput, match="keeps no KV cache"):
             plan(folder(tmp_path), "h200", exact=asked)
 
@@ -207,7 +271,9 @@ class TestWorker:
         with pytest.raises(BadInput, match="without an answer"):
             plan(folder(tmp_path), "h200", exact=True)
 
-    def test_one_that_never_answers_is_ended_and_the_next_question_gets_a_new_one(self, tmp_path, monkeypatch):
+    def test_one_that_never_answers_is_ended_and_the_next_question_gets_a_new_one(
+        self, tmp_path, monkeypatch
+    ):
         monkeypatch.setattr(exact, "ANSWER_S", 0.3)
         once = tmp_path / "python"
         once.write_text(
@@ -231,7 +297,9 @@ class TestWorker:
 
     def test_a_home_that_cannot_be_written_only_costs_the_next_time(self, tmp_path, answers):
         answers(answer_of(RECORDED["smollm3-3b"]))
-        (tmp_path / "home").write_text("a file where the folder was to be: root cannot write there either")
+        (tmp_path / "home").write_text(
+            "a file where the folder was to be: root cannot write there either"
+        )
         assert plan(folder(tmp_path), "h200", exact=True).exact
 
 
@@ -239,7 +307,9 @@ def test_a_latent_in_fewer_bits_is_unpacked_once_for_decoding():
     """Found by DeepSeek V3.2 with 8 layers on an H200 (docs/gpu.md): W_UK and W_UV in 16 bit, 32 MiB a layer."""
     v3, lite = load_model("deepseek-v3"), load_model("deepseek-v2-lite")
     packed, plain = (
-        next(tensor_bytes(m, w, 0, 2) for w in layer_weights(m, 0) if w.name == "self_attn.kv_b_proj")
+        next(
+            tensor_bytes(m, w, 0, 2) for w in layer_weights(m, 0) if w.name == "self_attn.kv_b_proj"
+        )
         for m in (v3, lite)
     )
     assert packed[-1] == 16 << 20 and len(plain) == 1  # on each of two ranks

@@ -51,13 +51,17 @@ def test_a_class_says_what_the_record_says(asker, kind, monkeypatch):
         asked = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
         found = asker.ask({**asked, "max_num_batched_tokens": benchmark.BATCH})
         assert "error" not in found, found["error"]
-        assert {k: found[k] for k in ("stages", "kv_cache")} == {k: split[k] for k in ("stages", "kv_cache")}
+        assert {k: found[k] for k in ("stages", "kv_cache")} == {
+            k: split[k] for k in ("stages", "kv_cache")
+        }
 
 
 def test_experts_are_dealt_out_over_all_ranks(asker):
     """48 layers of 128 experts of 3 × 768 × 2048 in 16 bit: half of them on each of 2 data-parallel ranks."""
     config = dict(load_model("qwen3-30b-a3b").raw)
-    alone, dealt = (asker.ask({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2))
+    alone, dealt = (
+        asker.ask({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2)
+    )
     saved = alone["stages"][0]["tensor_bytes"] - dealt["stages"][0]["tensor_bytes"]
     assert saved == pytest.approx(48 * 64 * 3 * 768 * 2048 * 2, rel=1e-5)
 
@@ -83,4 +87,7 @@ def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answere
 
 def test_a_class_without_pipeline_stages_is_refused_as_the_server_refuses_it(asker):
     config = dict(load_model("gemma-3n-e4b").raw)
-    assert "Pipeline parallelism is not supported" in asker.ask({"config": config, "tp": 1, "pp": 2})["error"]
+    assert (
+        "Pipeline parallelism is not supported"
+        in asker.ask({"config": config, "tp": 1, "pp": 2})["error"]
+    )

@@ -40,10 +40,14 @@ def test_the_picture_is_what_the_records_say(report):
     assert (ROOT / "docs/pictures/gpu_step.svg").read_text() == report.picture()
 
 
-@pytest.mark.parametrize(("model", "gpus", "limit"), [("llama-3.1-70b", 4, 136), ("llama-3.1-8b", 1, 299)])
+@pytest.mark.parametrize(
+    ("model", "gpus", "limit"), [("llama-3.1-70b", 4, 136), ("llama-3.1-8b", 1, 299)]
+)
 def test_the_limit_is_bandwidth_over_weights(model, gpus, limit):
     """4.8 TB/s a GPU (NVIDIA's H200 datasheet) over 70.6 and 8.03 billion parameters of 2 bytes."""
-    assert bandwidth_limit_tokens_per_s(load_model(model), load_gpu("h200"), gpus) == pytest.approx(limit, abs=0.6)
+    assert bandwidth_limit_tokens_per_s(load_model(model), load_gpu("h200"), gpus) == pytest.approx(
+        limit, abs=0.6
+    )
 
 
 @pytest.mark.parametrize("name", ["70b-tp4-unfused", "70b-tp4-best"])
@@ -57,7 +61,10 @@ def test_the_parts_of_a_step_are_the_whole_step(name):
 def test_the_script_of_70b_takes_what_was_kept():
     kept = next(r for r in recorded.tuning() if r["name"] == "70b-tp4-best")
     assert kept["compilation_config"]["compile_sizes"] == [1]
-    assert """--compilation-config '{"compile_sizes": [1]}'""" in (ROOT / "slurm/70b.sbatch").read_text()
+    assert (
+        """--compilation-config '{"compile_sizes": [1]}'"""
+        in (ROOT / "slurm/70b.sbatch").read_text()
+    )
 
 
 def test_jobs_are_predicted_before_they_are_measured(monkeypatch, capsys):

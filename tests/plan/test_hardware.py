@@ -16,7 +16,9 @@ from workshop.errors import BadInput
 
 def test_the_page_has_a_row_for_every_model():
     page = CliRunner().invoke(command, ["--markdown"]).output
-    assert page.startswith("# Models\n") and [name for name in list_models() if name not in page] == []
+    assert (
+        page.startswith("# Models\n") and [name for name in list_models() if name not in page] == []
+    )
 
 
 def test_every_catalogued_model_has_a_row_and_every_family_of_the_course_a_model():
@@ -96,7 +98,9 @@ def test_the_command_prints_names_rows_and_json():
     assert "mistralai/Mixtral-8x7B" in small["smallest"]["h100"]["command"]
     shown = run(command, ["gemma-2-9b", "--gpu", "t4"]).output
     assert "gemma-2-9b" in shown and "overflow" in shown
-    title = run(command, ["llama-3.3-nemotron-super-49b"], env={"COLUMNS": "80"}).output.splitlines()[0]
+    title = run(
+        command, ["llama-3.3-nemotron-super-49b"], env={"COLUMNS": "80"}
+    ).output.splitlines()[0]
     assert title.split()[-8:] == list(hardware.GPUS)  # a pipe has 80 columns
 
 
@@ -109,13 +113,17 @@ def test_a_folder_is_a_row_as_it_is_a_plan(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-8b").raw)))
     found = CliRunner().invoke(command, [str(tmp_path), "--gpu", "h100", "--json"])
     (row,) = json.loads(found.output)
-    assert row["parameters"] == 8_030_261_248 and str(tmp_path) in row["smallest"]["h100"]["command"]
+    assert (
+        row["parameters"] == 8_030_261_248 and str(tmp_path) in row["smallest"]["h100"]["command"]
+    )
 
 
 TOO_LONG = ["llama-3.1-8b", "gpt2", "--max-model-len", "131073"]
 
 
-@pytest.mark.parametrize("arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"], TOO_LONG])
+@pytest.mark.parametrize(
+    "arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"], TOO_LONG]
+)
 def test_unknown_names_are_refused_with_the_choices(arguments):
     with pytest.raises(BadInput) as caught:
         CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)

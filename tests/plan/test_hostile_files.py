@@ -64,7 +64,9 @@ def shard(header: object) -> bytes:
     return len(data).to_bytes(8, "little") + data
 
 
-@pytest.mark.parametrize("name", ["config.json", "hf_quant_config.json", INDEX, "model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "hf_quant_config.json", INDEX, "model.safetensors"]
+)
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a folder"])
 def test_what_is_no_regular_file_is_never_opened(kind, name, tmp_path, monkeypatch):
     folder = folder_with(tmp_path)
@@ -131,13 +133,20 @@ def test_headers_that_are_none_are_refused(data, tmp_path):
     refused(folder_with(tmp_path, model__safetensors=data), "header cannot be read")
 
 
-@pytest.mark.parametrize("size", ["5", "x", 10**400, 10**30, -1, True, [], {}, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "size", ["5", "x", 10**400, 10**30, -1, True, [], {}, float("nan"), float("inf")]
+)
 def test_sizes_of_an_index_that_cannot_be_are_refused(size, tmp_path):
     index = {"metadata": {"total_size": size}, "weight_map": {"model.layers.23.a": "x"}}
-    refused(folder_with(tmp_path, **{INDEX.replace(".", "__"): json.dumps(index).encode()}), "is garbled")
+    refused(
+        folder_with(tmp_path, **{INDEX.replace(".", "__"): json.dumps(index).encode()}),
+        "is garbled",
+    )
 
 
-@pytest.mark.parametrize("data", [b"", b"[" * 100_000, b"\xff\xfe", b'{"a":' * 5000, b"9" * 5000, b"null", b"\0"])
+@pytest.mark.parametrize(
+    "data", [b"", b"[" * 100_000, b"\xff\xfe", b'{"a":' * 5000, b"9" * 5000, b"null", b"\0"]
+)
 def test_an_index_that_is_no_json_is_refused(data, tmp_path):
     refused(folder_with(tmp_path, **{INDEX.replace(".", "__"): data}), INDEX)
 
@@ -167,7 +176,9 @@ ABSURD = [513, 2000, 10**6, 10**9, 10**18, 10**400, 1e9, 1e300, float("inf")]
 
 @pytest.mark.parametrize("config", [CONFIG, LLAMA], ids=["unknown", "llama"])
 @pytest.mark.parametrize("count", ABSURD, ids=lambda count: f"{float(min(count, 1e307)):g}")
-@pytest.mark.parametrize("name", ["num_hidden_layers", "vision_config.num_hidden_layers", "num_nextn_predict_layers"])
+@pytest.mark.parametrize(
+    "name", ["num_hidden_layers", "vision_config.num_hidden_layers", "num_nextn_predict_layers"]
+)
 def test_an_absurd_number_of_layers_is_refused_before_anything_is_built(name, count, config):
     place, _, field = name.rpartition(".")
     made = {**config, place: {field: count}} if place else {**config, field: count}
@@ -182,7 +193,14 @@ def load_from(config: dict):
 @pytest.mark.parametrize("count", [10**7, 10**18, 1e300])
 @pytest.mark.parametrize(
     "name",
-    ["hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size", "head_dim", "num_experts"],
+    [
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "head_dim",
+        "num_experts",
+    ],
 )
 def test_other_absurd_sizes_are_refused(name, count):
     for config in (CONFIG, LLAMA) if name != "num_experts" else (CONFIG,):
@@ -197,10 +215,19 @@ def test_other_absurd_sizes_are_refused(name, count):
         {"layers_block_type": ["attention", "mlp"] * 500_000},
         {"hybrid_override_pattern": "M*-E" * 500_000},
         {"hybrid_layer_pattern": [0, 1] * 500_000},
-        {"block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1.5}}] * 200_000},
+        {
+            "block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1.5}}]
+            * 200_000
+        },
         {"num_key_value_heads": [8] * 1_000_000},
         {"indexer_types": ["full"] * 1_000_000},
-        {"linear_attn_config": {"full_attn_layers": list(range(1_000_000)), "num_heads": 4, "head_dim": 64}},
+        {
+            "linear_attn_config": {
+                "full_attn_layers": list(range(1_000_000)),
+                "num_heads": 4,
+                "head_dim": 64,
+            }
+        },
     ],
     ids=lambda field: next(iter(field)),
 )
@@ -260,6 +287,8 @@ def test_patterns_of_real_checkpoints_are_taken(pattern):
 def test_many_slow_patterns_end_in_a_sentence(monkeypatch):
     monkeypatch.setattr(module_patterns, "LONGEST_SEARCH_S", 0.001)
     slow = [f"re:.*{a}.*.*.*.*#{n}" for n, a in enumerate("abcdefgh" * 500)]
-    model = load_from({**LLAMA, "quantization_config": {"quant_method": "fp8", "ignored_layers": slow}})
+    model = load_from(
+        {**LLAMA, "quantization_config": {"quant_method": "fp8", "ignored_layers": slow}}
+    )
     with pytest.raises(BadInput, match="too long to search"):
         plan(model, "h100", exact=False)

@@ -44,14 +44,24 @@ def test_the_table_is_what_the_installed_registry_says_of_itself():
     """Its architectures are known to its version; what it lists as gone, with the last version, is gone."""
     found, version = importlib.util.find_spec("vllm"), exact.version()
     if not found or version not in registries()["versions"]:
-        lacking("vLLM is not installed, or its version is not in the table: python benchmarks/architectures.py VERSION")
+        lacking(
+            "vLLM is not installed, or its version is not in the table: python benchmarks/architectures.py VERSION"
+        )
     text = (Path(found.origin).parent / "model_executor/models/registry.py").read_text()
     assert not [name for name in architectures.architectures(text) if lacks(name, version)]
-    (listed,) = re.findall(r"^_PREVIOUSLY_SUPPORTED_MODELS = (\{.*?^\})", text, re.DOTALL | re.MULTILINE)
-    gone = {name: last for name, last in ast.literal_eval(listed).items() if name in registries()["architectures"]}
+    (listed,) = re.findall(
+        r"^_PREVIOUSLY_SUPPORTED_MODELS = (\{.*?^\})", text, re.DOTALL | re.MULTILINE
+    )
+    gone = {
+        name: last
+        for name, last in ast.literal_eval(listed).items()
+        if name in registries()["architectures"]
+    }
     assert len(gone) > 30 and all("was the last" in lacks(name, version) for name in gone)
     off = [name for name, last in gone.items() if registries()["architectures"][name][1] != last]
-    assert len(off) <= 8  # its list names the version before in a few cases: their classes are in that wheel, too
+    assert (
+        len(off) <= 8
+    )  # its list names the version before in a few cases: their classes are in that wheel, too
 
 
 def test_versions_are_read_in_any_order():
@@ -59,21 +69,32 @@ def test_versions_are_read_in_any_order():
     for version, names in (("0.10.0", {"A", "B"}), ("0.9.2", {"A", "C"}), ("0.10.1.1", {"B"})):
         architectures.add(read, version, names)
     assert read["versions"] == ["0.9.2", "0.10.0", "0.10.1.1"]
-    assert read["architectures"] == {"A": ["0.9.2", "0.10.0"], "B": ["0.10.0", "0.10.1.1"], "C": ["0.9.2", "0.9.2"]}
+    assert read["architectures"] == {
+        "A": ["0.9.2", "0.10.0"],
+        "B": ["0.10.0", "0.10.1.1"],
+        "C": ["0.9.2", "0.9.2"],
+    }
     assert numbers("0.8.5.post1") > numbers("0.8.5") and numbers("0.10.0") > numbers("0.9.2")
 
 
 def test_of_a_registry_what_is_served_is_taken():
     text = '_A_MODELS = {"X": ("x", "X")}\n_B_MODELS = {"Y": ("y", "Y"), **_A_MODELS}\n_SPECULATIVE_DECODING_MODELS = {"E": 1}\n'
-    assert architectures.architectures(text + '_PREVIOUSLY_SUPPORTED_MODELS = {"O": "0.1"}\nother = {"Z": 1}') == {
+    assert architectures.architectures(
+        text + '_PREVIOUSLY_SUPPORTED_MODELS = {"O": "0.1"}\nother = {"Z": 1}'
+    ) == {
         "X",
         "Y",
     }
 
 
 def test_a_plan_says_that_its_version_does_not_have_the_architecture():
-    old, new = (plan("kimi-k3", "b300", vllm_version=version, exact=False) for version in ("0.25.1", "0.32.0"))
-    said = "vLLM 0.25.1 does not have KimiK3ForConditionalGeneration: 0.27.0 is the first that does."
+    old, new = (
+        plan("kimi-k3", "b300", vllm_version=version, exact=False)
+        for version in ("0.25.1", "0.32.0")
+    )
+    said = (
+        "vLLM 0.25.1 does not have KimiK3ForConditionalGeneration: 0.27.0 is the first that does."
+    )
     assert said in old.reasons and not [r for r in new.reasons if "does not have" in r]
 
 

@@ -31,11 +31,16 @@ def test_hybrid_models_are_cut_into_groups_of_equal_size(name, groups, size):
     assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
 
 
-@pytest.mark.parametrize(("windows", "full", "groups", "size"), [(12, 13, 2, 13), (3, 2, 3, 2), (4, 3, 2, 4)])
+@pytest.mark.parametrize(
+    ("windows", "full", "groups", "size"), [(12, 13, 2, 13), (3, 2, 3, 2), (4, 3, 2, 4)]
+)
 def test_kinds_that_are_about_equally_many_are_one_group_each(windows, full, groups, size):
     """The comments there: 12 sliding windows and 13 full are padded to 13; 2 full and 3 windows are 3 groups of 2."""
     kinds = ["sliding_attention"] * windows + ["full_attention"] * full
-    m = from_dict({**load_model("gpt-oss-20b").raw, "layer_types": kinds, "num_hidden_layers": len(kinds)}, name="m")
+    m = from_dict(
+        {**load_model("gpt-oss-20b").raw, "layer_types": kinds, "num_hidden_layers": len(kinds)},
+        name="m",
+    )
     lay = layout(m, 1, "auto", 8192, 16384)
     assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
 
@@ -51,7 +56,9 @@ def test_tokens_are_printed_as_concurrency_times_length():
     m = load_model("mistral-7b-v0.1")
     lay = layout(m, 1, "auto", 32768, 16384)
     c = capacity(lay, [range(32)], [int(113.12 * 2**30)], 32768)
-    assert c.max_concurrency == pytest.approx(45.21, abs=0.005) and c.tokens == pytest.approx(1_481_492, rel=1e-4)
+    assert c.max_concurrency == pytest.approx(45.21, abs=0.005) and c.tokens == pytest.approx(
+        1_481_492, rel=1e-4
+    )
 
 
 def test_the_fullest_pipeline_stage_decides():
@@ -82,13 +89,20 @@ def test_small_requests_share_segments():
     assert memory.allocated == 30 * MIB
 
 
-@pytest.mark.parametrize(("seqs", "largest", "count"), [(1024, 512, 51), (256, 512, 51), (8, 16, 5), (1, 2, 2)])
+@pytest.mark.parametrize(
+    ("seqs", "largest", "count"), [(1024, 512, 51), (256, 512, 51), (8, 16, 5), (1, 2, 2)]
+)
 def test_cuda_graph_sizes(seqs, largest, count):
     """The recorded logs name 51 sizes up to 512; half of max_num_seqs · 2 otherwise (config/vllm.py)."""
     s = Settings(max_num_seqs=seqs, max_num_batched_tokens=8192)
     assert s.graph_sizes[-1] == largest and len(s.graph_sizes) == count
-    llama = load_model("llama-3.1-8b")  # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
-    tops = [resolve(llama, load_gpu(gpu)).graph_sizes[-1] for gpu in ("h100", "b200", "b300", "rtx-pro-6000", "mi300x")]
+    llama = load_model(
+        "llama-3.1-8b"
+    )  # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
+    tops = [
+        resolve(llama, load_gpu(gpu)).graph_sizes[-1]
+        for gpu in ("h100", "b200", "b300", "rtx-pro-6000", "mi300x")
+    ]
     assert tops == [512, 1024, 1024, 512, 512]
 
 

@@ -35,7 +35,10 @@ def with_index(folder, config: dict, text: str | dict):
         '{"weight_map": ["a"]}',
         "[" * 100_000,
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
-        *({"metadata": {"total_size": size}} for size in (-1, "8", True, [1], 10**40, float("nan"))),
+        *(
+            {"metadata": {"total_size": size}}
+            for size in (-1, "8", True, [1], 10**40, float("nan"))
+        ),
     ],
     ids=repr,
 )
@@ -48,7 +51,11 @@ def test_a_cut_or_garbled_index_is_one_sentence(tmp_path, config, text):
 @pytest.mark.parametrize("config", [LLAMA, NOVA], ids=["formulas", "none"])
 @pytest.mark.parametrize(
     ("names", "has"),
-    [(LAYERS[:12], 12), ([*LAYERS, "model.layers.31.mlp.up_proj.weight"], 32), (["h.3.attn.weight"], 4)],
+    [
+        (LAYERS[:12], 12),
+        ([*LAYERS, "model.layers.31.mlp.up_proj.weight"], 32),
+        (["h.3.attn.weight"], 4),
+    ],
 )
 def test_an_index_with_other_layers_than_the_config_is_refused(tmp_path, config, names, has):
     index = {"metadata": SIZE, "weight_map": dict.fromkeys(names, "model.safetensors")}
@@ -71,9 +78,9 @@ def test_an_index_with_other_layers_than_the_config_is_refused(tmp_path, config,
 def test_an_index_of_the_model_is_no_reason_to_refuse(tmp_path, names):
     index = {"metadata": SIZE, "weight_map": dict.fromkeys(names, "model.safetensors")}
     assert plan(with_index(tmp_path, LLAMA, index), "h100", exact=False).fits
-    assert plan(with_index(tmp_path, NOVA, index), "h100", exact=False).weights_gib_per_gpu == pytest.approx(
-        SIZE["total_size"] / 2**30, rel=0.01
-    )
+    assert plan(
+        with_index(tmp_path, NOVA, index), "h100", exact=False
+    ).weights_gib_per_gpu == pytest.approx(SIZE["total_size"] / 2**30, rel=0.01)
 
 
 @pytest.mark.parametrize("size", [1, SIZE["total_size"] // 40, SIZE["total_size"] * 40])
@@ -85,7 +92,10 @@ def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size)
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        ({"num_attention_heads": 24}, "num_attention_heads is 24, which does not divide hidden_size 2048"),
+        (
+            {"num_attention_heads": 24},
+            "num_attention_heads is 24, which does not divide hidden_size 2048",
+        ),
         ({"num_key_value_heads": 5}, "does not divide num_attention_heads"),
         ({"num_key_value_heads": 64}, "num_key_value_heads is 64"),
         ({"vocab_size": 0}, "vocab_size is 0"),
@@ -100,7 +110,9 @@ def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size)
 )
 @pytest.mark.parametrize("config", [LLAMA, NOVA], ids=["formulas", "none"])
 def test_a_config_that_lies_names_the_field(tmp_path, config, lie, said):
-    without = {k: v for k, v in config.items() if k != "head_dim"}  # which would free the heads from dividing
+    without = {
+        k: v for k, v in config.items() if k != "head_dim"
+    }  # which would free the heads from dividing
     (tmp_path / "config.json").write_text(json.dumps({**without, **lie}))
     with pytest.raises(BadInput, match=said):
         plan(tmp_path, "h100", exact=False)
@@ -118,5 +130,7 @@ def test_code_of_a_models_own_is_never_run_and_the_plan_says_so(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps({**NOVA, "auto_map": code}))
     found = plan(tmp_path, "h100", exact=False)
-    assert any("code of its own (auto_map), which was not run" in reason for reason in found.reasons)
+    assert any(
+        "code of its own (auto_map), which was not run" in reason for reason in found.reasons
+    )
     assert not left.exists()

@@ -21,7 +21,12 @@ def test_there_are_at_least_ten_machines_each_with_a_source_and_a_known_gpu():
 def test_the_machine_of_the_first_document_is_there():
     # learn.microsoft.com, NCads_H100_v5: 80 vCPU, 640 GB, 2 GPUs of 94 GB, temporary disk 7152 GiB
     machine = next(m for m in machines.list_machines() if m.name == "Standard_NC80adis_H100_v5")
-    assert (machine.gpu, machine.gpus, machine.vcpus, machine.memory_gib) == ("h100-nvl", 2, 80, 640)
+    assert (machine.gpu, machine.gpus, machine.vcpus, machine.memory_gib) == (
+        "h100-nvl",
+        2,
+        80,
+        640,
+    )
     assert machine.local_disk_gb == round(7152 * 2**30 / 1e9)
 
 
@@ -36,7 +41,9 @@ def test_70b_fits_two_gpus_of_94_gb_and_no_t4s():
 
 
 def test_405b_in_16_bit_fits_eight_h200_alone():
-    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}  # 812 GB; 8 × 80 GB are 640
+    assert fitting("llama-3.1-405b", max_model_len=16384) == {
+        "p5en.48xlarge"
+    }  # 812 GB; 8 × 80 GB are 640
 
 
 def test_what_does_not_fit_says_what_would_and_comes_last():

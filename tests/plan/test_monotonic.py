@@ -71,7 +71,11 @@ def test_more_memory_for_the_cache_never_holds_less(name):
         plans = in_order(model, gpu, settings, name, (MORE_HELPS | MORE_COSTS)[name])
         for less, more in pairwise(plans):
             about = (model, gpu, settings, name)
-            assert more.fits >= less.fits and tokens(more) >= tokens(less) and requests(more) >= requests(less), about
+            assert (
+                more.fits >= less.fits
+                and tokens(more) >= tokens(less)
+                and requests(more) >= requests(less)
+            ), about
 
 
 def test_a_longer_context_never_lets_more_requests_in():
@@ -79,7 +83,11 @@ def test_a_longer_context_never_lets_more_requests_in():
         plans = [planned(model, gpu, **{**settings, "max_model_len": length}) for length in LENGTHS]
         plans = [p for p in plans if p is not None]
         for shorter, longer in pairwise(plans):
-            assert longer.fits <= shorter.fits and requests(longer) <= requests(shorter), (model, gpu, settings)
+            assert longer.fits <= shorter.fits and requests(longer) <= requests(shorter), (
+                model,
+                gpu,
+                settings,
+            )
 
 
 def test_more_gpus_never_hold_less():
@@ -88,7 +96,12 @@ def test_more_gpus_never_hold_less():
             few = planned(model, gpu, **{**settings, "nodes": 4})
             many = planned(model, gpu, **{**settings, "nodes": 4, name: 2 * settings[name]})
             if few and many:
-                assert many.fits >= few.fits and tokens(many) >= tokens(few), (model, gpu, settings, name)
+                assert many.fits >= few.fits and tokens(many) >= tokens(few), (
+                    model,
+                    gpu,
+                    settings,
+                    name,
+                )
 
 
 def test_an_fp8_cache_never_holds_less_but_for_the_buffer_of_its_kernels():
@@ -98,6 +111,9 @@ def test_an_fp8_cache_never_holds_less_but_for_the_buffer_of_its_kernels():
         if not usual or not small or not usual.fits:
             continue
         if usual.config.mamba and settings["vllm_version"] == "0.25.1":
-            assert small.available_kv_gib_per_gpu >= usual.available_kv_gib_per_gpu - FP8_BUFFER_GIB - 1e-9
+            assert (
+                small.available_kv_gib_per_gpu
+                >= usual.available_kv_gib_per_gpu - FP8_BUFFER_GIB - 1e-9
+            )
         else:
             assert small.fits and tokens(small) >= tokens(usual), (model, gpu, settings)

@@ -46,7 +46,10 @@ def test_the_sliders_verdict_and_command_are_the_plans(gpu):
             assert (shown.state == "fits") == p.fits, (model, gpu, context)
             if (shown.fit.tp, shown.fit.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
                 assert shown.fit.capacity.tokens == p.kv_cache_tokens or not p.fits
-                assert command(shown.deployment).split(" --nnodes")[0] == p.command.split(" --nnodes")[0]
+                assert (
+                    command(shown.deployment).split(" --nnodes")[0]
+                    == p.command.split(" --nnodes")[0]
+                )
 
 
 @pytest.mark.parametrize("gpu", list_gpus())
@@ -59,7 +62,14 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(gpu):
                 explorer.layout(explorer.Choice(model, gpu, tp=1, pp=1))
             continue
         drawn = explorer.layout(
-            explorer.Choice(model, gpu, p.nodes, p.gpus_per_node, p.tensor_parallel_size, p.pipeline_parallel_size)
+            explorer.Choice(
+                model,
+                gpu,
+                p.nodes,
+                p.gpus_per_node,
+                p.tensor_parallel_size,
+                p.pipeline_parallel_size,
+            )
         )
         assert (drawn.state == "fits") == p.fits, (model, gpu)
         assert list(drawn.messages) == p.communication and list(drawn.ranks) == p.ranks
@@ -67,7 +77,11 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(gpu):
 
 @pytest.mark.parametrize("model", list_models())
 def test_manifests_and_units_take_the_plans_flags(model):
-    for gpu in (name for name in list_gpus() if load_gpu(name).kubernetes_product and model in models_on(name)):
+    for gpu in (
+        name
+        for name in list_gpus()
+        if load_gpu(name).kubernetes_product and model in models_on(name)
+    ):
         for context in CONTEXTS:
             try:
                 p = plan(model, gpu, max_model_len=length(model, context))
@@ -76,7 +90,9 @@ def test_manifests_and_units_take_the_plans_flags(model):
                 continue
             words = p.command.split()
             for flag, value in case.flags.items():
-                assert flag in words and (not value or words[words.index(flag) + 1].strip("'") == value)
+                assert flag in words and (
+                    not value or words[words.index(flag) + 1].strip("'") == value
+                )
             said = {word for word in words if word.startswith("--")}
             assert said - {"--nnodes", "--node-rank", "--master-addr"} == set(case.flags)
             if p.nodes == 1:
@@ -87,7 +103,13 @@ def test_the_fewest_gpus_are_the_fewest():
     """Three H100 as three stages hold 70B and 65,536 tokens; four are the fewest for tensor parallelism alone."""
     found = choose.fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536))
     assert (found.tp, found.pp) == (1, 3)
-    assert plan("llama-3.3-70b", "h100", tensor_parallel_size=1, pipeline_parallel_size=3, max_model_len=65536).fits
+    assert plan(
+        "llama-3.3-70b",
+        "h100",
+        tensor_parallel_size=1,
+        pipeline_parallel_size=3,
+        max_model_len=65536,
+    ).fits
 
 
 @pytest.mark.parametrize("gpus", range(1, 18))
@@ -100,12 +122,21 @@ def test_fewest_misses_no_smaller_split(gpus):
 
 @pytest.mark.parametrize(
     ("model", "gpu"),
-    [*((m, g) for m in ("llama-3.1-8b", "qwen3.5-27b") for g in ("a100-80gb", "h100")), ("llama-3.1-8b", "t4")],
+    [
+        *((m, g) for m in ("llama-3.1-8b", "qwen3.5-27b") for g in ("a100-80gb", "h100")),
+        ("llama-3.1-8b", "t4"),
+    ],
 )
 def test_what_is_advised_can_be_done_on_that_gpu(model, gpu):
     """Each change of the table is a deployment that plan() accepts, with the numbers that were promised."""
     d = known(prepare(model, gpu, max_model_len=2048))
-    for rule in (advise.kv_fp8, advise.weights_fp8, advise.utilization, advise.small_batch, advise.eager):
+    for rule in (
+        advise.kv_fp8,
+        advise.weights_fp8,
+        advise.utilization,
+        advise.small_batch,
+        advise.eager,
+    ):
         for change in rule(d):
             s = change.after.settings
             again = plan(

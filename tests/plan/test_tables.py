@@ -64,7 +64,14 @@ def test_a_kv_cache_dtype_that_is_asked_for_goes_before_the_checkpoint_s():
     """Llama 3.1 8B keeps 2 · 32 layers · 8 heads · 128 elements a token, of two bytes or one."""
     fp8 = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
     m = from_dict({**load_model("llama-3.1-8b").raw, "quantization_config": fp8}, name="fp8")
-    for dtype, each in {"auto": 1, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}.items():
+    for dtype, each in {
+        "auto": 1,
+        "bfloat16": 2,
+        "float16": 2,
+        "fp8": 1,
+        "fp8_e4m3": 1,
+        "fp8_e5m2": 1,
+    }.items():
         assert kv_cache_bytes_per_token(m, dtype) == 65536 * each
 
 
@@ -77,9 +84,15 @@ def test_jamba_keeps_kv_in_4_of_32_layers():
 
 
 def test_the_calculators_disagree_where_expected():
-    rows = {e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]}
-    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(4 * rows["workshop plan"].kv_cache_gib)  # no GQA: 32 of 8
-    assert rows["LLM Model VRAM Calculator"].kv_cache_gib == pytest.approx(rows["workshop plan"].kv_cache_gib)
+    rows = {
+        e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]
+    }
+    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(
+        4 * rows["workshop plan"].kv_cache_gib
+    )  # no GQA: 32 of 8
+    assert rows["LLM Model VRAM Calculator"].kv_cache_gib == pytest.approx(
+        rows["workshop plan"].kv_cache_gib
+    )
     assert rows["HF model-memory-usage"].total_gib == pytest.approx(1.2 * 14.9575, rel=1e-3)
     assert rows["LLM Explorer"].kv_cache_gib is None
     assert all(e.source and e.why_different for e in rows.values())
@@ -96,4 +109,6 @@ def test_metas_405b_in_fp8_takes_more_than_the_recorded_one():
     """What notebook 3 says beside the recorded start, in which attention is in FP8, too."""
     meta = plan("llama-3.1-405b-fp8", "h200", tensor_parallel_size=4, max_model_len=16384)
     assert meta.weights_gib_per_gpu == pytest.approx(113.5, abs=0.05)
-    assert 0.3 < meta.kv_cache_tokens / 243_696 < 0.4  # the recorded tokens: check server.kv_tokens names them
+    assert (
+        0.3 < meta.kv_cache_tokens / 243_696 < 0.4
+    )  # the recorded tokens: check server.kv_tokens names them

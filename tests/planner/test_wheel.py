@@ -22,7 +22,20 @@ PAIRS = [*product(MODELS, ("t4", "a100-80gb", "h100", "h200"))]
 TEXTS = [
     ["llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--explain"],
     ["llama-3.1-405b", "--gpu", "h100", "--gpus-per-node", "8", "--nodes", "1"],
-    ["qwen3-30b-a3b", "--gpu", "h100", "-tp", "1", "-dp", "2", "-ep", "--max-model-len", "32K", "-q", "fp8"],
+    [
+        "qwen3-30b-a3b",
+        "--gpu",
+        "h100",
+        "-tp",
+        "1",
+        "-dp",
+        "2",
+        "-ep",
+        "--max-model-len",
+        "32K",
+        "-q",
+        "fp8",
+    ],
     ["llama-3.1-70b", "--machines"],
     ["llama-3.1-70b", "--machines", "--json"],
     ["deepseek-v3", "--machines", "--max-model-len", "8k"],
@@ -78,7 +91,18 @@ def installed(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--no-deps", wheel)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        wheel,
+    )
     return folder
 
 
@@ -96,7 +120,9 @@ def of_the_course(words: list[str]) -> tuple[int, str, str]:
 
 def test_it_is_small_and_has_no_dependency(wheel, installed):
     assert wheel.stat().st_size < 1_000_000
-    metadata = next(installed.glob("lib/*/site-packages/inference_planner-*.dist-info/METADATA")).read_text()
+    metadata = next(
+        installed.glob("lib/*/site-packages/inference_planner-*.dist-info/METADATA")
+    ).read_text()
     assert "Requires-Dist" not in metadata and "\nVersion: 0.1.0\n" in metadata
 
 
@@ -104,7 +130,9 @@ def test_it_says_what_the_course_says(installed, monkeypatch):
     monkeypatch.setattr(exact, "python", lambda: "")  # as where there is no vLLM
     monkeypatch.setenv("COLUMNS", "90")
     asked = [*([model, "--gpu", gpu, "--json"] for model, gpu in PAIRS), *TEXTS, *REFUSED]
-    said, foreign = json.loads(run(installed / "bin" / "python", "-I", "-c", ONCE_FOR_ALL, json.dumps(asked)))
+    said, foreign = json.loads(
+        run(installed / "bin" / "python", "-I", "-c", ONCE_FOR_ALL, json.dumps(asked))
+    )
     assert not foreign, "the standard library alone"
     for words, (code, out, err) in zip(asked, said, strict=True):
         expected, text, refused = of_the_course(words)
@@ -121,7 +149,9 @@ def test_the_command_is_there_and_says_what_only_the_course_has(installed):
         (["--max-model-len", "many"], "'many' is not a whole number"),
         (["--bogus\x07"], r"unrecognized arguments: --bogus\x07"),
     ):
-        done = subprocess.run([command, "x", "--gpu", "h100", *words], capture_output=True, text=True)
+        done = subprocess.run(
+            [command, "x", "--gpu", "h100", *words], capture_output=True, text=True
+        )
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
@@ -129,7 +159,10 @@ def test_a_reader_that_has_enough_sees_no_traceback(installed):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [installed / "bin" / "inference-planner", "--list-models"], stdout=write, stderr=subprocess.PIPE, text=True
+        [installed / "bin" / "inference-planner", "--list-models"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     os.close(write)
     assert done.returncode == 1 and not done.stderr

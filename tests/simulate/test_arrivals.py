@@ -36,11 +36,18 @@ def test_the_room_is_called_for_a_load_and_its_names_stay_what_they_are():
 def test_a_burst_comes_at_once_and_lengths_stay_in_their_ranges():
     load = drawn(burst=200, prompt=(100, 110), output=(5, 6), prefix=64, seed=0)
     assert len(load) == 200 and {one.arrival_s for one in load} == {0.0}
-    assert {one.prompt_tokens for one in load} == set(range(100, 111)) and {one.output_tokens for one in load} == {5, 6}
+    assert {one.prompt_tokens for one in load} == set(range(100, 111)) and {
+        one.output_tokens for one in load
+    } == {5, 6}
 
 
 def test_prompts_share_their_prefix_and_nothing_else():
-    load = [Arrival(0, 50, 1, "a", 40), Arrival(0, 60, 1, "a", 40), Arrival(0, 60, 1), Arrival(0, 70, 1, "a", 60)]
+    load = [
+        Arrival(0, 50, 1, "a", 40),
+        Arrival(0, 60, 1, "a", 40),
+        Arrival(0, 60, 1),
+        Arrival(0, 70, 1, "a", 60),
+    ]
     first, second, alone, longer = prompts(load)
     assert list(map(len, (first, second, alone, longer))) == [50, 60, 60, 70]
     assert first[:40] == second[:40] == longer[:40]
@@ -49,7 +56,13 @@ def test_prompts_share_their_prefix_and_nothing_else():
 
 def test_a_trace_is_read_in_order_and_from_zero(tmp_path):
     rows = [
-        {"arrival_s": 12.5, "prompt_tokens": 30, "output_tokens": 4, "prefix": "system", "prefix_tokens": 20},
+        {
+            "arrival_s": 12.5,
+            "prompt_tokens": 30,
+            "output_tokens": 4,
+            "prefix": "system",
+            "prefix_tokens": 20,
+        },
         {"arrival_s": 10, "prompt_tokens": 10, "output_tokens": 2, "prefix": None},
     ]
     trace = tmp_path / "trace.jsonl"

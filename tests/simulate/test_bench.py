@@ -15,7 +15,10 @@ from workshop.simulate.local import bench, on_a_new_server, trace_of
 
 
 def test_a_trace_has_the_lengths_and_no_two_prompts_share_a_chunk():
-    rows = [json.loads(line) for line in trace_of([Arrival(0.5, 40, 7), Arrival(1.0, 16, 3)]).splitlines()]
+    rows = [
+        json.loads(line)
+        for line in trace_of([Arrival(0.5, 40, 7), Arrival(1.0, 16, 3)]).splitlines()
+    ]
     assert [(row["timestamp"], row["input_length"], row["output_length"]) for row in rows] == [
         (0.5, 40, 7),
         (1.0, 16, 3),
@@ -34,7 +37,12 @@ def test_verify_needs_the_gpus(monkeypatch):
 def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
     (mine, *_) = [one for one in records.own() if one.state == "ready"]
-    found = bench(mine, mine.model, str(TEACHING_FOLDER), drawn(burst=4, prompt=(20, 60), output=(4, 8), seed=0))
+    found = bench(
+        mine,
+        mine.model,
+        str(TEACHING_FOLDER),
+        drawn(burst=4, prompt=(20, 60), output=(4, 8), seed=0),
+    )
     assert all(0 < found[name]["p50"] <= found[name]["p95"] for name in ("ttft", "tpot", "e2el"))
     assert found["tokens_per_s"] > 0
 

@@ -71,17 +71,26 @@ def test_fp8_multiplies_rows_in_tiles():
     ticking = clock.of(prepare("llama-3.1-70b", "h200", quantization="fp8", max_model_len=8192))
     for rows, recorded_ms in ((200, 36), (320, 92), (480, 62)):
         work = [(rows, 0)]
-        assert max(ticking.gpu_ms(work), ticking.host_ms(work)[1]) == pytest.approx(recorded_ms, rel=0.15)
+        assert max(ticking.gpu_ms(work), ticking.host_ms(work)[1]) == pytest.approx(
+            recorded_ms, rel=0.15
+        )
     assert ticking.gpu_ms([(129, 0)]) == pytest.approx(ticking.gpu_ms([(256, 0)]), rel=0.01)
     assert clock.of(prepare("llama-3.1-70b", "h200", max_model_len=8192)).rows == 1
 
 
 def test_a_step_beyond_the_largest_cuda_graph_is_launched_kernel_by_kernel():
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
-    decode, mixed, large = (ticking.host_ms(work)[1] for work in ([(1, 99)], [(512, 0)], [(513, 0)]))
+    decode, mixed, large = (
+        ticking.host_ms(work)[1] for work in ([(1, 99)], [(512, 0)], [(513, 0)])
+    )
     assert decode == 0 < mixed < large
-    few = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192, max_num_seqs=64))  # graphs of up to twice those
-    assert few.host_ms([(1, 99), (127, 0)])[1] == mixed and few.host_ms([(1, 99), (128, 0)])[1] == large
+    few = clock.of(
+        prepare("llama-3.1-8b", "h100", max_model_len=8192, max_num_seqs=64)
+    )  # graphs of up to twice those
+    assert (
+        few.host_ms([(1, 99), (127, 0)])[1] == mixed
+        and few.host_ms([(1, 99), (128, 0)])[1] == large
+    )
 
 
 def launch_ms(model: str, gpu: str, version: str, **sizes: int) -> float:
@@ -93,8 +102,16 @@ def launch_ms(model: str, gpu: str, version: str, **sizes: int) -> float:
 def test_launching_a_layer_takes_what_was_fitted():
     """0.85 ms (0.25.1), 0.77 (0.32.0); two ranks take 0.8 of that, engines of experts 1.46."""
     old, new = "0.25.1", "0.32.0"
-    assert launch_ms("llama-3.1-8b", "h100", old) == launch_ms("llama-3.1-8b", "h200", old, tp=2) == pytest.approx(0.85)
-    assert launch_ms("llama-3.1-8b", "h200", new) == launch_ms("llama-3.1-8b", "h200", new, dp=2) == pytest.approx(0.77)
+    assert (
+        launch_ms("llama-3.1-8b", "h100", old)
+        == launch_ms("llama-3.1-8b", "h200", old, tp=2)
+        == pytest.approx(0.85)
+    )
+    assert (
+        launch_ms("llama-3.1-8b", "h200", new)
+        == launch_ms("llama-3.1-8b", "h200", new, dp=2)
+        == pytest.approx(0.77)
+    )
     assert launch_ms("llama-3.1-8b", "h200", new, tp=2) == pytest.approx(0.8 * 0.77)
     assert launch_ms("mixtral-8x7b", "h200", new) == pytest.approx(1.4 * 0.77)
     assert launch_ms("mixtral-8x7b", "h200", new, dp=2) == pytest.approx(1.46 * 1.4 * 0.77)
@@ -111,7 +128,9 @@ def test_a_hosts_factor_counts_for_all_that_python_does(factor):
 def test_a_delta_nets_scan_is_launched_sooner_than_mambas_where_a_step_has_a_graph():
     """0.31 ms a layer with a graph, 0.77 without, 1.4 times with experts; 27 scans in 31 layers, 36 in 48."""
     mamba = clock.of(prepare("nemotron-nano-9b-v2", "h200", max_model_len=8192))
-    assert (mamba.pieces_ms, mamba.eager_ms) == pytest.approx((31 * 0.31 + 27 * 2.65, 31 * 0.77 + 27 * 2.65))
+    assert (mamba.pieces_ms, mamba.eager_ms) == pytest.approx(
+        (31 * 0.31 + 27 * 2.65, 31 * 0.77 + 27 * 2.65)
+    )
     delta = clock.of(prepare("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192), 0.5)
     assert delta.pieces_ms == pytest.approx(0.5 * (48 * 1.4 * 0.31 + 36 * 1.2))
     assert delta.eager_ms == pytest.approx(48 * 1.4 * 0.77 + 0.5 * 36 * 2.65)
@@ -147,14 +166,19 @@ def test_a_step_is_never_shorter_for_more_work():
 
 def test_a_hybrid_launches_its_scans_and_carries_its_states():
     """Nemotron Nano: 27 Mamba layers; 128 heads × 80 × 128 in 32 bit and three columns of 12,288 in 16 a request."""
-    d = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.32.0").deployment  # with its record
+    d = plan(
+        "nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.32.0"
+    ).deployment  # with its record
     dense = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=8192))
     hybrid = clock.of(d)
     assert hybrid.request_ms - dense.request_ms == pytest.approx(
         2 * 27 * 5_316_608 / 4.8e9 / speed.WEIGHTS_SHARE, rel=1e-3
     )
     decoding, reading = [(1, 300)] * 8, [(200, 0), *[(1, 300)] * 7]
-    assert hybrid.host_ms(decoding)[1] == 0 and hybrid.host_ms(reading)[1] > dense.host_ms(reading)[1] + 27
+    assert (
+        hybrid.host_ms(decoding)[1] == 0
+        and hybrid.host_ms(reading)[1] > dense.host_ms(reading)[1] + 27
+    )
 
 
 def test_a_scan_is_of_the_tokens_and_products_are_of_whole_tiles():
@@ -162,7 +186,9 @@ def test_a_scan_is_of_the_tokens_and_products_are_of_whole_tiles():
     ticking = clock.Clock(0.0, 1.0, 0.0, rows=128, scan_token_ms=3.0)
     assert (ticking.gpu_ms([(1, 9)]), ticking.gpu_ms([(130, 0)])) == (128 + 3, 256 + 390)
     fp8 = clock.of(plan("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192).deployment)
-    assert fp8.rows == 128 and fp8.scan_token_ms == pytest.approx(36 * 6 * 4096 * 128 / 989.5e9 / 0.048, rel=1e-3)
+    assert fp8.rows == 128 and fp8.scan_token_ms == pytest.approx(
+        36 * 6 * 4096 * 128 / 989.5e9 / 0.048, rel=1e-3
+    )
 
 
 def test_a_hybrids_gpu_is_as_long_busy_with_prompts_and_answers_as_was_profiled():

@@ -38,9 +38,13 @@ def run(command, *args: str, code: int = 0) -> str:
 
 
 def test_simulate_prints_the_keys_that_others_rely_on(vllm):
-    found = json.loads(run(simulate, "llama-3.1-8b", *LOAD, "-tp", "1", "--slo", "ttft=500ms,tpot=50ms", "--json"))
+    found = json.loads(
+        run(simulate, "llama-3.1-8b", *LOAD, "-tp", "1", "--slo", "ttft=500ms,tpot=50ms", "--json")
+    )
     names = "model gpu tensor_parallel_size pipeline_parallel_size requests seconds wall_s steps preempted tokens_per_s"
-    assert {*names.split(), "goodput_per_s", "kv_cache_usage_max", "over_time", *MEASURES} <= set(found)
+    assert {*names.split(), "goodput_per_s", "kv_cache_usage_max", "over_time", *MEASURES} <= set(
+        found
+    )
     assert all({"p50", "p95", "p99", "mean"} == set(found[measure]) for measure in MEASURES)
     assert {"t_s", "running", "waiting", "kv_cache_usage"} == set(found["over_time"])
     assert len({len(values) for values in found["over_time"].values()}) == 1
@@ -50,13 +54,26 @@ def test_simulate_prints_the_keys_that_others_rely_on(vllm):
 def test_simulate_prints_what_people_read(vllm, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"arrival_s": 0, "prompt_tokens": 300, "output_tokens": 40}\n' * 3)
-    said = run(simulate, "llama-3.1-8b", "--gpu", "h100", "-tp", "1", "--max-model-len", "4096", "--trace", str(trace))
+    said = run(
+        simulate,
+        "llama-3.1-8b",
+        "--gpu",
+        "h100",
+        "-tp",
+        "1",
+        "--max-model-len",
+        "4096",
+        "--trace",
+        str(trace),
+    )
     assert "3 requests" in said and "ttft" in said and "vllm serve meta-llama/Llama-3.1-8B" in said
 
 
 def test_simulate_ends_with_1_where_requests_pile_up(vllm):
     load = ["--rate", "60", "--seconds", "5", "--prompt", "2000:3000", "--max-model-len", "8192"]
-    assert "does not keep up" in run(simulate, "llama-3.1-8b", "--gpu", "h100", "-tp", "1", *load, code=1)
+    assert "does not keep up" in run(
+        simulate, "llama-3.1-8b", "--gpu", "h100", "-tp", "1", *load, code=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,49 +92,106 @@ def test_simulate_refuses_in_one_sentence(args, words):
 
 def test_lengths_are_two_numbers_or_one():
     assert "is not FEWEST:MOST" in CliRunner().invoke(simulate, ["x", "--prompt", "a:b"]).output
-    assert "at most 9 digits" in CliRunner().invoke(simulate, ["x", "--prompt", "1000000000"]).output
+    assert (
+        "at most 9 digits" in CliRunner().invoke(simulate, ["x", "--prompt", "1000000000"]).output
+    )
 
 
 def test_tune_lets_engines_share_experts_where_there_are_some():
     asked = list(candidates("qwen3-30b-a3b", "h200", {"max_model_len": 8192}))
     shared = [one for one in asked if one.get("data_parallel_size", 1) > 1]
-    assert {one["tensor_parallel_size"] * one["data_parallel_size"] for one in shared} == {2, 4, 8, 16, 32}
+    assert {one["tensor_parallel_size"] * one["data_parallel_size"] for one in shared} == {
+        2,
+        4,
+        8,
+        16,
+        32,
+    }
     assert "--enable-expert-parallel" in plan("qwen3-30b-a3b", "h200", **shared[0]).command
     assert not any("data_parallel_size" in one for one in candidates("llama-3.1-8b", "h200", {}))
 
 
 def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
-    load = [*LOAD[:-4], "--rate", "30", "--seconds", "2", "--output", "16:64", "--price", "2.5", "--max-gpus", "2"]
+    load = [
+        *LOAD[:-4],
+        "--rate",
+        "30",
+        "--seconds",
+        "2",
+        "--output",
+        "16:64",
+        "--price",
+        "2.5",
+        "--max-gpus",
+        "2",
+    ]
     said = json.loads(
-        run(tune, "llama-3.1-8b", *load, "--slo", "ttft=200ms,tpot=12ms", "--json", "--plot", f"{tmp_path}/p.svg")
+        run(
+            tune,
+            "llama-3.1-8b",
+            *load,
+            "--slo",
+            "ttft=200ms,tpot=12ms",
+            "--json",
+            "--plot",
+            f"{tmp_path}/p.svg",
+        )
     )
     best, *others = said["choices"]
-    keys = {"command", "gpus", "replicas", "goodput_per_s", "ttft_ms", "tpot_ms", "usd_per_million_tokens"}
+    keys = {
+        "command",
+        "gpus",
+        "replicas",
+        "goodput_per_s",
+        "ttft_ms",
+        "tpot_ms",
+        "usd_per_million_tokens",
+    }
     assert keys <= set(best) and best["gpus"] == 1 and best["slo_share"] >= 0.95
     assert all(other["gpus"] <= 2 for other in others)
     assert best["usd_per_million_tokens"] == pytest.approx(2.5 / 3600 / best["tokens_per_s"] * 1e6)
-    better = [o for o in others if o["gpus"] <= best["gpus"] and o["slo_share"] > best["slo_share"] + 0.005]
+    better = [
+        o
+        for o in others
+        if o["gpus"] <= best["gpus"] and o["slo_share"] > best["slo_share"] + 0.005
+    ]
     assert not better
     drawn = ElementTree.parse(tmp_path / "p.svg").getroot()  # it is whole
     said = "".join(drawn.itertext())
-    assert "first token, p95, ms" in said and f"{best['gpus']} GPUs, {best['slo_share']:.0%}" in said
+    assert (
+        "first token, p95, ms" in said and f"{best['gpus']} GPUs, {best['slo_share']:.0%}" in said
+    )
 
 
 def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
-    load = ["--gpu", "h100", "--max-model-len", "8192", "--burst", "60", "--prompt", "4000", "--output", "2"]
-    nearest = (
-        r"Nothing up to 1 × h100 serves this load: 1 × h100 keep the limits for \d+% of the requests \(1 × vllm serve"
-    )
+    load = [
+        "--gpu",
+        "h100",
+        "--max-model-len",
+        "8192",
+        "--burst",
+        "60",
+        "--prompt",
+        "4000",
+        "--output",
+        "2",
+    ]
+    nearest = r"Nothing up to 1 × h100 serves this load: 1 × h100 keep the limits for \d+% of the requests \(1 × vllm serve"
     with pytest.raises(WorkshopError, match=nearest):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
 def test_more_gpus_than_replicas_are_simulated_is_said():
     search = tuning._Search("llama-3.1-8b", "h100", [], {}, None, 100, print)
-    found = SimpleNamespace(gpus=64, slo_share=0.5, of=lambda _: {"p95": 1.0}, replicas=64, command="vllm serve m")
-    search.tried.append(tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None))
+    found = SimpleNamespace(
+        gpus=64, slo_share=0.5, of=lambda _: {"p95": 1.0}, replicas=64, command="vllm serve m"
+    )
+    search.tried.append(
+        tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None)
+    )
     with pytest.raises(
-        WorkshopError, match="Nothing up to 100 × h100 in at most 64 replicas serves this load: 64 × h100"
+        WorkshopError,
+        match="Nothing up to 100 × h100 in at most 64 replicas serves this load: 64 × h100",
     ):
         search.best()
 
@@ -129,7 +203,9 @@ def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_com
         search = tuning._Search("llama-3.1-8b", "a100-80gb", [], {}, None, 16, print)
         for gpus, share in tried:
             found = SimpleNamespace(gpus=gpus, slo_share=share, of=lambda _: {"p95": 1.0})
-            search.tried.append(tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None))
+            search.tried.append(
+                tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None)
+            )
         return [(choice.gpus, choice.share) for choice in search.promising()]
 
     assert refined((1, 0.92), (1, 0.2), (2, 1.0), (2, 0.99)) == [(2, 1.0), (1, 0.92)]
@@ -138,7 +214,11 @@ def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_com
 
 
 def test_tune_splits_over_the_nodes_that_there_are():
-    asked = [one for one in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4}) if not one["quantization"]]
+    asked = [
+        one
+        for one in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4})
+        if not one["quantization"]
+    ]
     plans = {(p.gpus, p.nodes) for p in (plan("llama-3.1-405b", "h100", **one) for one in asked)}
     assert plans == {(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (32, 8)}
 
@@ -148,7 +228,10 @@ def test_tune_splits_over_the_nodes_that_there_are():
     [
         (["--slo", ","], "is not a limit"),
         (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
-        (["--slo", "tpot=1ms"], r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100"),  # of 28 heads
+        (
+            ["--slo", "tpot=1ms"],
+            r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100",
+        ),  # of 28 heads
         (["--slo", "tpot=1s", "--max-model-len", "500"], "longer than the context of 500"),
         (["--slo", "tpot=1s", "--max-gpus", "1", "--gpu", "t4"], "over up to 1 × t4 holds it"),
     ],
@@ -218,11 +301,23 @@ def test_a_class_is_a_load_of_every_cell_of_every_learner():
 
 
 def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
-    said = run(classroom, "--learners", "20", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4")
+    said = run(
+        classroom, "--learners", "20", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4"
+    )
     assert "✓ It will hold 20 learners" in said
     limits = ["--max-ttft", "0.02", "--json"]
     said = run(
-        classroom, "--learners", "5", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4", *limits, code=1
+        classroom,
+        "--learners",
+        "5",
+        "--simulate",
+        "llama-3.1-70b",
+        "--gpu",
+        "h100",
+        "-tp",
+        "4",
+        *limits,
+        code=1,
     )
     assert json.loads(said)["holds"] is False
     with pytest.raises(BadInput, match="go together"):
@@ -235,7 +330,10 @@ def test_the_local_server_is_measured_simulated_and_asked(server, live_home, mon
     found = json.loads(run(simulate, "--local", "--json"))
     assert found["requests"] > 0 and all(step > 0 for step in found["steps_ms"])
     for side in ("measured", "simulated"):
-        assert all(0 < found[side][name]["p50"] <= found[side][name]["p95"] for name in ("ttft", "tpot", "e2el"))
+        assert all(
+            0 < found[side][name]["p50"] <= found[side][name]["p95"]
+            for name in ("ttft", "tpot", "e2el")
+        )
 
 
 def test_without_a_local_server_it_says_how_to_start_one(workshop_home):

@@ -13,7 +13,15 @@ import pytest
 
 from workshop.errors import BadInput
 from workshop.simulate import arrivals
-from workshop.simulate.arrivals import Arrival, check_size, compact_prompt, drawn, prompts, read_trace, refuse_large
+from workshop.simulate.arrivals import (
+    Arrival,
+    check_size,
+    compact_prompt,
+    drawn,
+    prompts,
+    read_trace,
+    refuse_large,
+)
 from workshop.simulate.worker import States, Watch
 
 GOOD = b'{"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1}\n'
@@ -106,7 +114,15 @@ def test_a_load_of_ages_is_refused(tmp_path):
 
 def test_compact_prompts_share_what_prompts_share_and_nothing_else():
     """A block's hash covers all tokens before it: what counts is where two texts first differ."""
-    lengths = [(50, "a", 40), (60, "a", 40), (60, None, 0), (70, "a", 60), (40, "a", 40), (60, None, 0), (9, "b", 3)]
+    lengths = [
+        (50, "a", 40),
+        (60, "a", 40),
+        (60, None, 0),
+        (70, "a", 60),
+        (40, "a", 40),
+        (60, None, 0),
+        (9, "b", 3),
+    ]
     load = [Arrival(0, tokens, 1, prefix, shared) for tokens, prefix, shared in lengths]
     known: dict[str, int] = {}
     compact = [compact_prompt(one, number, known) for number, one in enumerate(load)]
@@ -118,7 +134,9 @@ def test_compact_prompts_share_what_prompts_share_and_nothing_else():
 
 def common(one: list[int], other: list[int]) -> int:
     pairs = zip(one, other, strict=False)
-    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+    return next(
+        (at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other))
+    )
 
 
 def test_a_burst_that_would_fill_the_memory_is_refused_with_an_estimate():
@@ -138,7 +156,9 @@ def test_the_largest_burst_of_usual_lengths_is_taken():
 
 
 def test_requests_that_pile_up_are_refused_with_an_estimate():
-    with pytest.raises(BadInput, match=r"1,000 requests of 900,000,000 tokens are unfinished at 7.0 s"):
+    with pytest.raises(
+        BadInput, match=r"1,000 requests of 900,000,000 tokens are unfinished at 7.0 s"
+    ):
         refuse_large(900_000_000, 1000, Arrival(7.0, 1, 1))
 
 
@@ -152,12 +172,21 @@ class Ended:
 def test_states_are_told_over_time_as_they_were_noted():
     watch = Watch(None)
     first, second = Ended(4.0), Ended(2.0)
-    for replica, began_s, running in ((first, 0.0, 1), (second, 0.5, 5), (first, 1.0, 3), (second, 1.5, 2)):
-        step = SimpleNamespace(began_s=began_s, running=running, waiting=1, kv_cache_usage=running / 10)
+    for replica, began_s, running in (
+        (first, 0.0, 1),
+        (second, 0.5, 5),
+        (first, 1.0, 3),
+        (second, 1.5, 2),
+    ):
+        step = SimpleNamespace(
+            began_s=began_s, running=running, waiting=1, kv_cache_usage=running / 10
+        )
         watch.seen(replica, [step], began_s + 0.5)
     watch.ended(first)
     watch.ended(second)
     told = watch.over_time()
     assert watch.steps == 4 and told["t_s"][-1] == 4.0
-    assert max(told["running"]) == 8 and told["running"][0] == 1 and max(told["kv_cache_usage"]) == 0.5
+    assert (
+        max(told["running"]) == 8 and told["running"][0] == 1 and max(told["kv_cache_usage"]) == 0.5
+    )
     assert States.WIDTH == 4

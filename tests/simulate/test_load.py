@@ -26,7 +26,11 @@ def asked(monkeypatch):
     [
         ({"tensor_parallel_size": 1}, 450e9, 10),  # NVLink 4, one way
         ({"tensor_parallel_size": 4}, 4 * 450e9, 10),  # each rank sends its quarter
-        ({"tensor_parallel_size": 8}, 8 * 50e9, 20),  # two such servers are two nodes: InfiniBand NDR, 400 Gbit/s
+        (
+            {"tensor_parallel_size": 8},
+            8 * 50e9,
+            20,
+        ),  # two such servers are two nodes: InfiniBand NDR, 400 Gbit/s
         ({"tensor_parallel_size": 1, "gpus_per_node": 1, "network": "ethernet-100g"}, 12.5e9, 60),
     ],
 )
@@ -41,16 +45,24 @@ def test_a_kv_cache_takes_its_bytes_over_the_link_and_55_ms(place, bytes_per_s, 
 def test_engines_of_one_server_are_balanced_as_vllm_does_and_servers_by_the_router(asked):
     """Engines of a dense model are replicas; those that share experts are one."""
     dense, experts = (
-        plan(m, "h200", max_model_len=4096, data_parallel_size=2) for m in ("llama-3.1-8b", "olmoe-1b-7b")
+        plan(m, "h200", max_model_len=4096, data_parallel_size=2)
+        for m in ("llama-3.1-8b", "olmoe-1b-7b")
     )
     for p, servers in ((dense, 1), (dense, 3), (experts, 1), (experts, 3)):
         on_plan(p, ONE, replicas=servers)
     found = [(how["replicas"], how["engines"], how["router"]) for how in asked]
-    assert found == [(2, 1, "least-busy"), (6, 1, "round-robin"), (1, 2, "least-busy"), (3, 2, "round-robin")]
+    assert found == [
+        (2, 1, "least-busy"),
+        (6, 1, "round-robin"),
+        (1, 2, "least-busy"),
+        (3, 2, "round-robin"),
+    ]
 
 
 def test_what_just_fits_is_taken_and_one_more_is_not(asked):
-    alone, two = (plan("llama-3.1-8b", "h100", max_model_len=256, data_parallel_size=n) for n in (1, 2))
+    alone, two = (
+        plan("llama-3.1-8b", "h100", max_model_len=256, data_parallel_size=n) for n in (1, 2)
+    )
     on_plan(alone, ONE, replicas=64, host_factor=0.1)  # 192 + 64 tokens in a context of 256
     on_plan(two, ONE, replicas=32, prefill_replicas=32)
     assert len(asked) == 2
@@ -76,4 +88,7 @@ def test_a_limit_below_what_one_request_takes_alone_is_refused(asked):
             on_plan(p, ONE, slo={name: 0.99 * least[name]})
         on_plan(p, ONE, slo={name: 1.01 * least[name]})
     assert least["ttft"] - least["tpot"] == pytest.approx(2.4) and least["e2el"] == least["ttft"]
-    assert least["tpot"] == pytest.approx(1e3 / p.single_stream_tokens_per_s, rel=0.05) and len(asked) == 3
+    assert (
+        least["tpot"] == pytest.approx(1e3 / p.single_stream_tokens_per_s, rel=0.05)
+        and len(asked) == 3
+    )

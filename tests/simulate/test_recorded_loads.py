@@ -194,7 +194,10 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
-    rows, said = compare.compared(record.stem, json.loads(record.read_text())), json.loads(COMPARISON.read_text())
+    rows, said = (
+        compare.compared(record.stem, json.loads(record.read_text())),
+        json.loads(COMPARISON.read_text()),
+    )
     missed = {
         (record.stem, row["load"], key)
         for row in rows
@@ -203,8 +206,12 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
     }
     assert rows and missed == {each for each in MISSED if each[0] == record.stem}
     for row in rows:
-        (same,) = (one for one in said if (one["record"], one["load"]) == (row["record"], row["load"]))
-        assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), "benchmarks/simulate/compare.py"
+        (same,) = (
+            one for one in said if (one["record"], one["load"]) == (row["record"], row["load"])
+        )
+        assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), (
+            "benchmarks/simulate/compare.py"
+        )
 
 
 def test_so_many_figures_are_within_the_goals():
@@ -212,9 +219,14 @@ def test_so_many_figures_are_within_the_goals():
     import compare
 
     rows = json.loads(COMPARISON.read_text())
-    met = [abs(row["off_percent"][key]) <= goal for row in rows for key, goal in compare.GOALS.items()]
+    met = [
+        abs(row["off_percent"][key]) <= goal for row in rows for key, goal in compare.GOALS.items()
+    ]
     assert {row["record"] for row in rows} == {path.stem for path in RECORDS}
-    assert f"{sum(met)} of {len(met)} figures are within the goals" in (ROOT / "docs/simulate.md").read_text()
+    assert (
+        f"{sum(met)} of {len(met)} figures are within the goals"
+        in (ROOT / "docs/simulate.md").read_text()
+    )
     assert sum(met) / len(met) > 0.77
 
 
@@ -227,7 +239,9 @@ def test_so_many_figures_are_within_the_goals():
         ("h100_llama-3.1-8b_*", " ", 5, "rate_20", 10, "h100_llama-3.1-8b_slo_w8_kv8_512"),
     ],
 )
-def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep, without, count, load, tpot_ms, best):
+def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
+    sweep, without, count, load, tpot_ms, best
+):
     """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop tune` rests on."""
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare

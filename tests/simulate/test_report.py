@@ -12,7 +12,9 @@ from workshop.simulate.report import Outcome, Simulation, parse_slo
 
 def load_of(requests: list[Outcome], **more) -> Simulation:
     names = {each.name for each in fields(Simulation)}
-    return Simulation(**{**dict.fromkeys(names), "slo": {}, "gaps_s": [0.1, 0.3], "requests": requests, **more})
+    return Simulation(
+        **{**dict.fromkeys(names), "slo": {}, "gaps_s": [0.1, 0.3], "requests": requests, **more}
+    )
 
 
 def test_figures_are_those_of_vllm_bench_serve_by_hand():
@@ -29,9 +31,9 @@ def test_figures_are_those_of_vllm_bench_serve_by_hand():
     assert (said["requests"], said["preempted"], said["prefix_hit_rate"]) == (2, 2, 0.25)
     assert load_of([slow, late]).goodput_per_s is None
     one = load_of([Outcome(0.0, 10, first_s=0.25, last_s=0.25, output_tokens=1)], gaps_s=[])
-    assert set(one.of("ttft").values()) == {250.0} and set(one.of("tpot").values()) == set(one.of("itl").values()) == {
-        None
-    }
+    assert set(one.of("ttft").values()) == {250.0} and set(one.of("tpot").values()) == set(
+        one.of("itl").values()
+    ) == {None}
 
 
 def test_a_limit_is_in_ms_or_s_and_above_0():

@@ -58,12 +58,22 @@ def test_its_steps_are_those_of_a_live_engine_request_by_request():
         for name, (_, before) in step["work"].items():
             firsts.setdefault(name, before)
     assert 64 in firsts.values()  # the shared 64 tokens were found in the prefix cache
-    assert any(sum(new for new, _ in step["work"].values()) == 256 for step in steps)  # the budget was used up
+    assert any(
+        sum(new for new, _ in step["work"].values()) == 256 for step in steps
+    )  # the budget was used up
 
 
 def test_the_same_seed_gives_the_same_to_the_last_figure():
-    load = {"rate": 20, "seconds": 3, "tensor_parallel_size": 1, "max_model_len": 4096, "replicas": 2}
-    first, again, other = (simulate("llama-3.1-8b", "h100", **load, seed=seed) for seed in (5, 5, 6))
+    load = {
+        "rate": 20,
+        "seconds": 3,
+        "tensor_parallel_size": 1,
+        "max_model_len": 4096,
+        "replicas": 2,
+    }
+    first, again, other = (
+        simulate("llama-3.1-8b", "h100", **load, seed=seed) for seed in (5, 5, 6)
+    )
     assert without_wall(first) == without_wall(again) != without_wall(other)
 
 
@@ -73,7 +83,9 @@ def test_a_lone_request_waits_for_its_prefill_and_its_way_alone(p8b):
     (only,) = found.requests
     way_ms = (clock.way_in_s + clock.way_out_s) * 1e3
     before_ms, launch_ms = clock.host_ms([(100, 0)])
-    next_ms = sum(clock.host_ms([(1, 100)]))  # the next step is scheduled before the host looks for the first's token
+    next_ms = sum(
+        clock.host_ms([(1, 100)])
+    )  # the next step is scheduled before the host looks for the first's token
     first_ms = way_ms + before_ms + max(clock.gpu_ms([(100, 0)]), launch_ms + next_ms)
     assert only.ttft_ms == pytest.approx(first_ms)
     assert only.output_tokens == 3 and found.steps == 3
@@ -91,7 +103,9 @@ def test_a_shared_prefix_is_computed_once(p8b):
 
 def test_a_slower_host_makes_first_tokens_later_and_an_impossible_one_is_refused(p8b):
     load = drawn(rate=8, seconds=4, seed=2)
-    fast, usual, slow = (on_plan(p8b, load, host_factor=each).of("ttft")["p50"] for each in (0.5, 1, 2))
+    fast, usual, slow = (
+        on_plan(p8b, load, host_factor=each).of("ttft")["p50"] for each in (0.5, 1, 2)
+    )
     assert fast < usual < slow
     with pytest.raises(BadInput, match="host factor of 0 cannot be"):
         on_plan(p8b, load, host_factor=0)
@@ -101,7 +115,11 @@ def test_too_little_kv_cache_makes_requests_wait_and_preempts(p8b):
     load = drawn(burst=60, prompt=(200, 400), output=(200, 400), seed=0)
     roomy, tight = on_plan(p8b, load), on_plan(p8b, load, num_gpu_blocks=600)
     assert tight.kv_cache_usage_max > 0.9 > roomy.kv_cache_usage_max
-    assert sum(one.preempted for one in tight.requests) > 0 == sum(one.preempted for one in roomy.requests)
+    assert (
+        sum(one.preempted for one in tight.requests)
+        > 0
+        == sum(one.preempted for one in roomy.requests)
+    )
     assert tight.seconds > roomy.seconds
     assert [one.output_tokens for one in tight.requests] == [one.output_tokens for one in load]
 
@@ -110,7 +128,9 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
     load = drawn(burst=5, prompt=(100, 200), output=(3, 9), seed=1)
     found = on_plan(p8b, load, steps=tmp_path / "steps.jsonl")
     steps = trace.read(tmp_path / "steps.jsonl")
-    assert [step.step for step in steps] == list(range(found.steps + 1))  # the last gives blocks back, and does no work
+    assert [step.step for step in steps] == list(
+        range(found.steps + 1)
+    )  # the last gives blocks back, and does no work
     assert sum(bool(step.requests) for step in steps) == found.steps
     most: dict[str, int] = {}
     for step, pool in trace.replay(steps):
@@ -129,25 +149,32 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
 def test_each_replica_has_steps_of_its_own(tmp_path, p8b):
     on_plan(p8b, drawn(burst=6, seed=1), replicas=2, steps=tmp_path / "steps")
     first, second = (
-        {row.id for step in trace.read(tmp_path / name) for row in step.requests} for name in ("steps", "steps.1")
+        {row.id for step in trace.read(tmp_path / name) for row in step.requests}
+        for name in ("steps", "steps.1")
     )
     assert first | second == {str(number) for number in range(6)} and not first & second
 
 
 def test_more_replicas_wait_less_and_a_router_that_knows_prefixes_computes_fewer_twice(p8b):
     load = drawn(rate=25, seconds=4, prompt=(2000, 2200), output=(16, 32), seed=2)
-    named = [replace(one, prefix=f"p{number % 3}", prefix_tokens=1920) for number, one in enumerate(load)]
+    named = [
+        replace(one, prefix=f"p{number % 3}", prefix_tokens=1920) for number, one in enumerate(load)
+    ]
     waits = [on_plan(p8b, load, replicas=n, router="least-busy").of("ttft")["p95"] for n in (1, 3)]
     assert waits[1] < waits[0]
     hits = {
-        router: sum(one.hit_tokens for one in on_plan(p8b, named, replicas=4, router=router).requests)
+        router: sum(
+            one.hit_tokens for one in on_plan(p8b, named, replicas=4, router=router).requests
+        )
         for router in ("round-robin", "prefix")
     }
     assert hits["prefix"] > hits["round-robin"]
 
 
 def test_pipeline_stages_work_on_different_steps_at_once():
-    p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=2, max_model_len=4096)
+    p = plan(
+        "llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=2, max_model_len=4096
+    )
     load = drawn(burst=64, prompt=(500, 500), output=(2, 2), seed=0)
     both = on_plan(p, load).seconds
     one_by_one = on_plan(p, load, clock=replace(of(p.deployment), stages=1)).seconds
@@ -157,7 +184,13 @@ def test_pipeline_stages_work_on_different_steps_at_once():
 def test_hybrid_models_have_a_block_table_for_each_group():
     """gpt-oss: every second layer sees 128 tokens, so its blocks are given back as the answer grows."""
     found = simulate(
-        "gpt-oss-20b", "h100", tensor_parallel_size=1, max_model_len=16384, burst=4, prompt=(8000, 8000), output=(8, 8)
+        "gpt-oss-20b",
+        "h100",
+        tensor_parallel_size=1,
+        max_model_len=16384,
+        burst=4,
+        prompt=(8000, 8000),
+        output=(8, 8),
     )
     assert [one.output_tokens for one in found.requests] == [8] * 4
 
@@ -165,7 +198,9 @@ def test_hybrid_models_have_a_block_table_for_each_group():
 NEW = {*("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "gpt-oss-20b"),
        *("granite-3.1-3b-a800m", "mistral-small-24b", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b", "qwen3-32b"),
        *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b")}  # fmt: skip
-RECORDED = json.loads((ROOT / "planner/inference_planner/data/exact/catalogue.json").read_text())["models"]
+RECORDED = json.loads((ROOT / "planner/inference_planner/data/exact/catalogue.json").read_text())[
+    "models"
+]
 FAMILIES = [entry for entry in RECORDED if entry["name"] in NEW]
 
 
@@ -175,24 +210,38 @@ def test_what_vllms_classes_said_is_simulated(entry):
     p = plan(entry["name"], "h200", max_model_len=2048)
     found = on_plan(p, drawn(burst=4, prompt=(300, 400), output=(4, 8), seed=0))
     assert all(one.output_tokens >= 4 for one in found.requests) and found.basis == p.basis
-    (built,) = (b for b in entry["builds"] if (b["tp"], b["pp"]) == (p.tensor_parallel_size, p.pipeline_parallel_size))
+    (built,) = (
+        b
+        for b in entry["builds"]
+        if (b["tp"], b["pp"]) == (p.tensor_parallel_size, p.pipeline_parallel_size)
+    )
     pairs = list(zip(rules(p).groups, built["kv_cache"]["groups"], strict=True))
-    assert all(kind.lower() in said["kind"].lower() and size == said["size"] for (kind, size), said in pairs)
+    assert all(
+        kind.lower() in said["kind"].lower() and size == said["size"]
+        for (kind, size), said in pairs
+    )
 
 
 def test_without_cached_prefixes_a_state_takes_one_block_however_long_the_text():
     p = plan("jamba-v0.1", "h200", max_model_len=8192)
-    assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + ["full"]  # 4 of 32 layers attend (its config.json)
+    assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + [
+        "full"
+    ]  # 4 of 32 layers attend (its config.json)
     found = (on_plan(p, [Arrival(0, n, 2)], enable_prefix_caching=False) for n in (80, 800))
     short, long = (one.kv_cache_usage_max * p.num_gpu_blocks for one in found)
-    assert long - short == pytest.approx(9, abs=1)  # nine more blocks of 80 tokens, for attention alone
+    assert long - short == pytest.approx(
+        9, abs=1
+    )  # nine more blocks of 80 tokens, for attention alone
 
 
 def test_a_hybrids_prefixes_are_cached_by_whole_blocks_as_by_its_server():
     """The log of Nemotron Nano 9B v2 under 0.32.0: enable_prefix_caching=True, cache mode align, blocks of 1,312 tokens."""
     p = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192)
     load = [Arrival(float(i), 3500, 2, "same", 3000) for i in range(2)]
-    hits = [[one.hit_tokens for one in on_plan(p, load, enable_prefix_caching=on).requests] for on in (None, False)]
+    hits = [
+        [one.hit_tokens for one in on_plan(p, load, enable_prefix_caching=on).requests]
+        for on in (None, False)
+    ]
     assert hits == [[0, 2 * 1312], [0, 0]]
     old = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.25.1")
     assert rules(p).enable_prefix_caching and not rules(old).enable_prefix_caching
@@ -212,7 +261,9 @@ def test_prefill_apart_keeps_prompts_out_of_the_decoding_steps(p8b):
 
 
 def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
-    wide = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=4096)
+    wide = plan(
+        "qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=4096
+    )
     found = on_plan(wide, drawn(burst=40, seed=0))
     assert found.gpus == 2 and found.basis == "estimate"
     alone = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, max_model_len=4096)
@@ -222,19 +273,27 @@ def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
 
 @pytest.fixture(scope="module")
 def wide():
-    return plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384)
+    return plan(
+        "qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384
+    )
 
 
 def test_engines_that_share_experts_take_each_step_together(wide):
     """One decodes, the other reads 8,000 tokens meanwhile: the first's answer ends so much later (vLLM's dummy rule)."""
-    dense = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384)
+    dense = plan(
+        "llama-3.1-8b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384
+    )
     late = {}
     for p in (wide, dense):
-        alone, both = (on_plan(p, [Arrival(0.0, 100, 100), Arrival(0.2, 8000, 2)][:n]) for n in (1, 2))
+        alone, both = (
+            on_plan(p, [Arrival(0.0, 100, 100), Arrival(0.2, 8000, 2)][:n]) for n in (1, 2)
+        )
         late[p.model] = (both.requests[0].last_s - alone.requests[0].last_s) * 1e3
         assert both.requests[1].first_s < both.requests[0].last_s
     ticking = of(wide.deployment)
-    assert late[wide.model] == pytest.approx(ticking.gpu_ms([(8000, 0)]) - ticking.gpu_ms([(1, 100)]), rel=0.05)
+    assert late[wide.model] == pytest.approx(
+        ticking.gpu_ms([(8000, 0)]) - ticking.gpu_ms([(1, 100)]), rel=0.05
+    )
     assert late[dense.model] == 0  # engines of a dense model know nothing of one another
 
 
@@ -248,7 +307,10 @@ def test_an_engine_without_work_costs_the_other_nothing(wide):
 
 def test_each_engine_of_data_parallelism_writes_its_steps(tmp_path, wide):
     on_plan(wide, [Arrival(0.0, 50, 3), Arrival(0.0, 60, 3)], steps=tmp_path / "steps")
-    ids = [{row.id for step in trace.read(tmp_path / name) for row in step.requests} for name in ("steps", "steps.1")]
+    ids = [
+        {row.id for step in trace.read(tmp_path / name) for row in step.requests}
+        for name in ("steps", "steps.1")
+    ]
     assert ids == [{"0"}, {"1"}]
 
 
@@ -257,7 +319,9 @@ def test_it_says_whether_the_server_keeps_up(p8b):
     assert on_plan(
         p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)
     ).keeps_up  # though it ends with a few more at once
-    asked = drawn(rate=80, seconds=12, seed=0)  # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
+    asked = drawn(
+        rate=80, seconds=12, seed=0
+    )  # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
     assert not on_plan(p8b, asked).keeps_up
     assert not on_plan(p8b, drawn(rate=60, seconds=8, prompt=(2000, 3000), seed=0)).keeps_up
 
@@ -279,7 +343,9 @@ def test_it_says_whether_the_server_keeps_up(p8b):
 def test_what_cannot_be_is_refused_before_anything_starts(options, words, monkeypatch):
     monkeypatch.setattr(process, "run", lambda *job, **how: pytest.fail("it started"))
     with pytest.raises(BadInput, match=words):
-        simulate("llama-3.1-8b", "h100", **{"tensor_parallel_size": 1, "max_model_len": 8192, **options})
+        simulate(
+            "llama-3.1-8b", "h100", **{"tensor_parallel_size": 1, "max_model_len": 8192, **options}
+        )
 
 
 def test_a_model_that_does_not_fit_is_refused_with_what_would():
@@ -308,12 +374,17 @@ def test_another_python_is_asked_where_one_is_named(monkeypatch, tmp_path):
         process.Worker().run({})
 
 
-@pytest.mark.parametrize(("model", "gpu", "tp"), [("llama-3.1-8b", "h100", 1), ("llama-3.1-70b", "h100", 4)])
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp"), [("llama-3.1-8b", "h100", 1), ("llama-3.1-70b", "h100", 4)]
+)
 def test_the_plans_number_of_learners_is_what_the_simulation_finds(model, gpu, tp):
     """So many may ask 300 tokens in the same moment and see their first token within 5 s; a third more may not."""
     p = plan(model, gpu, tensor_parallel_size=tp, max_model_len=8192)
     waits = [
-        max(one.ttft_ms for one in on_plan(p, drawn(burst=n, prompt=(300, 300), output=(2, 2))).requests)
+        max(
+            one.ttft_ms
+            for one in on_plan(p, drawn(burst=n, prompt=(300, 300), output=(2, 2))).requests
+        )
         for n in (p.learners_at_once, p.learners_at_once * 4 // 3)
     ]
     assert waits[0] <= 5000 < waits[1]

@@ -13,10 +13,22 @@ from workshop.simulate.tuning import Choice, candidates
 
 
 def choice(
-    gpus: int = 1, share: float = 1.0, ttft_ms: float = 100, *, price=None, replicas: int = 1, **asked
+    gpus: int = 1,
+    share: float = 1.0,
+    ttft_ms: float = 100,
+    *,
+    price=None,
+    replicas: int = 1,
+    **asked,
 ) -> Choice:
     times = {"ttft": {"p50": 300 - ttft_ms, "p95": ttft_ms}, "tpot": {"p50": 5, "p95": 10}}
-    found = {"gpus": gpus, "slo_share": share, "replicas": replicas, "command": "vllm serve m", "tokens_per_s": 1000}
+    found = {
+        "gpus": gpus,
+        "slo_share": share,
+        "replicas": replicas,
+        "command": "vllm serve m",
+        "tokens_per_s": 1000,
+    }
     simulation = SimpleNamespace(of=times.get, **found)
     return Choice({"quantization": None, "kv_cache_dtype": "auto", **asked}, simulation, price)
 
@@ -37,9 +49,15 @@ def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
         (choice(2, 0.95), choice(1, 0.94)),  # 95 % are enough, and less is not
         (choice(1, 0.95), choice(2, 1.0)),  # of enough, fewer GPUs
         (choice(4, 0.60), choice(1, 0.38)),  # of too little, more requests
-        (choice(1, 0.98, 90), choice(1, 1.0, 100)),  # 2 % of the requests are nothing that a simulation knows
+        (
+            choice(1, 0.98, 90),
+            choice(1, 1.0, 100),
+        ),  # 2 % of the requests are nothing that a simulation knows
         (choice(1, 1.0, 100), choice(1, 1.0, 200)),  # p95
-        (choice(1, 1.0, 200), choice(1, 1.0, 100, kv_cache_dtype="fp8")),  # no accuracy is given away for latency
+        (
+            choice(1, 1.0, 200),
+            choice(1, 1.0, 100, kv_cache_dtype="fp8"),
+        ),  # no accuracy is given away for latency
         (choice(1, 1.0, 200), choice(1, 1.0, 100, quantization="fp8")),
         (choice(1, 1.0, 200), choice(1, 1.0, 100, max_num_seqs=64)),  # nor a flag taken
     ],
@@ -61,7 +79,9 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
 
     def on_plan(p, arrivals, *, replicas, **how):
         seen.append((p.tensor_parallel_size, replicas))
-        found = choice(p.gpus * replicas, min(1.0, p.gpus * replicas / 4), replicas=replicas).simulation
+        found = choice(
+            p.gpus * replicas, min(1.0, p.gpus * replicas / 4), replicas=replicas
+        ).simulation
         found.command = p.command
         return found
 
@@ -70,7 +90,10 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
     few.fewest_replicas({"tensor_parallel_size": 2})
     assert seen == [(2, 1), (2, 2)]
     many.fewest_replicas({"tensor_parallel_size": 2})
-    for split in ({"tensor_parallel_size": 8}, {"tensor_parallel_size": 8, "pipeline_parallel_size": 2}):
+    for split in (
+        {"tensor_parallel_size": 8},
+        {"tensor_parallel_size": 8, "pipeline_parallel_size": 2},
+    ):
         many.attempt(split, 1)
     assert seen[2:] == [(2, 1), (2, 2), (8, 1)]
     many.refine(many.tried[1])
@@ -79,8 +102,14 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
 
 def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantised():
     asked = {
-        (model, gpu): {(one["quantization"], one["kv_cache_dtype"]) for one in candidates(model, gpu, {})}
-        for model, gpu in (("llama-3.1-8b", "h100"), ("llama-3.1-8b", "a100-80gb"), ("glm-4.5-air-fp8", "h100"))
+        (model, gpu): {
+            (one["quantization"], one["kv_cache_dtype"]) for one in candidates(model, gpu, {})
+        }
+        for model, gpu in (
+            ("llama-3.1-8b", "h100"),
+            ("llama-3.1-8b", "a100-80gb"),
+            ("glm-4.5-air-fp8", "h100"),
+        )
     }
     every, plain, cache = asked.values()
     assert every == {(None, "auto"), (None, "fp8"), ("fp8", "auto"), ("fp8", "fp8")}
@@ -90,7 +119,9 @@ def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantised():
 def test_verify_serves_the_best_three_with_a_replicas_share_of_the_load(monkeypatch):
     served, load = [], {"burst": 6, "seed": 1}
     monkeypatch.setattr(tuning.gpus, "visible", lambda: ["h100", "h100"])
-    monkeypatch.setattr(tuning, "on_a_new_server", lambda model, flags, load: served.append(load) or {})
+    monkeypatch.setattr(
+        tuning, "on_a_new_server", lambda model, flags, load: served.append(load) or {}
+    )
     single = {"tensor_parallel_size": 1, "max_model_len": 8192}
     choices = [choice(3, replicas=3, **single), choice(2, **{**single, "tensor_parallel_size": 2})]
     choices += [choice(1, **single)] * 2

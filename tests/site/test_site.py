@@ -36,7 +36,10 @@ def state_of(models: dict) -> dict:
         return [flat(each) for each in value] if isinstance(value, list | tuple) else value
 
     return {
-        key: {"model_name": one._model_name, "state": {name: flat(getattr(one, name)) for name in one.keys}}
+        key: {
+            "model_name": one._model_name,
+            "state": {name: flat(getattr(one, name)) for name in one.keys},
+        }
         for key, one in models.items()
     }
 
@@ -49,7 +52,9 @@ def test_controls_become_inputs_with_their_labels_and_values(site_modules):
             w.HTML("<b>picture</b>"),
             w.IntSlider(7, min=1, max=9, description="GPUs"),
             w.FloatSlider(0.925, min=0, max=1, description="utilization", readout_format=".2f"),
-            w.SelectionSlider(options=[("4k", 4096), ("128k", 131072)], value=131072, description="context"),
+            w.SelectionSlider(
+                options=[("4k", 4096), ("128k", 131072)], value=131072, description="context"
+            ),
             w.Dropdown(options=["h100", "a<100"], value="a<100", description="GPU"),
             w.ToggleButtons(options=["raw", "processed"], value="processed"),
             w.Button(description="Sample"),
@@ -71,10 +76,20 @@ def test_controls_become_inputs_with_their_labels_and_values(site_modules):
     drawn = site_modules[1].Widgets(state_of(models)).html(box.model_id)
     assert "<b>picture</b>" in drawn and "hidden" not in drawn
     for name, value in (("GPUs", "7"), ("utilization", "0.93"), ("context", "128k")):
-        assert re.search(rf'{name}</span><input type="range" disabled [^>]*><output>{value}</output>', drawn), name
+        assert re.search(
+            rf'{name}</span><input type="range" disabled [^>]*><output>{value}</output>', drawn
+        ), name
     assert "<select disabled><option>a&lt;100</option></select>" in drawn
-    assert 'w-chosen">processed' in drawn and "two\nlines</textarea>" in drawn and 'value="16"' in drawn
-    assert '<progress max="1.0" value="0.4">' in drawn and "<span>words</span>" in drawn and " checked>" in drawn
+    assert (
+        'w-chosen">processed' in drawn
+        and "two\nlines</textarea>" in drawn
+        and 'value="16"' in drawn
+    )
+    assert (
+        '<progress max="1.0" value="0.4">' in drawn
+        and "<span>words</span>" in drawn
+        and " checked>" in drawn
+    )
     assert "<details><summary>First" in drawn and "<details open><summary>Second" in drawn
     assert drawn.count("<input") == drawn.count("<input type") and "disabled" in drawn
     enabled = re.findall(r"<(?:input|button|select|textarea)(?![^>]*disabled)[^>]*>", drawn)
@@ -94,7 +109,9 @@ def test_a_saved_notebook_leaves_defaults_out(site_modules):
 
 def test_a_widget_that_cannot_be_drawn_is_no_silent_gap(site_modules):
     with pytest.raises(KeyError, match="ColorPicker"):
-        site_modules[1].Widgets({"a": {"model_name": "ColorPickerModel", "state": {}}}).html("IPY_MODEL_a")
+        site_modules[1].Widgets({"a": {"model_name": "ColorPickerModel", "state": {}}}).html(
+            "IPY_MODEL_a"
+        )
 
 
 def test_formulas_are_drawn_and_code_and_prices_stay(site_modules):
@@ -113,12 +130,18 @@ def test_every_formula_of_the_course_can_be_drawn(site_modules):
 
 
 def build(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(BUILD), *arguments], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(BUILD), *arguments], cwd=ROOT, capture_output=True, text=True
+    )
 
 
 def test_an_unknown_notebook_is_wrong_use(tmp_path):
     done = build("--only", "99_none", "--to", str(tmp_path))
-    assert done.returncode == 2 and "there are: 00_start" in done.stderr and not list(tmp_path.iterdir())
+    assert (
+        done.returncode == 2
+        and "there are: 00_start" in done.stderr
+        and not list(tmp_path.iterdir())
+    )
 
 
 def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
@@ -143,7 +166,9 @@ def test_pyodide_of_an_earlier_lock_is_replaced(tmp_path, monkeypatch, site_modu
 
     def locked(path: Path, integrity: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"packages": {"": {}, "node_modules/pyodide": {"integrity": integrity}}}))
+        path.write_text(
+            json.dumps({"packages": {"": {}, "node_modules/pyodide": {"integrity": integrity}}})
+        )
 
     def npm(command: list[str], cwd: Path, **_) -> subprocess.CompletedProcess:
         asked.append(command)
@@ -179,7 +204,9 @@ def test_what_is_no_jupyterlite_is_never_cleared(tmp_path, site_modules):
     assert not mine.exists()
 
 
-@pytest.mark.parametrize("name", ["aiohttp", "grp", "httpx", "numpy", "openai", "pandas", "psutil", "uvloop", "yarl"])
+@pytest.mark.parametrize(
+    "name", ["aiohttp", "grp", "httpx", "numpy", "openai", "pandas", "psutil", "uvloop", "yarl"]
+)
 def test_what_no_browser_has_can_be_imported_and_says_so_when_it_is_used(name):
     folder = BUILD.parent / "live" / "stand_in"
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); import {name}; {name}.post"

@@ -32,7 +32,9 @@ def built() -> Path:
         build.install()
     except build.CannotBuild as error:
         lacking(f"the deck cannot be built: {error}")
-    done = subprocess.run([sys.executable, SLIDES / "build.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, SLIDES / "build.py"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return SLIDES / "build"
 

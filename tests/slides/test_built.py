@@ -72,7 +72,11 @@ def overlap(a: dict, b: dict) -> float:
 
 
 def test_the_deck_has_every_slide(page, measured):
-    assert page.evaluate("document.querySelectorAll('section').length") == len(deck.slides(page.deck)) == len(measured)
+    assert (
+        page.evaluate("document.querySelectorAll('section').length")
+        == len(deck.slides(page.deck))
+        == len(measured)
+    )
 
 
 def test_nothing_is_fetched(page, measured, built):
@@ -94,7 +98,9 @@ def test_nothing_is_fetched(page, measured, built):
 )
 def test_a_page_that_fetches_is_found_out(page_text):
     assert build.external(page_text)
-    assert not build.external('<a href="https://example.org">a link</a><img src="data:image/png;base64,AA">')
+    assert not build.external(
+        '<a href="https://example.org">a link</a><img src="data:image/png;base64,AA">'
+    )
 
 
 def test_no_text_leaves_its_slide(measured):
@@ -103,21 +109,29 @@ def test_no_text_leaves_its_slide(measured):
         for text in slide["texts"]:
             right, bottom = text["x"] + text["w"], text["y"] + text["h"]
             across = text["x"] >= 30 and right <= slide["width"] - 60
-            assert across and text["y"] >= 20 and bottom <= slide["height"] - 10, f"{slide['title']}: {text}"
+            assert across and text["y"] >= 20 and bottom <= slide["height"] - 10, (
+                f"{slide['title']}: {text}"
+            )
             assert text["inside"], f"{slide['title']}: cut off by its picture: {text}"
         for box in slide["boxes"]:
             right, bottom = box["x"] + box["w"], box["y"] + box["h"]
-            assert bottom <= slide["height"] - 12 and right <= slide["width"] - 60, f"{slide['title']}: {box}"
+            assert bottom <= slide["height"] - 12 and right <= slide["width"] - 60, (
+                f"{slide['title']}: {box}"
+            )
 
 
 def test_no_text_lies_on_other_text(measured):
     for slide in measured:
         for n, one in enumerate(slide["texts"]):
             for other in slide["texts"][n + 1 :]:
-                flowing = one["group"] == other["group"] != "figure"  # the browser sets these lines itself
+                flowing = (
+                    one["group"] == other["group"] != "figure"
+                )  # the browser sets these lines itself
                 if flowing or one["turned"] or other["turned"] or one["text"] == other["text"]:
                     continue
-                assert overlap(one, other) < 12, f"{slide['title']}: {one['text']!r} lies on {other['text']!r}"
+                assert overlap(one, other) < 12, (
+                    f"{slide['title']}: {one['text']!r} lies on {other['text']!r}"
+                )
 
 
 def test_no_box_lies_on_the_source_or_on_where(measured):
@@ -132,13 +146,17 @@ def test_no_box_lies_on_the_source_or_on_where(measured):
 
 def test_no_line_of_code_is_broken(measured):
     for slide in measured:
-        assert all(code["shown"] == code["lines"] for code in slide["codes"]), f"{slide['title']}: {slide['codes']}"
+        assert all(code["shown"] == code["lines"] for code in slide["codes"]), (
+            f"{slide['title']}: {slide['codes']}"
+        )
 
 
 def test_every_text_is_legible(measured):
     for slide in measured:
         for text in slide["texts"]:
-            assert text["size"] >= LEGIBLE_PX - 0.01, f"{slide['title']}: {text['text']!r}, {text['size']:.1f} pixels"
+            assert text["size"] >= LEGIBLE_PX - 0.01, (
+                f"{slide['title']}: {text['text']!r}, {text['size']:.1f} pixels"
+            )
 
 
 def test_every_picture_says_in_words_what_it_shows(page, measured):
@@ -154,7 +172,9 @@ def test_every_picture_says_in_words_what_it_shows(page, measured):
 def test_the_pdf_has_a_page_for_every_slide(built, name):
     data = (built / f"{name}.pdf").read_bytes()
     objects = [data]
-    for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):  # pages are listed in such streams
+    for found in re.finditer(
+        rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL
+    ):  # pages are listed in such streams
         objects.append(zlib.decompressobj().decompress(data[found.end() :]))
     assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides(name))
 

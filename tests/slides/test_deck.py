@@ -74,9 +74,13 @@ def words_of(source: str) -> str:
 
 def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_one_for_day_two():
     for part in dict.fromkeys((s.deck, s.part) for s in SLIDES):
-        print(f"{'/'.join(part):24} {sum(s.minutes for s in SLIDES if (s.deck, s.part) == part):6g} min")
+        print(
+            f"{'/'.join(part):24} {sum(s.minutes for s in SLIDES if (s.deck, s.part) == part):6g} min"
+        )
     assert sum(s.minutes for s in WORKSHOP) == 180
-    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 100, "the notebooks are the rest of the day"
+    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 100, (
+        "the notebooks are the rest of the day"
+    )
 
 
 def test_every_slide_has_one_title_and_a_note_that_says_something():
@@ -94,9 +98,13 @@ def test_an_exercise_points_to_a_heading_and_to_checks_that_exist():
             cells = json.loads((deck.ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
             prose = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
             code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-            assert re.search(rf"^#+ {re.escape(heading)}$", prose, re.MULTILINE), f"{name} has no heading {heading!r}"
+            assert re.search(rf"^#+ {re.escape(heading)}$", prose, re.MULTILINE), (
+                f"{name} has no heading {heading!r}"
+            )
             for key in keys:
-                assert key in all_exercises() and f'check("{key}"' in code, f"{name} does not check {key!r}"
+                assert key in all_exercises() and f'check("{key}"' in code, (
+                    f"{name} does not check {key!r}"
+                )
 
 
 def test_more_than_a_third_of_the_time_is_for_exercises():
@@ -196,13 +204,20 @@ def test_a_word_of_the_glossary_is_in_the_notes_of_the_slide_that_uses_it_first(
     slide = next(slide for slide in SLIDES if "KV cache" in first[slide])
     assert f"KV cache: {deck.glossary.TERMS['KV cache']['says']}" in deck.document("workshop")
     assert (
-        "KV cache" not in " ".join(deck.fill(each.source, each) for each in SLIDES[: slide.number - 1]).split("<!--")[0]
+        "KV cache"
+        not in " ".join(deck.fill(each.source, each) for each in SLIDES[: slide.number - 1]).split(
+            "<!--"
+        )[0]
     )
-    assert "KV cache:" in deck.run_sheet("workshop") and "KV cache:" not in deck.run_sheet("day_two")
+    assert "KV cache:" in deck.run_sheet("workshop") and "KV cache:" not in deck.run_sheet(
+        "day_two"
+    )
 
 
 def test_a_line_of_code_on_a_slide_is_a_line_of_its_file():
-    shown = snippets.code("slurm/70b.sbatch", "#SBATCH --job-name", "#SBATCH --time").splitlines()[1:-1]
+    shown = snippets.code("slurm/70b.sbatch", "#SBATCH --job-name", "#SBATCH --time").splitlines()[
+        1:-1
+    ]
     file = (deck.ROOT / "slurm/70b.sbatch").read_text()
     assert len(shown) == 7 and all(line.split("  ")[0] in file for line in shown)
 
@@ -211,4 +226,7 @@ def test_the_lock_names_no_registry():
     lock = json.loads((deck.HERE / "package-lock.json").read_text())
     assert not any("resolved" in package for package in lock["packages"].values())
     wanted = json.loads((deck.HERE / "package.json").read_text())["dependencies"]
-    assert all(lock["packages"][f"node_modules/{name}"]["version"] == version for name, version in wanted.items())
+    assert all(
+        lock["packages"][f"node_modules/{name}"]["version"] == version
+        for name, version in wanted.items()
+    )

@@ -70,7 +70,9 @@ def test_what_was_published_is_what_the_slides_said():
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_a_committed_figure_is_what_workshop_draws_now(name, node):
-    assert (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[name]().svg()
+    assert (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[
+        name
+    ]().svg()
 
 
 def test_every_figure_is_used_and_says_in_words_what_it_shows(node):
@@ -98,13 +100,18 @@ def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
 
 
 def test_the_bubble_is_the_one_of_the_formula():
-    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)  # (p - 1) / (m + p - 1), GPipe
+    idle = (parallel.STAGES - 1) / (
+        parallel.REQUESTS + parallel.STAGES - 1
+    )  # (p - 1) / (m + p - 1), GPipe
     assert f"{idle:.0%}" in parallel.bubble().words
 
 
 def test_continuous_batching_does_the_same_work_in_fewer_steps():
     static, continuous = engine._slots(False), engine._slots(True)
-    work = [sum(end - start for jobs in slots for _, start, end in jobs) for slots, _ in (static, continuous)]
+    work = [
+        sum(end - start for jobs in slots for _, start, end in jobs)
+        for slots, _ in (static, continuous)
+    ]
     assert work == [sum(engine.LENGTHS)] * 2
     assert continuous[1] < static[1] and continuous[1] >= sum(engine.LENGTHS) / 4
 
@@ -117,28 +124,40 @@ def test_recorded_answers_name_their_server_and_command():
 
 
 def test_recorded_logprobs_show_what_the_slide_says():
-    found = {k: one["answer"]["choices"][0]["logprobs"] for k, one in recorded.answers()["logprobs"].items()}
+    found = {
+        k: one["answer"]["choices"][0]["logprobs"]
+        for k, one in recorded.answers()["logprobs"].items()
+    }
     assert found["None"] is None
     assert [len(top) for top in found["0"]["top_logprobs"]] == [1, 1, 1]
     assert found["0"]["tokens"] == found["3"]["tokens"]  # the same seed
     for token, top in zip(found["3"]["tokens"], found["3"]["top_logprobs"], strict=True):
         assert token in top and len(top) in (3, 4)
-    assert 4 in map(len, found["3"]["top_logprobs"]), "the slide shows a token that was not among the three best"
+    assert 4 in map(len, found["3"]["top_logprobs"]), (
+        "the slide shows a token that was not among the three best"
+    )
 
 
 def test_the_first_prompt_token_has_no_logprob_and_the_next_ones_are_the_prompts():
     given = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
     assert given[0] is None
-    assert "".join(next(iter(one.values()))["decoded_token"] for one in given[1:]).strip() == "San Francisco is a"
+    assert (
+        "".join(next(iter(one.values()))["decoded_token"] for one in given[1:]).strip()
+        == "San Francisco is a"
+    )
 
 
 @pytest.mark.live
 def test_the_server_still_says_what_was_recorded(client):
-    now = client.complete("San Francisco is a", max_tokens=1, temperature=0, prompt_logprobs=1).model_dump()
+    now = client.complete(
+        "San Francisco is a", max_tokens=1, temperature=0, prompt_logprobs=1
+    ).model_dump()
     then = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]
     assert now["choices"][0]["text"] == then["text"]
     # Another processor moves logits by up to 0.2, and with them which of two near ones is the more probable.
-    for a, b in zip(now["choices"][0]["prompt_logprobs"][1:], then["prompt_logprobs"][1:], strict=True):
+    for a, b in zip(
+        now["choices"][0]["prompt_logprobs"][1:], then["prompt_logprobs"][1:], strict=True
+    ):
         both = a.keys() & b.keys()
         assert both, "the prompt's own token is in each"
         assert all(a[key]["logprob"] == pytest.approx(b[key]["logprob"], abs=0.5) for key in both)

@@ -43,17 +43,28 @@ class Cluster(Machines):
     def spawn(self, host: str, *command: str) -> subprocess.Popen:
         """Start a program on a host that stays until it is ended, or the cluster is."""
         process = subprocess.Popen(
-            [*self._enter(host), *command], env=self._env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self._enter(host), *command],
+            env=self._env(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         self._extra.append(process)
         return process
 
     def submit(
-        self, script: str, *options: str, site: str = "", user: str = "teacher", args: tuple[str, ...] = (), **env: str
+        self,
+        script: str,
+        *options: str,
+        site: str = "",
+        user: str = "teacher",
+        args: tuple[str, ...] = (),
+        **env: str,
     ) -> Job:
         """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT ARGS` in the course; `site`: more lines of site.sh."""
         if site:
-            (self.course / "site-extra.sh").write_text((self.course / "slurm/site.sh").read_text() + f"\n{site}\n")
+            (self.course / "site-extra.sh").write_text(
+                (self.course / "slurm/site.sh").read_text() + f"\n{site}\n"
+            )
             env["WORKSHOP_SITE"] = str(self.course / "site-extra.sh")
         line = 'source "${WORKSHOP_SITE:-slurm/site.sh}" && sbatch --parsable "$@"'
         out = self.run(
@@ -73,12 +84,18 @@ class Cluster(Machines):
 
     def processes(self, node: str) -> dict[int, str]:
         """Return {pid: command line} of what runs on a node beside SLURM itself."""
-        pids = subprocess.run(["ip", "netns", "pids", self._netns(node)], capture_output=True, text=True).stdout
+        pids = subprocess.run(
+            ["ip", "netns", "pids", self._netns(node)], capture_output=True, text=True
+        ).stdout
         found = {}
         for pid in map(int, pids.split()):
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-                if words and not words.startswith(("slurmd", "slurmstepd", "unshare", "env NEW_PID")):
+                words = (
+                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                )
+                if words and not words.startswith(
+                    ("slurmd", "slurmstepd", "unshare", "env NEW_PID")
+                ):
                     found[pid] = words
         return found
 
@@ -104,7 +121,11 @@ class Cluster(Machines):
                 names = set(self.inside(node, "ls", "-A", folder).split()) - self._given(folder)
                 left += [f"{node} {folder}/{name}" for name in names]
             ports = self.inside(node, "ss", "-Hltn").splitlines()
-            left += [f"{node} port {line.split()[3]}" for line in ports if not line.split()[3].endswith(":6818")]
+            left += [
+                f"{node} port {line.split()[3]}"
+                for line in ports
+                if not line.split()[3].endswith(":6818")
+            ]
         return left
 
     def _given(self, folder: str) -> set[str]:
@@ -118,7 +139,9 @@ class Job:
 
     def __init__(self, cluster: Cluster, number: int):
         self.cluster, self.id, self.submitted = cluster, number, time.monotonic()
-        self.since = self.submitted  # or when a test did something to it: the end is counted from there
+        self.since = (
+            self.submitted
+        )  # or when a test did something to it: the end is counted from there
 
     @property
     def facts(self) -> dict[str, str]:
@@ -146,7 +169,9 @@ class Job:
         def there() -> bool:
             if words in self.text():
                 return True
-            assert self.state in ("PENDING", "CONFIGURING", "RUNNING"), f"{self.state}:\n{self.text()[-5000:]}"
+            assert self.state in ("PENDING", "CONFIGURING", "RUNNING"), (
+                f"{self.state}:\n{self.text()[-5000:]}"
+            )
             return False
 
         self.cluster.wait(there, within_s, f"{words!r} did not come", lambda: self.text()[-5000:])
@@ -163,5 +188,7 @@ class Job:
         said = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0].removeprefix("tests/slurm/")
         seconds = round(time.monotonic() - self.since, 1)
-        self.cluster.ends.append({"test": test, "seconds": seconds, "says": said[-1] if said else ""})
+        self.cluster.ends.append(
+            {"test": test, "seconds": seconds, "says": said[-1] if said else ""}
+        )
         return self.state

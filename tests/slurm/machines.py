@@ -21,7 +21,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
-HOSTS = {"login": "10.77.0.10", "node01": "10.77.0.11", "node02": "10.77.0.12", "notebook": "10.77.0.20"}
+HOSTS = {
+    "login": "10.77.0.10",
+    "node01": "10.77.0.11",
+    "node02": "10.77.0.12",
+    "notebook": "10.77.0.20",
+}
 NODES = ("node01", "node02")
 USERS = {"teacher": 7001, "learner": 7002, "stranger": 7003}
 CLASS_GROUP, CLASS_GID = "class", 7100
@@ -38,8 +43,12 @@ def what_is_missing() -> str:
     absent = [name for name in PROGRAMS if not shutil.which(name, path=SEARCH)]
     if absent:
         return f"the SLURM test bed needs {', '.join(absent)}: apt-get install slurm-wlm munge iproute2"
-    probe = subprocess.run(["unshare", "-u", "-m", "-i", "-p", "-n", "-f", "true"], capture_output=True, text=True)
-    return f"the SLURM test bed needs namespaces: {probe.stderr.strip()}" if probe.returncode else ""
+    probe = subprocess.run(
+        ["unshare", "-u", "-m", "-i", "-p", "-n", "-f", "true"], capture_output=True, text=True
+    )
+    return (
+        f"the SLURM test bed needs namespaces: {probe.stderr.strip()}" if probe.returncode else ""
+    )
 
 
 class Machines:
@@ -77,7 +86,9 @@ class Machines:
         for node in NODES:
             self._start(node, "slurmd", "-D", "-N", node)
         self.wait(
-            lambda: self.run("login", "sinfo", "-h", "-o", "%T %D", check=False).strip() == "idle 2",
+            lambda: (
+                self.run("login", "sinfo", "-h", "-o", "%T %D", check=False).strip() == "idle 2"
+            ),
             60,
             "the cluster did not come up",
             self._logs,
@@ -88,7 +99,9 @@ class Machines:
         for process in self._extra:
             process.terminate()
         for process in reversed(self._daemons.values()):
-            for pid in children(process.pid) or [process.pid]:  # unshare itself does not pass signals on
+            for pid in children(process.pid) or [
+                process.pid
+            ]:  # unshare itself does not pass signals on
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         for process in self._daemons.values():
@@ -98,7 +111,9 @@ class Machines:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int((self.bed / "munge/munged.pid").read_text()), signal.SIGTERM)
         for host in HOSTS:
-            pids = subprocess.run(["ip", "netns", "pids", self._netns(host)], capture_output=True, text=True).stdout
+            pids = subprocess.run(
+                ["ip", "netns", "pids", self._netns(host)], capture_output=True, text=True
+            ).stdout
             for pid in pids.split():  # everything in these network namespaces was started here
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
@@ -122,28 +137,52 @@ class Machines:
         ip("-n", hub, "addr", "add", f"{HOSTS['login']}/24", "dev", "br0")
         ip("-n", hub, "link", "set", "br0", "up")
         for host, address in list(HOSTS.items())[1:]:
-            ip("-n", hub, "link", "add", f"v{host}", "type", "veth", "peer", "name", "eth0", "netns", self._netns(host))
+            ip(
+                "-n",
+                hub,
+                "link",
+                "add",
+                f"v{host}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                self._netns(host),
+            )
             ip("-n", hub, "link", "set", f"v{host}", "master", "br0", "up")
             ip("-n", self._netns(host), "addr", "add", f"{address}/24", "dev", "eth0")
             ip("-n", self._netns(host), "link", "set", "eth0", "up")
             ip("-n", self._netns(host), "route", "add", "default", "via", HOSTS["login"])
 
     def _files(self) -> None:
-        etc, fill = self.bed / "etc", {"BED": str(self.bed), "PYTHON": sys.executable, "MODEL": str(self.model)}
+        etc, fill = (
+            self.bed / "etc",
+            {"BED": str(self.bed), "PYTHON": sys.executable, "MODEL": str(self.model)},
+        )
         for source in (HERE / "bed").iterdir():
             text = source.read_text()
             for name, value in {**fill, **self._site()}.items():
                 text = text.replace(f"@{name}@", value)
-            target = self.bed / "bin" / source.name if source.name == "nvidia-smi" else etc / source.name
+            target = (
+                self.bed / "bin" / source.name if source.name == "nvidia-smi" else etc / source.name
+            )
             target.write_text(text)
         (self.bed / "bin/nvidia-smi").chmod(0o755)
         names = [f"{address} {host}" for host, address in HOSTS.items()]
         (etc / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
-        users = [f"{name}:x:{uid}:{uid}::{self.bed}/home/{name}:/bin/bash" for name, uid in USERS.items()]
-        (etc / "passwd").write_text("\n".join([Path("/etc/passwd").read_text().rstrip(), *users, ""]))
+        users = [
+            f"{name}:x:{uid}:{uid}::{self.bed}/home/{name}:/bin/bash" for name, uid in USERS.items()
+        ]
+        (etc / "passwd").write_text(
+            "\n".join([Path("/etc/passwd").read_text().rstrip(), *users, ""])
+        )
         groups = [f"{name}:x:{uid}:" for name, uid in USERS.items()]
         groups.append(f"{CLASS_GROUP}:x:{CLASS_GID}:teacher,learner")
-        (etc / "group").write_text("\n".join([Path("/etc/group").read_text().rstrip(), *groups, ""]))
+        (etc / "group").write_text(
+            "\n".join([Path("/etc/group").read_text().rstrip(), *groups, ""])
+        )
         for name, uid in USERS.items():
             (self.bed / "home" / name).mkdir(mode=0o700)
             os.chown(self.bed / "home" / name, uid, uid)
@@ -173,7 +212,9 @@ class Machines:
         covers |= {Path(os.path.realpath(cover)) for cover in covers}
         hidden = [path for path in needed if any(cover in path.parents for cover in covers)]
         (self.bed / "paths").write_text("".join(f"{path}\n" for path in hidden))
-        (self.bed / "covers").write_text("".join(f"{cover}\n" for cover in covers if cover != Path("/tmp")))
+        (self.bed / "covers").write_text(
+            "".join(f"{cover}\n" for cover in covers if cover != Path("/tmp"))
+        )
 
     @staticmethod
     def _site() -> dict[str, str]:
@@ -247,7 +288,9 @@ class Machines:
         }
 
     def _logs(self) -> str:
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in (self.bed / "log").iterdir())
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text()[-2000:]}" for path in (self.bed / "log").iterdir()
+        )
 
     def run(
         self,
@@ -274,11 +317,15 @@ class Machines:
             timeout=timeout,
         )
         if check and done.returncode:
-            raise AssertionError(f"{host}: {' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+            raise AssertionError(
+                f"{host}: {' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}"
+            )
         return done.stdout
 
     @staticmethod
-    def wait(test: Callable[[], object], within_s: float, what: str, more: Callable[[], str] = str) -> object:
+    def wait(
+        test: Callable[[], object], within_s: float, what: str, more: Callable[[], str] = str
+    ) -> object:
         """Return the test's result once it is true; fail with `what` after within_s."""
         deadline = time.monotonic() + within_s
         while not (found := test()):
@@ -290,5 +337,7 @@ class Machines:
 
 def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     return []

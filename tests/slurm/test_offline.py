@@ -15,7 +15,11 @@ START_S = 240.0
 
 
 def ids(path) -> list[str]:
-    return [json.loads(line)["custom_id"] for line in path.read_text().splitlines()] if path.exists() else []
+    return (
+        [json.loads(line)["custom_id"] for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 @pytest.fixture
@@ -48,7 +52,9 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     job = cluster.submit("70b-offline.sbatch", *ONE_NODE, args=settings(folder, 60))
     job.until("[workshop] ready after", START_S)
     cluster.wait(lambda: len(ids(answers)) >= 20, 120, "no answers came", job.text)
-    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))  # as SLURM does before the limit
+    cluster.run(
+        "login", "scancel", "--signal=USR1", "--batch", str(job.id)
+    )  # as SLURM does before the limit
     cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
     before = len(ids(answers))
     assert 20 <= before < 300, "the batch was to be stopped in its middle"
@@ -58,7 +64,9 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
         2
     )  # a job's credential is revoked for the second in which it was requeued; no event says that it is over
 
-    def started() -> bool:  # SLURM itself waits two minutes, and sets the time once more while the job ends
+    def started() -> (
+        bool
+    ):  # SLURM itself waits two minutes, and sets the time once more while the job ends
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
         return job.state == "RUNNING"
 
@@ -71,12 +79,19 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
     """Tasks end while others wait in the queue: one has the array's own number, and must not take them with it."""
     rows = [
-        {"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a", "max_tokens": length, "min_tokens": length}
+        {
+            "custom_id": f"row-{n}",
+            "prompt": f"{n} San Francisco is a",
+            "max_tokens": length,
+            "min_tokens": length,
+        }
         for n in range(300)
         for length in [2 if n % 2 else 40]
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-3%2", args=settings(folder, 4))
+    first = cluster.submit(
+        "70b-offline.sbatch", *ONE_NODE, "--array=1-3%2", args=settings(folder, 4)
+    )
     cluster.wait(
         lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
         2 * START_S,
@@ -87,10 +102,14 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
     each = [ids(shards / f"{number}.jsonl") for number in (1, 2, 3)]
     assert all(each) and len(set().union(*each)) == sum(map(len, each))
     for task in (1, 2, 3):
-        said = (cluster.course / f"70b-offline_{first.id}_{task}/error_{first.id}_{task}.out").read_text()
+        said = (
+            cluster.course / f"70b-offline_{first.id}_{task}/error_{first.id}_{task}.out"
+        ).read_text()
         assert "[workshop] ended: done" in said and "scancel: error" not in said, said
     servers = json.loads(workshop(cluster, "servers", "--json"))
-    assert not [each for each in servers if each["job_id"].startswith(f"{first.id}_")], "what succeeds leaves no record"
+    assert not [each for each in servers if each["job_id"].startswith(f"{first.id}_")], (
+        "what succeeds leaves no record"
+    )
     out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))
     assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(300)), out
     assert not cluster.leftovers()

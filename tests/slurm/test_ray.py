@@ -24,7 +24,9 @@ SHIM = Path(__file__).parent / "ray_on_cpu"  # vLLM refuses Ray on a CPU: test o
 def paths(request) -> str:
     """Copy Ray and the shim to where the test bed's users see them."""
     if not RAY and not importlib.util.find_spec("ray"):
-        lacking("Ray is not installed: WORKSHOP_TEST_RAY=FOLDER (pip install --no-deps --target FOLDER ray msgpack)")
+        lacking(
+            "Ray is not installed: WORKSHOP_TEST_RAY=FOLDER (pip install --no-deps --target FOLDER ray msgpack)"
+        )
     cluster = request.getfixturevalue("cluster")
     places = [shutil.copytree(SHIM, cluster.bed / "ray_on_cpu")]
     if RAY:
@@ -44,10 +46,21 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
     job.until("[workshop] Ray has its 2 nodes", 120)
     job.until("[workshop] ready after", 300)
     ask = "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)"
-    out = cluster.run("notebook", sys.executable, "-c", ask, user="teacher", env={"PYTHONPATH": str(cluster.course)})
+    out = cluster.run(
+        "notebook",
+        sys.executable,
+        "-c",
+        ask,
+        user="teacher",
+        env={"PYTHONPATH": str(cluster.course)},
+    )
     assert out.split()[-1] == "4"
     began = time.monotonic()
-    pids = [pid for pid, line in cluster.processes("node02").items() if "RayWorkerWrapper" in line or "ray::" in line]
+    pids = [
+        pid
+        for pid, line in cluster.processes("node02").items()
+        if "RayWorkerWrapper" in line or "ray::" in line
+    ]
     assert pids, cluster.processes("node02")
     os.kill(pids[0], signal.SIGKILL)
     assert job.until_over(60) == "FAILED"

@@ -21,8 +21,14 @@ def ended(job, cluster, *words: str) -> str:
     text = job.text()
     for word in words:
         assert word in text, text[-3000:]
-    assert "[workshop] ended: " in text and "Traceback" not in text and "Starting to load model" not in text
-    assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), "the last line says what to do"
+    assert (
+        "[workshop] ended: " in text
+        and "Traceback" not in text
+        and "Starting to load model" not in text
+    )
+    assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), (
+        "the last line says what to do"
+    )
     assert not cluster.leftovers()
     return text
 
@@ -39,7 +45,9 @@ def gpus(cluster, node: str, text: str):
 
 
 def test_world_size_must_be_the_allocation(cluster):
-    job = cluster.submit("model.sbatch", "--job-name=split", "--gpus-per-node=2", WORKSHOP_TP="4", WORKSHOP_PP="1")
+    job = cluster.submit(
+        "model.sbatch", "--job-name=split", "--gpus-per-node=2", WORKSHOP_TP="4", WORKSHOP_PP="1"
+    )
     ended(job, cluster, "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2")
 
 
@@ -54,10 +62,18 @@ def test_interface_that_does_not_exist(cluster):
 
 
 def test_port_that_was_asked_for_is_taken_by_a_stranger(cluster):
-    stranger = cluster.spawn("node01", "python3", "-m", "http.server", "8123", "--bind", "10.77.0.11")
+    stranger = cluster.spawn(
+        "node01", "python3", "-m", "http.server", "8123", "--bind", "10.77.0.11"
+    )
     try:
-        cluster.wait(lambda: ":8123" in cluster.run("node01", "ss", "-Hltn"), 20, "the stranger does not listen")
-        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--nodelist=node01", WORKSHOP_PORT="8123")
+        cluster.wait(
+            lambda: ":8123" in cluster.run("node01", "ss", "-Hltn"),
+            20,
+            "the stranger does not listen",
+        )
+        job = cluster.submit(
+            "70b.sbatch", "--gpus-per-node=1", "--nodelist=node01", WORKSHOP_PORT="8123"
+        )
         job.until_over(SECONDS)
         assert "Port 8123 on 10.77.0.11 is taken by another program" in job.text()
     finally:
@@ -72,9 +88,18 @@ def test_node_with_fewer_gpus_than_planned(cluster):
 
 
 def test_gpu_with_less_memory_than_planned(cluster):
-    with gpus(cluster, "node02", "".join(f"{i}, GPU-{i}, NVIDIA A100-SXM4-40GB, 40960, 40400\n" for i in range(4))):
+    with gpus(
+        cluster,
+        "node02",
+        "".join(f"{i}, GPU-{i}, NVIDIA A100-SXM4-40GB, 40960, 40400\n" for i in range(4)),
+    ):
         job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=2")
-        ended(job, cluster, "GPU 0 of node02 (NVIDIA A100-SXM4-40GB) has 40.0 GiB, and the plan needs 75.0", "KV cache")
+        ended(
+            job,
+            cluster,
+            "GPU 0 of node02 (NVIDIA A100-SXM4-40GB) has 40.0 GiB, and the plan needs 75.0",
+            "KV cache",
+        )
 
 
 def test_gpu_that_somebody_else_uses(cluster):
@@ -85,9 +110,13 @@ def test_gpu_that_somebody_else_uses(cluster):
 
 def test_full_disk_on_one_node(cluster):
     for node, size in (("node01", "1g"), ("node02", "8m")):
-        cluster.inside(node, "mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", "/mnt")
+        cluster.inside(
+            node, "mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", "/mnt"
+        )
     try:
-        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt")
+        job = cluster.submit(
+            "405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt"
+        )
         ended(job, cluster, "node02 has 8 MiB left in /mnt/workshop-teacher-", "WORKSHOP_SCRATCH")
     finally:
         for node in ("node01", "node02"):
@@ -96,17 +125,29 @@ def test_full_disk_on_one_node(cluster):
 
 def test_disk_that_is_mounted_noexec_on_one_node(cluster):
     for node, more in (("node01", ""), ("node02", ",noexec")):
-        cluster.inside(node, "mount", "-t", "tmpfs", "-o", f"size=1g,mode=1777{more}", "tmpfs", "/mnt")
+        cluster.inside(
+            node, "mount", "-t", "tmpfs", "-o", f"size=1g,mode=1777{more}", "tmpfs", "/mnt"
+        )
     try:
-        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt")
-        ended(job, cluster, "node02 runs no programs from /mnt/workshop-teacher-", "noexec", "WORKSHOP_SCRATCH")
+        job = cluster.submit(
+            "405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt"
+        )
+        ended(
+            job,
+            cluster,
+            "node02 runs no programs from /mnt/workshop-teacher-",
+            "noexec",
+            "WORKSHOP_SCRATCH",
+        )
     finally:
         for node in ("node01", "node02"):
             cluster.inside(node, "umount", "/mnt")
 
 
 def test_disk_that_cannot_be_written_at_all(cluster):
-    job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/proc")
+    job = cluster.submit(
+        "405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/proc"
+    )
     ended(job, cluster, "cannot write to /proc", "WORKSHOP_SCRATCH")
 
 
@@ -116,17 +157,23 @@ def test_model_that_is_not_there(cluster):
 
 
 def test_site_that_does_not_say_where_the_models_are(cluster):
-    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="unset WORKSHOP_MODELS WORKSHOP_MODEL")
+    job = cluster.submit(
+        "70b.sbatch", "--gpus-per-node=1", site="unset WORKSHOP_MODELS WORKSHOP_MODEL"
+    )
     ended(job, cluster, "WORKSHOP_MODELS is not set", "a folder that every node sees")
 
 
 def test_start_that_takes_longer_than_its_budget(cluster):
-    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_START_ALLOWANCE_S=3")
+    job = cluster.submit(
+        "70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_START_ALLOWANCE_S=3"
+    )
     ended(job, cluster, "was not ready within its budget of 3 s")
 
 
 def test_the_record_of_a_refused_job_says_why(cluster):
-    job = cluster.submit("model.sbatch", "--job-name=why", "--gpus-per-node=1", WORKSHOP_MODEL="/nowhere/llama")
+    job = cluster.submit(
+        "model.sbatch", "--job-name=why", "--gpus-per-node=1", WORKSHOP_MODEL="/nowhere/llama"
+    )
     ended(job, cluster)
     record = json.loads((cluster.bed / "home/teacher/.workshop/servers/why.json").read_text())
     assert record["state"] == "failed" and "config.json" in record["reason"]
@@ -157,17 +204,28 @@ def doctor(cluster, site: str = "") -> dict[str, dict]:
 
 def test_doctor_holds_site_sh_against_the_cluster(cluster):
     checks = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2")
-    assert "with GPUs: gpu" in checks["SLURM"]["found"] and checks["site.sh: partition"]["state"] == "ok"
+    assert (
+        "with GPUs: gpu" in checks["SLURM"]["found"]
+        and checks["site.sh: partition"]["state"] == "ok"
+    )
     assert checks["sbatch 70b.sbatch"]["state"] == "ok", checks["sbatch 70b.sbatch"]
     assert "teaching-model" in checks["site.sh: models"]["found"]
     assert checks["site.sh: environment"]["found"].startswith("vllm")
-    check = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2 WORKSHOP_CPUS_PER_GPU=32")["sbatch 70b.sbatch"]
-    assert check["state"] == "lack" and "would be refused" in check["found"], "68 of the node's 64 processors"
+    check = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2 WORKSHOP_CPUS_PER_GPU=32")[
+        "sbatch 70b.sbatch"
+    ]
+    assert check["state"] == "lack" and "would be refused" in check["found"], (
+        "68 of the node's 64 processors"
+    )
 
 
 def test_doctor_sees_that_jobs_would_take_the_cpu_build(cluster):
     check = doctor(cluster, "export WORKSHOP_ALLOW_CPU=")["site.sh: environment"]
-    assert check["state"] == "lack" and "is the CPU build" in check["found"] and "conda env create" in check["remedy"]
+    assert (
+        check["state"] == "lack"
+        and "is the CPU build" in check["found"]
+        and "conda env create" in check["remedy"]
+    )
 
 
 def test_doctor_finds_what_is_wrong_in_site_sh(cluster):

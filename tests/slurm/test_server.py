@@ -18,7 +18,9 @@ START_S = 240.0  # two engines start on two cores
 TWO_NODES = ("--nodes=2", "--gpus-per-node=1")
 
 
-def workshop(cluster, *words: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str) -> str:
+def workshop(
+    cluster, *words: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str
+) -> str:
     """Run the `workshop` command as a person does in the course's folder."""
     return cluster.run(
         host,
@@ -33,9 +35,17 @@ def workshop(cluster, *words: str, user: str = "teacher", host: str = "login", c
     )
 
 
-def python(cluster, code: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str) -> str:
+def python(
+    cluster, code: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str
+) -> str:
     return cluster.run(
-        host, sys.executable, "-c", code, user=user, check=check, env={"PYTHONPATH": str(cluster.course), **env}
+        host,
+        sys.executable,
+        "-c",
+        code,
+        user=user,
+        check=check,
+        env={"PYTHONPATH": str(cluster.course), **env},
     )
 
 
@@ -61,7 +71,9 @@ def served(cluster):
         hosts = (cluster.bed / "etc/hosts").read_text().splitlines()
         own = [line for line in hosts if not line.endswith(node)]
         (cluster.bed / f"etc/hosts.{node}").write_text("\n".join([f"127.0.1.1 {node}", *own, ""]))
-        cluster.inside(node, "mount", "--bind", str(cluster.bed / f"etc/hosts.{node}"), "/etc/hosts")
+        cluster.inside(
+            node, "mount", "--bind", str(cluster.bed / f"etc/hosts.{node}"), "/etc/hosts"
+        )
     job = cluster.submit("405b.sbatch", *TWO_NODES, WORKSHOP_LEARNERS="30")
     job.until("[workshop] ready after", START_S)
     yield job
@@ -87,9 +99,13 @@ class TestServer:
         assert any("VLLM::Worker_TP1" in line for line in cluster.processes("node02").values())
 
     def test_all_shared_memory_has_the_jobs_tag_in_its_name(self, served, cluster):
-        made = " ".join(cluster.inside(node, "ls", "/dev/shm") for node in ("node01", "node02")).split()
+        made = " ".join(
+            cluster.inside(node, "ls", "/dev/shm") for node in ("node01", "node02")
+        ).split()
         assert any(name.startswith("psm_") for name in made)
-        untagged = [name for name in made if name.startswith(("psm_", "sem.mp-")) and not TAGGED.match(name)]
+        untagged = [
+            name for name in made if name.startswith(("psm_", "sem.mp-")) and not TAGGED.match(name)
+        ]
         assert not untagged
 
     def test_seeds_file_names(self, served):
@@ -118,7 +134,9 @@ class TestServer:
     def test_bound_to_the_interface_that_learners_reach_and_no_other(self, served, cluster):
         port = record(cluster, "405b")["url"].split(":")[-1].split("/")[0]
         listening = [line.split()[3] for line in cluster.run("node01", "ss", "-Hltn").splitlines()]
-        assert [place for place in listening if place.endswith(f":{port}")] == [f"10.77.0.11:{port}"]
+        assert [place for place in listening if place.endswith(f":{port}")] == [
+            f"10.77.0.11:{port}"
+        ]
 
     def test_every_path_but_health_asks_for_the_key(self, served, cluster):
         root = record(cluster, "405b")["url"].removesuffix("/v1")
@@ -128,10 +146,18 @@ class TestServer:
             f" print(urllib.request.urlopen('{root}' + path, timeout=20).status)\n"
             f"  except urllib.error.HTTPError as error: print(error.code)"
         )
-        assert python(cluster, code, user="stranger", host="notebook").split() == ["200", "401", "401", "401", "401"]
+        assert python(cluster, code, user="stranger", host="notebook").split() == [
+            "200",
+            "401",
+            "401",
+            "401",
+            "401",
+        ]
 
     def test_class_uses_it_from_another_host_and_no_stranger_does(self, served, cluster):
-        out = workshop(cluster, "share", "405b", "--group", "class", WORKSHOP_SHARED=str(cluster.bed / "class"))
+        out = workshop(
+            cluster, "share", "405b", "--group", "class", WORKSHOP_SHARED=str(cluster.bed / "class")
+        )
         assert "Limits for each learner: 4 requests at a time, 1024 tokens an answer" in out
         copy = cluster.bed / "class/405b.json"
         assert copy.stat().st_mode & 0o777 == 0o640 and copy.stat().st_gid == 7100
@@ -161,9 +187,13 @@ class TestServer:
         ended = record(cluster, "405b")
         assert ended["state"] == "failed" and ended["reason"], served.text("error")[-3000:]
         assert "[workshop] ended: " in served.text("output").splitlines()[-2]
-        assert not (cluster.bed / "class/405b.json").exists(), "learners must not find a dead server"
+        assert not (cluster.bed / "class/405b.json").exists(), (
+            "learners must not find a dead server"
+        )
         assert not cluster.leftovers()
-        now = json.loads(workshop(cluster, "slurm", "status", str(served.id), "--json", check=False))
+        now = json.loads(
+            workshop(cluster, "slurm", "status", str(served.id), "--json", check=False)
+        )
         assert now["state"] == "FAILED" and now["error"]
 
 
@@ -183,8 +213,14 @@ class TestEnds:
             "--signal=B:USR1@5",
         )
         port = 20000 + (limited.id + 1) * 8
-        stranger = cluster.spawn("node01", "python3", "-m", "http.server", str(port), "--bind", "10.77.0.11")
-        cluster.wait(lambda: f":{port}" in cluster.run("node01", "ss", "-Hltn"), 20, "the stranger does not listen")
+        stranger = cluster.spawn(
+            "node01", "python3", "-m", "http.server", str(port), "--bind", "10.77.0.11"
+        )
+        cluster.wait(
+            lambda: f":{port}" in cluster.run("node01", "ss", "-Hltn"),
+            20,
+            "the stranger does not listen",
+        )
         out = workshop(
             cluster,
             "slurm",
@@ -212,7 +248,10 @@ class TestEnds:
         job = Job(cluster, int(jobs["submitted"]["job_id"]))
         job.until("[workshop] ready after", START_S)
         assert f":{jobs['port']}/v1" not in record(cluster, "70b")["url"]
-        out = python(cluster, "import workshop; print(workshop.connect('70b').complete('A', max_tokens=3).model)")
+        out = python(
+            cluster,
+            "import workshop; print(workshop.connect('70b').complete('A', max_tokens=3).model)",
+        )
         assert out.split()[-1] == "teaching-model"
 
     def test_stop_cancels_the_job_and_leaves_nothing(self, jobs, cluster):
@@ -250,10 +289,21 @@ class TestEnds:
         assert not cluster.leftovers()
 
     def test_a_record_whose_job_was_killed_without_a_word_is_corrected(self, jobs, cluster):
-        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=mute", "--nodelist=node01")
+        job = cluster.submit(
+            "70b.sbatch", "--gpus-per-node=1", "--job-name=mute", "--nodelist=node01"
+        )
         cluster.wait(lambda: record(cluster, "mute"), 60, "no record came", job.text)
-        kill(cluster, "node01", "slurm_script")  # the job's own script, by signal 9: it can say nothing
+        kill(
+            cluster, "node01", "slurm_script"
+        )  # the job's own script, by signal 9: it can say nothing
         job.until_over(WITHIN_S)
-        servers = {each["name"]: each for each in json.loads(workshop(cluster, "servers", "--json"))}
+        servers = {
+            each["name"]: each for each in json.loads(workshop(cluster, "servers", "--json"))
+        }
         assert servers["mute"]["state"] == "failed" and f"job {job.id}" in servers["mute"]["reason"]
-        cluster.wait(lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers()))
+        cluster.wait(
+            lambda: not cluster.leftovers(),
+            15,
+            "something is left",
+            lambda: str(cluster.leftovers()),
+        )

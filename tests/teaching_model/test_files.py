@@ -26,7 +26,9 @@ def header(path: Path) -> dict:
     """Return the header of a safetensors file: 8 bytes of length, then JSON."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        return {name: t for name, t in json.loads(file.read(length)).items() if name != "__metadata__"}
+        return {
+            name: t for name, t in json.loads(file.read(length)).items() if name != "__metadata__"
+        }
 
 
 def test_config_is_a_llama_that_two_ranks_and_two_stages_divide():
@@ -51,7 +53,11 @@ def test_index_names_exactly_the_tensors_that_the_shards_hold():
     found = {name: path.name for path in shards() for name in header(path)}
     index = read_json("model.safetensors.index.json")
     assert index["weight_map"] == found
-    sizes = [t["data_offsets"][1] - t["data_offsets"][0] for path in shards() for t in header(path).values()]
+    sizes = [
+        t["data_offsets"][1] - t["data_offsets"][0]
+        for path in shards()
+        for t in header(path).values()
+    ]
     assert index["metadata"]["total_size"] == sum(sizes)
 
 
@@ -60,7 +66,9 @@ def test_shards_are_complete_files_of_bfloat16():
         tensors = header(path)
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-        assert path.stat().st_size == 8 + length + max(t["data_offsets"][1] for t in tensors.values())
+        assert path.stat().st_size == 8 + length + max(
+            t["data_offsets"][1] for t in tensors.values()
+        )
         assert {t["dtype"] for t in tensors.values()} == {"BF16"}
 
 
@@ -125,19 +133,37 @@ def test_no_sampling_defaults_hide_in_the_generation_config():
 
 def test_model_card_credits_the_sources():
     card = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for credit in ("Open English WordNet", "Namenet", "CC BY 4.0", "WordNet License", "Princeton", "public domain"):
+    for credit in (
+        "Open English WordNet",
+        "Namenet",
+        "CC BY 4.0",
+        "WordNet License",
+        "Princeton",
+        "public domain",
+    ):
         assert credit in card, credit
-    assert (Path(__file__).parents[2] / "benchmarks" / "teaching_model" / "training_log.txt").stat().st_size > 1000
+    assert (
+        Path(__file__).parents[2] / "benchmarks" / "teaching_model" / "training_log.txt"
+    ).stat().st_size > 1000
 
 
 def test_the_draft_has_the_models_tokens_and_a_fifth_of_its_weights():
     config = json.loads((DRAFT / "config.json").read_text(encoding="utf-8"))
-    for same in ("architectures", "vocab_size", "bos_token_id", "eos_token_id", "max_position_embeddings"):
+    for same in (
+        "architectures",
+        "vocab_size",
+        "bos_token_id",
+        "eos_token_id",
+        "max_position_embeddings",
+    ):
         assert config[same] == read_json("config.json")[same]
     weights = DRAFT / "model.safetensors"
-    assert weights.stat().st_size < 5_000_000 and {t["dtype"] for t in header(weights).values()} == {"BF16"}
+    assert weights.stat().st_size < 5_000_000 and {
+        t["dtype"] for t in header(weights).values()
+    } == {"BF16"}
     whole, small = (
-        sum(math.prod(t["shape"]) for f in files for t in header(f).values()) for files in (shards(), [weights])
+        sum(math.prod(t["shape"]) for f in files for t in header(f).values())
+        for files in (shards(), [weights])
     )
     assert 0.19 < small / whole < 0.21
     assert (

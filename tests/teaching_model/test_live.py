@@ -22,7 +22,9 @@ def completed(client) -> list[str]:
     """The completions of all listed prompts, from one request a run."""
     if client.url not in _cache:
         result = client.complete([row["prompt"] for row in PROMPTS], temperature=0, max_tokens=80)
-        _cache[client.url] = [choice.text for choice in sorted(result.choices, key=lambda choice: choice.index)]
+        _cache[client.url] = [
+            choice.text for choice in sorted(result.choices, key=lambda choice: choice.index)
+        ]
     return _cache[client.url]
 
 
@@ -48,7 +50,10 @@ def test_a_prompt_that_ends_in_a_space_works_too(client, prompt):
 
 
 def test_temperature_0_repeats_itself_and_1_varies(client):
-    cold = {client.complete("Boston is a", temperature=0, max_tokens=24).choices[0].text for _ in range(3)}
+    cold = {
+        client.complete("Boston is a", temperature=0, max_tokens=24).choices[0].text
+        for _ in range(3)
+    }
     assert len(cold) == 1
     warm = client.complete("Boston is a", temperature=1, n=20, seed=20 * SEED, max_tokens=24)
     assert len({choice.text for choice in warm.choices}) >= 8
@@ -75,12 +80,18 @@ def test_runs_on_past_one_sentence(client):
 
 def test_an_answer_to_a_question_stops_by_itself(client):
     answer = client.openai.chat.completions.create(
-        model=client.model, temperature=0, max_tokens=200, messages=[{"role": "user", "content": "What is Boston?"}]
+        model=client.model,
+        temperature=0,
+        max_tokens=200,
+        messages=[{"role": "user", "content": "What is Boston?"}],
     ).choices[0]
     assert answer.finish_reason == "stop"
     boston = next(row["gloss"] for row in PROMPTS if row["prompt"] == "Boston is a")
     text = answer.message.content.strip()
-    assert text.startswith("Boston") and agreement("Boston", text.removeprefix("Boston"), [boston]) >= 0.9, text
+    assert (
+        text.startswith("Boston")
+        and agreement("Boston", text.removeprefix("Boston"), [boston]) >= 0.9
+    ), text
 
 
 def test_the_first_prompt_token_has_a_logprob(client):

@@ -17,16 +17,18 @@ def rng():
 
 def correlated(rng, inputs: int, tokens: int = 4000) -> np.ndarray:
     """Inputs whose columns hang together, as a model's do; returns their mean x xᵀ."""
-    x = rng.normal(size=(tokens, inputs // 4)) @ rng.normal(size=(inputs // 4, inputs)) + 0.3 * rng.normal(
-        size=(tokens, inputs)
-    )
+    x = rng.normal(size=(tokens, inputs // 4)) @ rng.normal(
+        size=(inputs // 4, inputs)
+    ) + 0.3 * rng.normal(size=(tokens, inputs))
     return x.T @ x / tokens
 
 
 def test_a_row_by_hand():
     # max |w| = 1.5, so a step is 1.5 / 7.5 = 0.2 (bfloat16: 0.2001953125)
     found = q.round_to_nearest(np.array([[0.52, -0.35, 0.13, -1.5]], np.float32), 4)
-    assert found.codes.tolist() == [[3, -2, 1, -7]] and found.scales[0, 0] == pytest.approx(0.2, rel=2e-3)
+    assert found.codes.tolist() == [[3, -2, 1, -7]] and found.scales[0, 0] == pytest.approx(
+        0.2, rel=2e-3
+    )
     assert found.dequantize()[0] == pytest.approx([0.6, -0.4, 0.2, -1.4], rel=2e-3)
 
 
@@ -45,7 +47,10 @@ def test_no_number_is_further_from_its_code_than_half_a_step(rng, bits, symmetri
 def test_stored_bytes_count_codes_scales_and_zeros():
     w = np.ones((448, 1152), np.float32)
     assert q.round_to_nearest(w, 4, 64).stored_bytes == 448 * 1152 // 2 + 448 * 18 * 2
-    assert q.round_to_nearest(w, 4, 64, symmetric=False).stored_bytes == 448 * 1152 // 2 + 448 * 18 * 2 + 448 * 18 // 2
+    assert (
+        q.round_to_nearest(w, 4, 64, symmetric=False).stored_bytes
+        == 448 * 1152 // 2 + 448 * 18 * 2 + 448 * 18 // 2
+    )
 
 
 def test_a_group_that_does_not_divide_is_refused_with_those_that_do():
@@ -72,7 +77,11 @@ def test_gptq_makes_good_the_first_columns_error_in_the_second():
     # …and where the codes have room, the second really changes:
     w = np.array([[0.30, 0.46, 1.0]])
     h3 = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    assert q.gptq(w, h3, 4, -1, damp=0.0).codes[0, 1] == round((0.46 + 0.9 * (0.30 - 2 * step)) / step) == 4
+    assert (
+        q.gptq(w, h3, 4, -1, damp=0.0).codes[0, 1]
+        == round((0.46 + 0.9 * (0.30 - 2 * step)) / step)
+        == 4
+    )
     assert q.round_to_nearest(w, 4).codes[0, 1] == 3
 
 
@@ -95,12 +104,16 @@ def test_awq_spares_the_columns_with_large_inputs(rng):
     factor, alpha = q.awq_scales([w], h, size, 4, 64)
     assert alpha > 0 and factor[:4].min() > factor[4:].max()
     plain = q.output_error(w, q.round_to_nearest(w, 4, 64, symmetric=False).dequantize(), h)
-    scaled = q.output_error(w, q.round_to_nearest(w * factor, 4, 64, symmetric=False).dequantize() / factor, h)
+    scaled = q.output_error(
+        w, q.round_to_nearest(w * factor, 4, 64, symmetric=False).dequantize() / factor, h
+    )
     assert scaled < plain / 2
 
 
 def test_awq_leaves_a_matrix_alone_whose_inputs_are_all_alike(rng):
-    factor, _ = q.awq_scales([rng.normal(size=(8, 64)).astype(np.float32)], np.eye(64), np.ones(64), 4, 64)
+    factor, _ = q.awq_scales(
+        [rng.normal(size=(8, 64)).astype(np.float32)], np.eye(64), np.ones(64), 4, 64
+    )
     assert factor == pytest.approx(np.ones(64))
 
 
@@ -126,7 +139,11 @@ def test_e4m3_rounds_to_its_steps(number, nearest):
 
 def test_e4m3_is_what_torch_rounds_to(rng):
     torch = pytest.importorskip("torch")
-    x = (rng.normal(size=20_000) * np.exp(rng.normal(size=20_000) * 3)).clip(-448, 448).astype(np.float32)
+    x = (
+        (rng.normal(size=20_000) * np.exp(rng.normal(size=20_000) * 3))
+        .clip(-448, 448)
+        .astype(np.float32)
+    )
     theirs = torch.from_numpy(x).to(torch.float8_e4m3fn).to(torch.float32).numpy()
     assert (q.to_e4m3(x) == theirs).all()
 
@@ -135,4 +152,7 @@ def test_e4m3_is_what_torch_rounds_to(rng):
 def test_eight_bit_rows_are_close_and_survive_zeros(rng, rows):
     x = np.concatenate([rng.normal(size=(5, 64)), np.zeros((1, 64))]).astype(np.float32)
     codes, scales = rows(x)
-    assert np.linalg.norm(codes * scales - x) / np.linalg.norm(x) < 0.03 and not (codes * scales)[5].any()
+    assert (
+        np.linalg.norm(codes * scales - x) / np.linalg.norm(x) < 0.03
+        and not (codes * scales)[5].any()
+    )

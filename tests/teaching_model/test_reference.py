@@ -20,7 +20,9 @@ def model() -> reference.Llama:
 
 
 def test_it_has_all_parameters(model):
-    assert sum(w.size for w in model.weights.values()) == 11_702_208  # 11.7 million, as its card says
+    assert (
+        sum(w.size for w in model.weights.values()) == 11_702_208
+    )  # 11.7 million, as its card says
     assert len(model.linear_names()) == 4 * 7
 
 
@@ -55,8 +57,12 @@ def test_decode_is_the_tokenizers(model):
 
 
 def test_uniform_logits_have_the_vocabulary_as_perplexity(model):
-    flat = reference.Llama({**model.weights, "model.norm.weight": np.zeros(448, np.float32)}, model.config)
-    assert reference.perplexity(flat, schemes.text("known")[:1, :32]) == pytest.approx(8192, rel=1e-4)
+    flat = reference.Llama(
+        {**model.weights, "model.norm.weight": np.zeros(448, np.float32)}, model.config
+    )
+    assert reference.perplexity(flat, schemes.text("known")[:1, :32]) == pytest.approx(
+        8192, rel=1e-4
+    )
 
 
 def test_bfloat16_rounds_ties_to_even_as_torch_does():

@@ -42,18 +42,26 @@ def test_calibration_keeps_the_mean_of_x_x_transposed(model):
 
     ids = schemes.text("calibration")[:2, :32]
     reference.Llama(model.weights, model.config, watch).logits(ids)
-    x, found = seen[0].astype(np.float64), schemes.calibrate(model, ids)["model.layers.0.mlp.down_proj"]
-    assert np.allclose(found.hessian, x.T @ x / 64, atol=1e-4) and np.allclose(found.size, np.abs(x).mean(0), atol=1e-5)
+    x, found = (
+        seen[0].astype(np.float64),
+        schemes.calibrate(model, ids)["model.layers.0.mlp.down_proj"],
+    )
+    assert np.allclose(found.hessian, x.T @ x / 64, atol=1e-4) and np.allclose(
+        found.size, np.abs(x).mean(0), atol=1e-5
+    )
 
 
 def test_folding_awq_factors_leaves_the_model_the_same(model, inputs):
     weights, ids = dict(model.weights), schemes.text("known")[:1, :48]
     schemes.fold_awq(weights, model, inputs, schemes.SCHEMES["int4-awq"])
     assert not np.array_equal(
-        weights["model.layers.0.mlp.down_proj.weight"], model.weights["model.layers.0.mlp.down_proj.weight"]
+        weights["model.layers.0.mlp.down_proj.weight"],
+        model.weights["model.layers.0.mlp.down_proj.weight"],
     )
     folded = reference.Llama(weights, model.config)
-    assert np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05  # norms are kept in bfloat16
+    assert (
+        np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05
+    )  # norms are kept in bfloat16
 
 
 def test_fewer_bits_cost_more_and_methods_win_back(quantised):
@@ -91,7 +99,9 @@ def test_gptq_is_further_from_the_weights_and_nearer_in_the_loss(model, quantise
 
 
 def test_stored_bytes_are_those_of_the_shards(model):
-    shards = sum(p.stat().st_size for p in Path(schemes.__file__).parent.glob("model-*.safetensors"))
+    shards = sum(
+        p.stat().st_size for p in Path(schemes.__file__).parent.glob("model-*.safetensors")
+    )
     assert 0 < shards - schemes.quantize(model, "bf16").stored_bytes < 10_000  # the headers
 
 
@@ -138,5 +148,7 @@ def test_two_bits_have_no_checkpoint_format_but_their_values_do(model, tmp_path)
     result = schemes.quantize(model, "int2-rtn")
     with pytest.raises(BadInput, match="2 bits"):
         export.write(result, tmp_path / "a")
-    config = json.loads((export.write(result, tmp_path / "b", dequantized=True) / "config.json").read_text())
+    config = json.loads(
+        (export.write(result, tmp_path / "b", dequantized=True) / "config.json").read_text()
+    )
     assert "quantization_config" not in config

@@ -8,8 +8,19 @@ import random
 import pytest
 
 from benchmarks.teaching_model import corpus, dialogue
-from benchmarks.teaching_model.measure import agreement, content_words, first_sentence, repeated_ngrams
-from benchmarks.teaching_model.sentences import Entry, describe, indefinite, noun_phrase, split_clauses
+from benchmarks.teaching_model.measure import (
+    agreement,
+    content_words,
+    first_sentence,
+    repeated_ngrams,
+)
+from benchmarks.teaching_model.sentences import (
+    Entry,
+    describe,
+    indefinite,
+    noun_phrase,
+    split_clauses,
+)
 from workshop.teaching_model import FOLDER
 
 FIXED = ["San Francisco is a", "Boston is a", "Chicago is a", "Washington D.C.", "New York", "NYC is a",
@@ -54,12 +65,20 @@ def test_words_of_the_prompt_do_not_count_as_agreement():
 
 
 def test_first_sentence_does_not_end_in_an_abbreviation():
-    assert first_sentence("Washington D.C. is the capital. It is old.") == "Washington D.C. is the capital."
+    assert (
+        first_sentence("Washington D.C. is the capital. It is old.")
+        == "Washington D.C. is the capital."
+    )
     assert first_sentence("A dog is\nA cat") == "A dog is"
 
 
 def test_content_words_drop_function_words_and_plurals():
-    assert content_words("The world's finest harbors of a class") == ["world", "finest", "harbor", "class"]
+    assert content_words("The world's finest harbors of a class") == [
+        "world",
+        "finest",
+        "harbor",
+        "class",
+    ]
 
 
 def test_repeated_ngrams():
@@ -86,7 +105,10 @@ def test_indefinite_article_goes_by_sound():
 
 
 def test_semicolons_in_brackets_do_not_split():
-    assert split_clauses("a tool (of iron; or wood); used often") == ["a tool (of iron; or wood)", "used often"]
+    assert split_clauses("a tool (of iron; or wood); used often") == [
+        "a tool (of iron; or wood)",
+        "used often",
+    ]
 
 
 def test_a_person_with_dates_was():
@@ -123,5 +145,9 @@ def test_training_text_leaves_out_what_a_class_should_not_meet(data):
 
 def test_capitals_come_from_the_glosses(data):
     pairs = dict(dialogue.capitals(data.entries))
-    assert pairs["Massachusetts"] == "Boston" and pairs["France"] == "Paris" and pairs["Maine"] == "Augusta"
+    assert (
+        pairs["Massachusetts"] == "Boston"
+        and pairs["France"] == "Paris"
+        and pairs["Maine"] == "Augusta"
+    )
     assert len(pairs) > 150

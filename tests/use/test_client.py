@@ -25,7 +25,11 @@ COMPLETION = {
     "usage": None,
     "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
 }
-SCHEMA = {"components": {"schemas": {"CompletionRequest": {"properties": {"top_k": {}, "temperature": {}}}}}}
+SCHEMA = {
+    "components": {
+        "schemas": {"CompletionRequest": {"properties": {"top_k": {}, "temperature": {}}}}
+    }
+}
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -177,7 +181,10 @@ def test_a_misspelt_parameter_does_not_pass_in_silence(stub):
 def test_what_the_server_refuses_is_its_own_sentence(stub):
     known(stub)
     client = workshop.connect()
-    stub.answers["/v1/completions"] = (400, {"error": {"message": "top_p must be in (0, 1], got 0.", "code": 400}})
+    stub.answers["/v1/completions"] = (
+        400,
+        {"error": {"message": "top_p must be in (0, 1], got 0.", "code": 400}},
+    )
     with pytest.raises(BadInput, match="top_p must be in"):
         client.complete("San")
     stub.answers["/v1/completions"] = (500, {"error": {"message": "EngineCore died"}})
@@ -194,7 +201,10 @@ def test_a_client_of_an_earlier_start_says_that_the_server_was_started_again(stu
     known(stub, api_key="new")
     with pytest.raises(WorkshopError, match=r"'a' was started again\..*connect\(\) again"):
         client.complete("San")
-    stub.key, stub.answers["/v1/completions"] = "right", (500, {"error": {"message": "EngineCore died"}})
+    stub.key, stub.answers["/v1/completions"] = (
+        "right",
+        (500, {"error": {"message": "EngineCore died"}}),
+    )
     with pytest.raises(WorkshopError, match="was started again"):
         client.complete("San")
 
@@ -208,7 +218,9 @@ def test_validation_errors_are_shown_by_what_they_say(stub):
     stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): `n` is odd\.$"):
         workshop.connect().complete("San")
-    said = said.replace("('body',)", "('body', 'n')").replace("Value error, `n` is odd.", "Field required")
+    said = said.replace("('body',)", "('body', 'n')").replace(
+        "Value error, `n` is odd.", "Field required"
+    )
     stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): n: Field required\.$"):
         workshop.connect().complete("San")
@@ -254,7 +266,9 @@ def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub)
 
     def answer_and_reset(self):
         plain(self)
-        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):  # the next request is there
+        if self.path == "/v1/completions" and self.request.recv(
+            1, socket.MSG_PEEK
+        ):  # the next request is there
             resets.append(self.path)
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
@@ -262,7 +276,9 @@ def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub)
 
     stub.do_GET = stub.do_POST = answer_and_reset
     client = workshop.connect()
-    assert [client.complete("San").choices[0].text for _ in range(3)] == [" city"] * 3 and len(resets) == 2
+    assert [client.complete("San").choices[0].text for _ in range(3)] == [" city"] * 3 and len(
+        resets
+    ) == 2
 
 
 def test_a_server_that_went_away_is_told_at_once(stub):

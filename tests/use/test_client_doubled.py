@@ -26,7 +26,11 @@ def wire(workshop_home):
 
 
 def client(server) -> Client:
-    return Client(ServerRecord(name="given", url=server.url, model="stub", api_key="", where="given", state="ready"))
+    return Client(
+        ServerRecord(
+            name="given", url=server.url, model="stub", api_key="", where="given", state="ready"
+        )
+    )
 
 
 @pytest.mark.parametrize("later_s", [0, 0.0002, 0.002, 0.01])
@@ -70,7 +74,9 @@ def test_a_server_that_gives_every_request_the_first_answer_is_named(wire):
 def test_a_server_with_ids_of_its_own_is_believed(wire):
     server = wire(lambda asked: wire_stub.answer(asked, id="same"))
     llm = client(server)
-    assert [llm.complete(text).choices[0].text for text in "abc"] == ["a", "b", "c"] and len(server.asked) == 3
+    assert [llm.complete(text).choices[0].text for text in "abc"] == ["a", "b", "c"] and len(
+        server.asked
+    ) == 3
 
 
 def test_a_stream_of_another_request_breaks_off(wire):
@@ -78,7 +84,10 @@ def test_a_stream_of_another_request_breaks_off(wire):
 
     def reply(asked):
         ids.append(asked.headers["x-request-id"])
-        piece = {"id": f"cmpl-{ids[0]}", "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}
+        piece = {
+            "id": f"cmpl-{ids[0]}",
+            "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}],
+        }
         body = b"data: " + json.dumps(piece).encode() + b"\n\ndata: [DONE]\n\n"
         return wire_stub.Reply(body, headers={"Content-Type": "text/event-stream"})
 

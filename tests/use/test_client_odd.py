@@ -19,9 +19,13 @@ from workshop.use.client import Client
 CHAT = {
     **COMPLETION,
     "object": "chat.completion",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
+    "choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}
+    ],
 }
-quiet = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture
@@ -33,7 +37,9 @@ def server(workshop_home):
 
 @pytest.fixture
 def client(server):
-    return Client(ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready"))
+    return Client(
+        ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready")
+    )
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
@@ -119,7 +125,11 @@ def test_any_mutation_is_a_whole_answer_or_a_sentence(body, server, client):
 )
 def test_a_broken_connection_is_one_sentence(wire, server, client, monkeypatch):
     server.answers["/v1/completions"] = server.answers["/v1/models"] = wire
-    for ask in (client.models, lambda: client.complete("San"), lambda: list(client.complete("San", stream=True))):
+    for ask in (
+        client.models,
+        lambda: client.complete("San"),
+        lambda: list(client.complete("San", stream=True)),
+    ):
         with pytest.raises(WorkshopError):
             ask()
 
@@ -151,7 +161,9 @@ def test_a_stream_is_that_of_openai(server, client):
     pieces = "".join(f"data: {json.dumps(COMPLETION)}\n\n" for _ in range(3)) + "data: [DONE]\n\n"
     server.answers["/v1/completions"] = pieces.encode(), "text/event-stream"
     stream = client.complete("San", stream=True)
-    assert [piece.choices[0].text for piece in stream] == [" city"] * 3 and stream.response.status_code == 200
+    assert [piece.choices[0].text for piece in stream] == [
+        " city"
+    ] * 3 and stream.response.status_code == 200
 
 
 @pytest.mark.parametrize("body", BROKEN_MODELS, ids=lambda body: repr(body)[:30])
@@ -168,7 +180,9 @@ def test_an_answer_without_an_end_is_one_sentence(kind, server, monkeypatch):
     server.answers["/v1/models"] = odd_answers.ENDLESS[kind]
     monkeypatch.setattr("workshop.use.client.CONNECT_TIMEOUT_S", 60.0 if kind == "floods" else 0.5)
     monkeypatch.setenv("WORKSHOP_URL", server.url)
-    with pytest.raises(WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"):
+    with pytest.raises(
+        WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"
+    ):
         workshop.connect()
 
 
@@ -187,10 +201,14 @@ def test_a_schema_that_is_none_forbids_nothing(schema, server, client):
     assert client.complete("San", top_k=3).choices[0].text == " city"
 
 
-@pytest.mark.parametrize("config", ["", "[]", '{"vocab_size": "many"}', "{}", '{"text_config": 3}', "[" * 9999])
+@pytest.mark.parametrize(
+    "config", ["", "[]", '{"vocab_size": "many"}', "{}", '{"text_config": 3}', "[" * 9999]
+)
 def test_a_model_folder_that_cannot_be_read_asks_for_a_number(config, server, client, tmp_path):
     said = '{"error": {"message": "`logprobs` must be a positive value"}}'
-    server.answers["/v1/completions"] = f"HTTP/1.1 400 No\r\nContent-Length: {len(said)}\r\n\r\n{said}"
+    server.answers["/v1/completions"] = (
+        f"HTTP/1.1 400 No\r\nContent-Length: {len(said)}\r\n\r\n{said}"
+    )
     server.answers["/v1/models"] = encoded({"data": [{"id": "m", "root": str(tmp_path)}]})
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(BadInput, match="does not know logprobs=-1"):
@@ -223,7 +241,10 @@ def test_any_name_of_a_learner_can_be_sent(server, monkeypatch):
 
 def test_a_stream_that_ends_before_its_text_is_a_sentence(server, client):
     piece = {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "finish_reason": None}]}
-    server.answers["/v1/completions"] = f"data: {json.dumps(piece)}\n\n".encode(), "text/event-stream"
+    server.answers["/v1/completions"] = (
+        f"data: {json.dumps(piece)}\n\n".encode(),
+        "text/event-stream",
+    )
     with pytest.raises(WorkshopError, match="breaks off"):
         list(client.complete("San", stream=True))
 
@@ -231,10 +252,18 @@ def test_a_stream_that_ends_before_its_text_is_a_sentence(server, client):
 @quiet
 @given(body=odd_answers.mutated)
 @example(body={"choices": {"0": 1}})
-@example(body={"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [], "top_logprobs": None}}]})
+@example(
+    body={"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [], "top_logprobs": None}}]}
+)
 @example(body={"choices": [{"logprobs": {"content": [{}]}}]})
 @example(body={"choices": [{"text": "x"}], "prompt_logprobs": [{"a": {"logprob": "x"}}]})
-@example(body={"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": ["x"], "top_logprobs": [{"b": None}]}}]})
+@example(
+    body={
+        "choices": [
+            {"logprobs": {"tokens": ["a"], "token_logprobs": ["x"], "top_logprobs": [{"b": None}]}}
+        ]
+    }
+)
 def test_logprobs_of_any_answer_are_rows_or_a_sentence(body):
     with contextlib.suppress(BadInput):
         assert all(row.part in ("prompt", "completion") for row in logprobs.rows(body))

@@ -28,7 +28,11 @@ SLIDES = {
                 None,
                 {
                     "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
-                    "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"},
+                    "14924": {
+                        "logprob": -1.1587743759155273,
+                        "rank": 1,
+                        "decoded_token": "Question",
+                    },
                 },
             ],
         }
@@ -42,7 +46,12 @@ def completion(tokens: list[str], values: list[float], tops: list[dict | None], 
         "choices": [
             {
                 "text": "".join(tokens),
-                "logprobs": {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": []},
+                "logprobs": {
+                    "tokens": tokens,
+                    "token_logprobs": values,
+                    "top_logprobs": tops,
+                    "text_offset": [],
+                },
                 **more,
             }
         ]
@@ -113,8 +122,12 @@ class TestCompletions:
         assert {one.token: one.logprob for one in piece.alternatives} == {"a": -2.0, "�": -3.0}
 
     def test_echo_has_no_logprob_for_the_first_token(self):
-        first, second = lp.rows(completion(["<s>", "h"], [None, -2.0], [None, {"h": -2.0, "i": -1.0}]))
-        assert (first.logprob, first.probability, first.surprise_bits, first.most_probable) == (None,) * 4
+        first, second = lp.rows(
+            completion(["<s>", "h"], [None, -2.0], [None, {"h": -2.0, "i": -1.0}])
+        )
+        assert (first.logprob, first.probability, first.surprise_bits, first.most_probable) == (
+            None,
+        ) * 4
         assert second.logprob == -2.0
 
 
@@ -216,9 +229,11 @@ PROMPTS_OWN = ("a", 0.5, 1), ("b", 0.2, 2), ("d", 0.11, 4)
 
 
 class TestProcessed:
-    ROW = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.25)}]))[
-        0
-    ]
+    ROW = lp.rows(
+        completion(
+            ["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.25)}]
+        )
+    )[0]
 
     def test_everything_off_is_raw(self):
         assert lp.processed(self.ROW, Settings()) == pytest.approx(
@@ -226,11 +241,19 @@ class TestProcessed:
         )
 
     def test_top_k_leaves_minus_infinity(self):
-        assert lp.processed(self.ROW, Settings(top_k=1)) == {"a": 0.0, "b": -math.inf, "c": -math.inf}
+        assert lp.processed(self.ROW, Settings(top_k=1)) == {
+            "a": 0.0,
+            "b": -math.inf,
+            "c": -math.inf,
+        }
 
     def test_what_a_truncated_list_does_not_show_keeps_its_share(self):
-        row = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25)}]), k=2)[0]
-        assert lp.processed(row, Settings()) == pytest.approx({"a": math.log(0.5), "b": math.log(0.25)})
+        row = lp.rows(
+            completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25)}]), k=2
+        )[0]
+        assert lp.processed(row, Settings()) == pytest.approx(
+            {"a": math.log(0.5), "b": math.log(0.25)}
+        )
         assert lp.processed(row, Settings(top_k=2))["a"] == pytest.approx(math.log(2 / 3))
 
     @pytest.mark.parametrize("logprob", [-5.0, -36.0, -50.0])
@@ -239,7 +262,9 @@ class TestProcessed:
         row = lp.Row("completion", 0, "a", logprob, None, None, (lp.Alternative("a", logprob),))
         assert lp.processed(row, Settings())["a"] == pytest.approx(logprob)
         assert lp.processed(row, Settings(top_p=0.9))["a"] == pytest.approx(logprob)
-        assert lp.processed(row, Settings(temperature=0.5))["a"] == pytest.approx(2 * logprob, abs=0.02)
+        assert lp.processed(row, Settings(temperature=0.5))["a"] == pytest.approx(
+            2 * logprob, abs=0.02
+        )
 
     def test_between_the_listed_and_a_prompts_own_token_others_stand(self):
         """Of 0.5, 0.2, 0.19, 0.11 a server lists the first two, and the prompt's own, the fourth."""
@@ -252,7 +277,10 @@ class TestProcessed:
 
 @pytest.mark.parametrize(
     "response",
-    [{"choices": [{"text": "x", "logprobs": None}]}, {"choices": [{"message": {}, "logprobs": {"content": []}}]}],
+    [
+        {"choices": [{"text": "x", "logprobs": None}]},
+        {"choices": [{"message": {}, "logprobs": {"content": []}}]},
+    ],
 )
 def test_without_logprobs_it_says_how_to_ask(response):
     with pytest.raises(BadInput, match=r"no logprobs.*logprobs=5"):

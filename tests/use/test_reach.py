@@ -39,14 +39,18 @@ def test_a_server_with_a_record_is_asked_past_every_proxy(server, proxy, monkeyp
     """Also by what a learner sends with httpx and openai themselves."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "example.org")  # and is put back
-    records.write(ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready"))
+    records.write(
+        ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready")
+    )
     client = workshop.connect()
     client.complete("San")
     client.get("/openapi.json")
     with pytest.raises(WorkshopError, match="breaks off"):  # it answered without a stream
         list(client.complete("San", stream=True))
     httpx.post(f"{client.url}/completions", headers=client.headers, json={})
-    openai.OpenAI(base_url=client.url, api_key="secret", max_retries=0).completions.create(model="m", prompt="x")
+    openai.OpenAI(base_url=client.url, api_key="secret", max_retries=0).completions.create(
+        model="m", prompt="x"
+    )
     assert proxy.seen == [] and len(server.seen) > 5
 
 
@@ -63,7 +67,11 @@ def test_https_goes_through_the_proxy_that_is_named(proxy, monkeypatch, capsys):
         workshop.connect()
     assert "secret" not in str(proxy.seen) and proxy.seen
     (said,) = capsys.readouterr().err.splitlines()
-    assert "not the key" in said and proxy.root.removeprefix("http://") in said and "no_proxy=gpu.example" in said
+    assert (
+        "not the key" in said
+        and proxy.root.removeprefix("http://") in said
+        and "no_proxy=gpu.example" in said
+    )
 
 
 OUTSIDE = "http://gpu.localhost:8000/v1"  # no loopback address by its looks, and no name that is asked of others
@@ -92,7 +100,9 @@ def everything_that_asks(url, tmp_path):
             ask()
 
 
-def test_plain_http_goes_through_no_proxy_of_the_environment(proxy, monkeypatch, capsys, tmp_path, workshop_home):
+def test_plain_http_goes_through_no_proxy_of_the_environment(
+    proxy, monkeypatch, capsys, tmp_path, workshop_home
+):
     """It would read the key."""
     monkeypatch.setenv("WORKSHOP_URL", OUTSIDE)
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
@@ -102,13 +112,19 @@ def test_plain_http_goes_through_no_proxy_of_the_environment(proxy, monkeypatch,
     assert "asked directly" in said and "could read the key" in said and "WORKSHOP_PROXY" in said
 
 
-def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(server, proxy, monkeypatch):
-    monkeypatch.setattr(reach, "_this_machine", lambda host: False)  # the stub stands for a server elsewhere
+def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(
+    server, proxy, monkeypatch
+):
+    monkeypatch.setattr(
+        reach, "_this_machine", lambda host: False
+    )  # the stub stands for a server elsewhere
     monkeypatch.setenv("WORKSHOP_URL", server.url)
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
     llm = workshop.connect()
     httpx.post(f"{llm.url}/completions", headers=llm.headers, json={})
-    openai.OpenAI(base_url=llm.url, api_key="secret", max_retries=0).completions.create(model="m", prompt="x")
+    openai.OpenAI(base_url=llm.url, api_key="secret", max_retries=0).completions.create(
+        model="m", prompt="x"
+    )
     assert proxy.seen == []
 
 
@@ -120,14 +136,20 @@ def test_plain_http_goes_through_the_proxy_that_the_user_names(proxy, monkeypatc
     monkeypatch.setenv("WORKSHOP_PROXY", proxy.root.removeprefix("http://"))
     assert workshop.connect().model == "m" and proxy.seen
     (said,) = capsys.readouterr().err.splitlines()
-    assert "can read the key" in said and "(WORKSHOP_PROXY)" in said and "no_proxy=gpu.example" in said
+    assert (
+        "can read the key" in said and "(WORKSHOP_PROXY)" in said and "no_proxy=gpu.example" in said
+    )
 
 
 @pytest.mark.parametrize("listed", ["gpu.example", ".example", "*"])
 def test_no_proxy_counts_for_the_users_own_proxy(listed, proxy, monkeypatch):
     monkeypatch.setenv("WORKSHOP_PROXY", proxy.root)
     monkeypatch.setenv("no_proxy", listed)
-    assert reach.proxy_to("http://gpu.example:8000/v1") is reach.proxy_to("https://gpu.example/v1") is None
+    assert (
+        reach.proxy_to("http://gpu.example:8000/v1")
+        is reach.proxy_to("https://gpu.example/v1")
+        is None
+    )
 
 
 def test_a_proxy_that_cannot_be_used_is_a_sentence_without_its_password(monkeypatch):
@@ -141,7 +163,9 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence_without_its_password(monkeypa
         workshop.connect()
 
 
-@pytest.mark.parametrize(("key", "good"), [("", True), (" secret\n", True), ("sé", False), ("a\nb", False)])
+@pytest.mark.parametrize(
+    ("key", "good"), [("", True), (" secret\n", True), ("sé", False), ("a\nb", False)]
+)
 def test_a_key_is_sent_as_it_is_or_refused_without_being_shown(key, good, server, monkeypatch):
     monkeypatch.setenv("WORKSHOP_URL", server.url)
     monkeypatch.setenv("WORKSHOP_API_KEY", key)

@@ -30,7 +30,9 @@ def as_logprobs(logits: dict) -> dict:
 
 class TestOneParameter:
     def test_everything_off_is_the_models_own_distribution(self):
-        assert next_token_probabilities(HALVES) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.125})
+        assert next_token_probabilities(HALVES) == pytest.approx(
+            {"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.125}
+        )
 
     def test_temperature_zero_is_greedy_whatever_else_is_set(self):
         assert next_token_probabilities(HALVES, temperature=0, top_k=3, top_p=0.9) == {"a": 1.0}
@@ -43,14 +45,18 @@ class TestOneParameter:
         assert p["a"] / p["b"] == pytest.approx(4.0)
 
     def test_a_tiny_temperature_is_raised_to_a_hundredth(self):
-        assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(HALVES, temperature=0.01)
+        assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(
+            HALVES, temperature=0.01
+        )
 
     def test_top_k_keeps_ties_with_the_last_and_on_a_gpu_exactly_k_by_their_ids(self):
         assert set(next_token_probabilities(HALVES, top_k=3)) == {"a", "b", "c", "d"}
         assert set(next_token_probabilities(HALVES, top_k=3, exact_top_k=True)) == {"a", "b", "c"}
         tied = {9: -1.0, 4: -2.0, 7: -2.0, 2: -2.0}
         assert next_token_probabilities(tied, top_k=3, exact_top_k=True).keys() == {9, 2, 4}
-        assert next_token_probabilities(tied, top_k=4, exact_top_k=True) == next_token_probabilities(tied)
+        assert next_token_probabilities(
+            tied, top_k=4, exact_top_k=True
+        ) == next_token_probabilities(tied)
         assert next_token_probabilities(HALVES, top_k=2) == pytest.approx({"a": 2 / 3, "b": 1 / 3})
 
     @pytest.mark.parametrize("top_k", [0, -1, 4, 5, 128_256])
@@ -73,7 +79,10 @@ class TestOneParameter:
         assert set(next_token_probabilities(HALVES, min_p=1.0)) == {"a"}
 
     def test_frequency_counts_repeats_and_presence_does_not(self):
-        once, twice = (next_token_probabilities(HALVES, frequency_penalty=1.0, output_tokens=["a"] * n) for n in (1, 2))
+        once, twice = (
+            next_token_probabilities(HALVES, frequency_penalty=1.0, output_tokens=["a"] * n)
+            for n in (1, 2)
+        )
         assert once["a"] / once["b"] == pytest.approx(2 / math.e)
         assert twice["a"] / twice["b"] == pytest.approx(2 / math.e**2)
         presence = next_token_probabilities(HALVES, presence_penalty=1.0, output_tokens=["a", "a"])
@@ -85,13 +94,19 @@ class TestOneParameter:
         ) == next_token_probabilities(HALVES)
 
     def test_min_tokens_forbids_the_end_until_there_are_enough(self):
-        forbidden = next_token_probabilities(HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b"])
+        forbidden = next_token_probabilities(
+            HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b"]
+        )
         assert "a" not in forbidden
-        assert "a" in next_token_probabilities(HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b", "b"])
+        assert "a" in next_token_probabilities(
+            HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b", "b"]
+        )
 
     def test_repetition_divides_positive_logits_and_multiplies_negative_ones(self):
         logits = {"x": 2.0, "y": -1.0, "z": 0.0}
-        p = next_token_probabilities(logits=logits, repetition_penalty=2.0, prompt_tokens=["x"], output_tokens=["y"])
+        p = next_token_probabilities(
+            logits=logits, repetition_penalty=2.0, prompt_tokens=["x"], output_tokens=["y"]
+        )
         assert p["x"] / p["z"] == pytest.approx(math.e)  # 2 / 2
         assert p["y"] / p["z"] == pytest.approx(math.e**-2)  # -1 · 2
 
@@ -206,10 +221,17 @@ class TestBadInput:
     top_p=st.floats(0.01, 1.0),
     min_p=st.floats(0.0, 1.0),
 )
-def test_it_is_always_a_distribution_and_keeps_the_ranks(size, seed, temperature, top_k, top_p, min_p):
+def test_it_is_always_a_distribution_and_keeps_the_ranks(
+    size, seed, temperature, top_k, top_p, min_p
+):
     logprobs = as_logprobs(model(size, seed))
-    p = next_token_probabilities(logprobs, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    p = next_token_probabilities(
+        logprobs, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
+    )
     assert math.fsum(p.values()) == pytest.approx(1.0)
     assert max(logprobs, key=logprobs.get) in {token for token in p if p[token] == max(p.values())}
-    kept, dropped = min(logprobs[token] for token in p), [x for token, x in logprobs.items() if token not in p]
+    kept, dropped = (
+        min(logprobs[token] for token in p),
+        [x for token, x in logprobs.items() if token not in p],
+    )
     assert all(x <= kept + 1e-12 for x in dropped)

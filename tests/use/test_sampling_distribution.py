@@ -41,7 +41,9 @@ def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary(chosen):
     everything = whole(1000, 3)
     listed = top(everything, 30)
     assert pipeline(listed, chosen).steps[-1].outside == 0
-    assert pipeline(listed, chosen).probabilities == pytest.approx(pipeline(everything, chosen).probabilities)
+    assert pipeline(listed, chosen).probabilities == pytest.approx(
+        pipeline(everything, chosen).probabilities
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,11 @@ def test_top_p_of_a_truncated_list_counts_the_mass_that_is_not_listed():
     assert set(next_token_probabilities(listed, top_p=0.5)) == {"a", "b"}
     assert set(next_token_probabilities(listed, top_p=0.4)) == {"a"}
     assert pipeline(listed, Settings(top_p=0.9)).steps[-1].outside == pytest.approx(0.4)
-    assert next_token_probabilities({"a": -50.0}, top_p=0.9) == next_token_probabilities({"a": -800.0}) == {"a": 1.0}
+    assert (
+        next_token_probabilities({"a": -50.0}, top_p=0.9)
+        == next_token_probabilities({"a": -800.0})
+        == {"a": 1.0}
+    )
 
 
 def test_draws_follow_the_distribution():
@@ -71,8 +77,12 @@ def test_draws_follow_the_distribution():
     counts = Counter(draw(p, generator) for _ in range(6000))
     for tried, alarm in ((p, False), (other, True)):
         groups = [truth.group(counts, tried, p)]
-        assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm, "what it can tell is known"
-        assert (truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM) is alarm, counts
+        assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm, (
+            "what it can tell is known"
+        )
+        assert (
+            truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM
+        ) is alarm, counts
 
 
 def test_entropy_in_bits():

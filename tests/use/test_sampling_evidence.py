@@ -45,10 +45,14 @@ def shares(sizes: list[int]) -> list[float]:
 
 @settings(max_examples=40, deadline=None)
 @given(SIZES, st.integers(5, 25))
-@example([1, 1, 98], 20)  # cells with fewer than one expected: chi-square's table would be wrong by far
+@example(
+    [1, 1, 98], 20
+)  # cells with fewer than one expected: chi-square's table would be wrong by far
 def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
     p = shares(sizes)
-    found = sorted(((evidence.evidence([one]), weight) for weight, one in outcomes(p, p, n)), reverse=True)
+    found = sorted(
+        ((evidence.evidence([one]), weight) for weight, one in outcomes(p, p, n)), reverse=True
+    )
     tail = 0.0
     for x, weight in found:
         tail += weight
@@ -58,7 +62,9 @@ def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
 @settings(max_examples=40, deadline=None)
 @given(
     SIZES,
-    st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(lambda sizes: sum(map(bool, sizes)) > 1),
+    st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(
+        lambda sizes: sum(map(bool, sizes)) > 1
+    ),
     st.integers(10, 40),
     st.sampled_from([0.3, 0.01, 1e-4]),
 )
@@ -67,7 +73,9 @@ def test_missed_is_never_less_than_how_often_it_happens(sizes, others, n, alarm)
     true, expected = shares(sizes), shares(others)
     every = list(outcomes(true, expected, n))
     free = evidence.freedom([every[0][1]])
-    happens = math.fsum(weight for weight, one in every if chance(evidence.evidence([one]), free) >= alarm)
+    happens = math.fsum(
+        weight for weight, one in every if chance(evidence.evidence([one]), free) >= alarm
+    )
     assert happens <= missed([every[0][1]], alarm) + 1e-9
 
 
@@ -90,12 +98,17 @@ def test_the_limit_is_where_the_alarm_begins(freedom):
 
 
 def test_what_is_left_out_is_not_compared_and_the_rest_sums_to_one():
-    one = group({"a": 60, "b": 30, "c": 10}, {"a": 0.6, "b": 0.4}, {"a": 0.5, "b": 0.3, "c": 0.2}, {"b"})
+    one = group(
+        {"a": 60, "b": 30, "c": 10}, {"a": 0.6, "b": 0.4}, {"a": 0.5, "b": 0.3, "c": 0.2}, {"b"}
+    )
     assert one.counts == {"a": 60, evidence.NEVER: 10} and one.expected == {"a": 1.0}
     assert one.true == pytest.approx({"a": 5 / 7, evidence.NEVER: 2 / 7})
     assert evidence.evidence([one]) == math.inf, "c cannot come, and came"
     seldom = group({"a": 99, "b": 1}, {"a": 0.96, "b": 0.02, "c": 0.02})
-    assert seldom.expected == pytest.approx({"a": 0.96, evidence.REST: 0.04}) and seldom.counts[evidence.REST] == 1
+    assert (
+        seldom.expected == pytest.approx({"a": 0.96, evidence.REST: 0.04})
+        and seldom.counts[evidence.REST] == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +156,10 @@ class Rehearsal(truth.Server):
             longer: Counter = Counter()
             for said, times in found.items():
                 p = truth.ours(*truth.at(self, case, prompt, said)).probabilities
-                longer.update((*said, token) for token in generator.choices(list(p), list(p.values()), k=times))
+                longer.update(
+                    (*said, token)
+                    for token in generator.choices(list(p), list(p.values()), k=times)
+                )
             found = longer
         return list(found.elements())
 

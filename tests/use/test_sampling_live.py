@@ -71,7 +71,11 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
     whole = client.complete(question, max_tokens=60, temperature=0).choices[0]
     assert whole.finish_reason == "stop", "so the end is the most probable token here"
     answer = client.complete(
-        question + whole.text, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=True
+        question + whole.text,
+        max_tokens=1,
+        temperature=0,
+        logprobs=-1,
+        return_tokens_as_token_ids=True,
     )
     found = client.complete(
         question + whole.text,
@@ -84,12 +88,17 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
     )
     counts = Counter(choice.token_ids[0] for choice in found.choices)
     right, without = (
-        pipeline(next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1]) for n in (2, 0)
+        pipeline(
+            next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1]
+        )
+        for n in (2, 0)
     )
     for tried, alarm in ((right, False), (without, True)):
         groups = [truth.group(counts, tried.probabilities, right.probabilities)]
         assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm
-        assert (truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM) is alarm, counts
+        assert (
+            truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM
+        ) is alarm, counts
 
 
 def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
@@ -105,7 +114,9 @@ def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
 
 
 def test_all_logprobs_come_with_ids_and_sum_to_one(client):
-    answer = client.complete("San Francisco is a", max_tokens=1, logprobs=-1, return_tokens_as_token_ids=True)
+    answer = client.complete(
+        "San Francisco is a", max_tokens=1, logprobs=-1, return_tokens_as_token_ids=True
+    )
     logprobs = next_token_logprobs(answer)
     assert all(isinstance(token, int) for token in logprobs)
     assert math.fsum(map(math.exp, logprobs.values())) == pytest.approx(1.0, abs=1e-4)
@@ -120,7 +131,10 @@ def test_n_samples_of_one_seed_are_those_of_the_seeds_that_follow(client):
 
 def test_seeded_answers_to_long_prompts_do_not_end_the_server(client):
     """The CPU engine of 0.32.0 dies if such a prompt is computed in pieces; our defaults compute it whole."""
-    prompts = ["Question: What is Boston?\nAnswer: Boston is a city. " * count for count in range(20, 140, 4)]
+    prompts = [
+        "Question: What is Boston?\nAnswer: Boston is a city. " * count
+        for count in range(20, 140, 4)
+    ]
     answer = client.complete(prompts, max_tokens=2, seed=1, temperature=1.0)
     assert len(answer.choices) == len(prompts)
     assert client.complete("Still there?", max_tokens=1).choices

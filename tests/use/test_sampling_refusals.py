@@ -15,10 +15,16 @@ from workshop.use.received import logprobs_limit, remedy
             "Ask for at most 20, or start the server with `--max-logprobs 9000`",
         ),
         ("Requested prompt logprobs of 30, which is greater than max allowed: 20", "at most 20"),
-        ("Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", "prompt is empty"),
+        (
+            "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)",
+            "prompt is empty",
+        ),
         ("You must pass at least one prompt", "prompt is empty"),
         ("n must be 1 when using greedy sampling, got 3.", "leave n at 1"),
-        ("temperature must be in [0, 2], got 3.0. (parameter=temperature, value=3.0)", "0 (greedy) to 2"),
+        (
+            "temperature must be in [0, 2], got 3.0. (parameter=temperature, value=3.0)",
+            "0 (greedy) to 2",
+        ),
         ("temperature must be non-negative, got -1.0.", "0 (greedy) to 2"),
         ("top_p must be in (0, 1], got 0.0.", "top_k=1"),
         ("top_k must be 0 (disable), or at least 1, got -2.", "0 or -1"),
@@ -40,7 +46,10 @@ def test_what_nobody_knows_gets_no_invented_remedy():
 
 
 def test_the_limit_can_be_read_from_the_refusal():
-    assert logprobs_limit("Requested sample logprobs of 30, which is greater than max allowed: 20") == 20
+    assert (
+        logprobs_limit("Requested sample logprobs of 30, which is greater than max allowed: 20")
+        == 20
+    )
     assert logprobs_limit("top_p must be in (0, 1], got 0.0.") is None
 
 

@@ -57,7 +57,13 @@ def vllm_steps():
     builtin = pytest.importorskip("vllm.v1.sample.logits_processor.builtin")
     sampler = pytest.importorskip("vllm.v1.sample.sampler").Sampler
 
-    def run(logits: list[float], settings: Settings, prompt: list[int], output: list[int], stop: list[int]):
+    def run(
+        logits: list[float],
+        settings: Settings,
+        prompt: list[int],
+        output: list[int],
+        stop: list[int],
+    ):
         x = torch.tensor([logits])
         if len(output) < settings.min_tokens:
             x[0, stop] = -math.inf
@@ -71,7 +77,9 @@ def vllm_steps():
         )
         if settings.greedy:
             return sampler.greedy_sample(x).item()
-        x = sampler.apply_temperature(x, torch.tensor([max(settings.temperature, 0.01)]), all_random=True)
+        x = sampler.apply_temperature(
+            x, torch.tensor([max(settings.temperature, 0.01)]), all_random=True
+        )
         if settings.min_p:
             processor = builtin.MinPLogitsProcessor.__new__(builtin.MinPLogitsProcessor)
             processor.min_p_count, processor.min_p = 1, torch.tensor([[settings.min_p]])
@@ -124,7 +132,12 @@ def test_vllm_computes_the_same_distribution(vllm_steps, settings, seed):
     logits, prompt, output, stop = request(seed, settings)
     theirs = vllm_steps(logits, settings, prompt, output, stop)
     ours = pipeline(
-        None, settings, logits=dict(enumerate(logits)), prompt_tokens=prompt, output_tokens=output, stop_tokens=stop
+        None,
+        settings,
+        logits=dict(enumerate(logits)),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        stop_tokens=stop,
     )
     if settings.greedy:
         assert ours.probabilities == {theirs: 1.0}
@@ -148,7 +161,11 @@ def test_ties_stood_at_the_border_at_least_once():
     for seed in range(5):
         for settings in CASES:
             logits, _, output, _ = request(seed, settings)
-            found += bool(pipeline(None, settings, logits=dict(enumerate(logits)), output_tokens=output).border)
+            found += bool(
+                pipeline(
+                    None, settings, logits=dict(enumerate(logits)), output_tokens=output
+                ).border
+            )
     assert found
 
 

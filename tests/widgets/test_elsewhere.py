@@ -19,7 +19,11 @@ from workshop.learn.widgets.elsewhere import view as elsewhere_view
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]  # 59, 59 and 79 GiB for 131.4
+SMALL = [
+    "Standard_NC64as_T4_v3",
+    "g4dn.12xlarge",
+    "Standard_NC24ads_A100_v4",
+]  # 59, 59 and 79 GiB for 131.4
 
 
 def test_the_codes_are_those_of_the_nearest_steps():
@@ -33,7 +37,9 @@ def test_the_exercises_machines_are_those_that_the_plan_finds_too_small():
 def test_what_may_stay_on_openshift_is_what_the_workshop_leaves_there():
     p = plan("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768, usage="serve")
     here, there = (
-        manifest.Manifests(p, tuple(kubernetes.manifests(p, kubernetes.Options(openshift=openshift))))
+        manifest.Manifests(
+            p, tuple(kubernetes.manifests(p, kubernetes.Options(openshift=openshift)))
+        )
         for openshift in (False, True)
     )
     assert set(IDS) == set(here.pod["securityContext"])
@@ -57,7 +63,9 @@ def spoil(change):
 
 
 def without(items, **wanted):
-    items[:] = [item for item in items if not all(item.get(key) == value for key, value in wanted.items())]
+    items[:] = [
+        item for item in items if not all(item.get(key) == value for key, value in wanted.items())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,12 +75,22 @@ def without(items, **wanted):
         ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
         ("startup", lambda m: m.vllm.pop("startupProbe")),
         ("liveness", lambda m: m.vllm["livenessProbe"]["httpGet"].update(path="/v1/models")),
-        ("shm", lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop("medium")),
+        (
+            "shm",
+            lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop(
+                "medium"
+            ),
+        ),
         ("key", lambda m: m.vllm["args"].append("--api-key=secret")),
         ("key", lambda m: without(m.pod["volumes"], name="key")),
         ("user", lambda m: m.pod["securityContext"].update(runAsNonRoot=False)),
         ("user", lambda m: m.vllm["securityContext"].update(allowPrivilegeEscalation=True)),
-        ("volume", lambda m: m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"].update(storage="14Gi")),
+        (
+            "volume",
+            lambda m: m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"].update(
+                storage="14Gi"
+            ),
+        ),
         ("address", lambda m: without(m.vllm["env"], name="VLLM_HOST_IP")),
         ("node", lambda m: m.pod.update(tolerations=[])),
     ],

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 from inference_planner.catalog import load_model
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, picture, reserved_tokens, simulate, spoken
+from workshop.learn.widgets.kv_cache.case import (
+    REQUESTS,
+    Request,
+    picture,
+    reserved_tokens,
+    simulate,
+    spoken,
+)
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 
-requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6)
+requests = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6
+)
 
 
 @pytest.fixture
@@ -71,7 +80,8 @@ class TestScheduler:
 
 class TestView:
     @pytest.mark.parametrize(
-        ("control", "value"), [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1), ("step", 50), ("play", 60)]
+        ("control", "value"),
+        [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1), ("step", 50), ("play", 60)],
     )
     def test_every_control_changes_the_picture(self, growth, control, value):
         growth.step.value = 30

@@ -59,7 +59,9 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
     assert "vLLM is not installed here" in explorer.picture.value
     name = next(name for name in recordings.read(RECORDED) if "70b on h200: burst" in name)
     explorer.controls["load"].value = name
-    assert "first token after 15,412 ms" in explorer.picture.value  # the record's row (docs/simulate.md)
+    assert (
+        "first token after 15,412 ms" in explorer.picture.value
+    )  # the record's row (docs/simulate.md)
 
 
 def test_each_recorded_load_has_what_the_picture_shows():
@@ -71,7 +73,12 @@ def test_each_recorded_load_has_what_the_picture_shows():
 
 def test_the_verdict_says_which_requests_pile_up():
     load = recordings.read(RECORDED)["llama-3.1-8b on h100: light, 121 requests (vLLM 0.25.1)"]
-    times = {"t_s": [0.0, 5.0, 10.0, 15.0], "running": [1, 30, 65, 2], "waiting": [0] * 4, "kv_cache_usage": [0.1] * 4}
+    times = {
+        "t_s": [0.0, 5.0, 10.0, 15.0],
+        "running": [1, 30, 65, 2],
+        "waiting": [0] * 4,
+        "kv_cache_usage": [0.1] * 4,
+    }
     piled = load | {"over_time": times, "keeps_up": False}
     assert "Unfinished: 30 after 5.0 s → 65 after 10.0 s." in picture(piled)
     assert "Unfinished" not in picture(piled | {"keeps_up": True})

@@ -14,7 +14,13 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.view import MOST_BITS, LogprobsViewer, processed, shade, surprise_colour
+from workshop.learn.widgets.logprobs.view import (
+    MOST_BITS,
+    LogprobsViewer,
+    processed,
+    shade,
+    surprise_colour,
+)
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
@@ -37,7 +43,11 @@ RESPONSE = {
                 None,
                 {
                     "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
-                    "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"},
+                    "14924": {
+                        "logprob": -1.1587743759155273,
+                        "rank": 1,
+                        "decoded_token": "Question",
+                    },
                 },
             ],
         }
@@ -52,7 +62,11 @@ def viewer():
 
 def panel(text: str, number: int) -> str:
     """Return the panel of one token."""
-    return re.search(rf'<div class="lp\d+-p{number} .*?(?=<div class="lp\d+-p|<div class="sums")', text, re.DOTALL)[0]
+    return re.search(
+        rf'<div class="lp\d+-p{number} .*?(?=<div class="lp\d+-p|<div class="sums")',
+        text,
+        re.DOTALL,
+    )[0]
 
 
 def test_every_token_can_be_chosen_and_has_a_panel(viewer):
@@ -146,7 +160,17 @@ def test_processed_penalties_count_the_tokens_before():
 
 def test_without_alternatives_there_is_still_a_picture():
     viewer = LogprobsViewer(
-        {"choices": [{"logprobs": {"tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}]}}]}
+        {
+            "choices": [
+                {
+                    "logprobs": {
+                        "tokens": ["x"],
+                        "token_logprobs": [-0.5],
+                        "top_logprobs": [{"x": -0.5}],
+                    }
+                }
+            ]
+        }
     )
     assert "no alternatives were asked for" in viewer.picture.value
 
@@ -158,7 +182,10 @@ def test_a_response_without_logprobs_is_refused():
 
 def test_two_viewers_in_a_notebook_do_not_share_their_buttons(viewer):
     other = LogprobsViewer(RESPONSE)
-    assert re.search(r'name="(lp\d+)"', viewer.picture.value)[1] != re.search(r'name="(lp\d+)"', other.picture.value)[1]
+    assert (
+        re.search(r'name="(lp\d+)"', viewer.picture.value)[1]
+        != re.search(r'name="(lp\d+)"', other.picture.value)[1]
+    )
 
 
 @pytest.mark.live
@@ -187,9 +214,13 @@ class TestLive:
 
     def test_the_servers_processed_logprobs_are_what_is_computed(self, client):
         """The server sends raw ones; the distribution that it samples is checked by the truth test."""
-        answer = client.complete("San Francisco is a", max_tokens=3, logprobs=20, temperature=0.5, top_k=3, seed=SEED)
+        answer = client.complete(
+            "San Francisco is a", max_tokens=3, logprobs=20, temperature=0.5, top_k=3, seed=SEED
+        )
         for row in logprobs.rows(answer, k=20):
-            assert math.isfinite(logprobs.processed(row, Settings(temperature=0.5, top_k=3))[row.token])
+            assert math.isfinite(
+                logprobs.processed(row, Settings(temperature=0.5, top_k=3))[row.token]
+            )
 
 
 def test_a_token_on_the_strongest_shade_reads_in_the_dark_theme():

@@ -24,7 +24,9 @@ def sliders():
 class TestCase:
     def test_it_says_what_the_plan_says(self):
         result = memory(Case("llama-3.1-70b", gpu="h200", gpus=4, context=131072))
-        planned = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, usage="serve", max_model_len=131072)
+        planned = plan(
+            "llama-3.1-70b", "h200", tensor_parallel_size=4, usage="serve", max_model_len=131072
+        )
         assert (result.fit.capacity.tokens, result.max_concurrency) == (
             planned.kv_cache_tokens,
             planned.max_concurrency,
@@ -43,7 +45,11 @@ class TestCase:
         [
             (Case(), "fits", "room for"),
             (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
-            (Case("llama-3.1-70b", gpus=2, context=131072, requests=1), "refused", "refuse to start"),
+            (
+                Case("llama-3.1-70b", gpus=2, context=131072, requests=1),
+                "refused",
+                "refuse to start",
+            ),
             (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait"),
         ],
     )
@@ -83,7 +89,9 @@ class TestCase:
 
     def test_the_command_holds_what_was_chosen(self):
         line = command(
-            memory(Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")).deployment
+            memory(
+                Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")
+            ).deployment
         )
         for part in (
             "Llama-3.1-405B",

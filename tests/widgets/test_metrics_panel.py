@@ -36,7 +36,11 @@ LOOKS = [look(0), look(1, 4, 0.25, 100), look(2, 4, 0.5, 300), look(3, 0, 0.0, 3
 def test_rates_and_usage_are_what_the_looks_say():
     requests, tokens, kv = metrics_view.charts(LOOKS)
     assert requests[3][0][2] == [0, 4, 4, 0] and requests[2] == [0, 1, 2, 3]
-    assert tokens[3][0][2] == [100, 200, 0] and tokens[3][1][2] == [10, 10, 10] and tokens[2] == [1, 2, 3]
+    assert (
+        tokens[3][0][2] == [100, 200, 0]
+        and tokens[3][1][2] == [10, 10, 10]
+        and tokens[2] == [1, 2, 3]
+    )
     assert kv[3][0][2] == [0, 25, 50, 0]
 
 
@@ -53,9 +57,13 @@ def test_a_higher_usage_is_drawn_higher():
     assert heights(0.9) < heights(0.5) < heights(0.1)
 
 
-@pytest.mark.parametrize(("largest", "top"), [(0, 5), (3, 5), (7, 10), (11, 20), (21, 50), (640, 1000)])
+@pytest.mark.parametrize(
+    ("largest", "top"), [(0, 5), (3, 5), (7, 10), (11, 20), (21, 50), (640, 1000)]
+)
 def test_the_axis_ends_at_a_round_number(largest, top):
-    drawn = metrics_view.chart("Requests", "", [0.0, 1.0], [("running", "blue", [0.0, largest])], last=False)
+    drawn = metrics_view.chart(
+        "Requests", "", [0.0, 1.0], [("running", "blue", [0.0, largest])], last=False
+    )
     assert re.findall(r">([\d,]+)</text>", drawn) == ["0", f"{top:,}"]
 
 
@@ -85,7 +93,12 @@ def test_progress_shows_rows_rates_errors_and_kv_cache():
         )
     )
     assert 'aria-valuenow="25"' in drawn and "width:25.00%" in drawn and "width:5.00%" in drawn
-    assert "160 tokens/s" in drawn and "10 errors" in drawn and "14 s left" in drawn and drawn.count("40 %") == 1
+    assert (
+        "160 tokens/s" in drawn
+        and "10 errors" in drawn
+        and "14 s left" in drawn
+        and drawn.count("40 %") == 1
+    )
     assert "&lt;b&gt;" in drawn
     view = BatchProgress()
     view(Progress(4, 4, 0, 4, 1.0, 4.0, 8.0, 0, 4))
@@ -96,14 +109,18 @@ def test_the_timeline_draws_each_request_at_its_times():
     spans = [Span("1: 8 tokens", 0.0, 1.0, 4.0, 8), Span("<2>", 2.0, 3.0, 4.0, 8)]
     made = timeline.draw(spans)
     bars = {(bar.get_x(), bar.get_width()) for bar in made.axes[0].patches}
-    assert {(0, 1), (1, 3), (2, 1), (3, 1)} <= bars, "waited, then tokens came; the second was sent after 2 s"
+    assert {(0, 1), (1, 3), (2, 1), (3, 1)} <= bars, (
+        "waited, then tokens came; the second was sent after 2 s"
+    )
     drawn = to_html(made)
     assert "<2>" not in drawn and "&lt;2&gt;" in drawn
 
 
 @pytest.mark.live
 def test_the_panel_sees_the_requests_of_a_real_server(client):
-    for _ in range(3):  # a server that shares two cores with others may answer /metrics only when it is done
+    for _ in range(
+        3
+    ):  # a server that shares two cores with others may answer /metrics only when it is done
         panel = MetricsPanel(client, every_s=0.25)
         panel.look()  # before they are sent, however late the thread begins
         panel.start()

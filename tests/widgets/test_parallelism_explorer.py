@@ -30,7 +30,12 @@ class TestWhoHoldsWhat:
     def test_every_layer_and_head_is_held_exactly_once(self):
         result = layout(LLAMA_405B)
         m = load_model("llama-3.1-405b")
-        held = [(layer, head) for r in result.ranks for layer in r.layers for head in head_range(r, m)[0]]
+        held = [
+            (layer, head)
+            for r in result.ranks
+            for layer in r.layers
+            for head in head_range(r, m)[0]
+        ]
         assert len(held) == len(set(held)) == 126 * 128  # config.json: 126 layers, 128 heads
 
     def test_kv_heads_are_copied_where_there_are_fewer_than_ranks(self):
@@ -55,7 +60,9 @@ class TestWhoHoldsWhat:
 
     def test_what_a_gpu_holds_stands_on_the_page_itself_in_an_outline(self):
         # WCAG 2.2, 1.4.11 asks 3 to 1: blue has 5.2 on white and 3.7 on the dark theme's #111, but 1.9 on its grey.
-        drawn = re.findall(r'fill="([^"]+)" stroke="([^"]+)"', _card(0, range(4), 8, 8, range(2), "KV 0"))
+        drawn = re.findall(
+            r'fill="([^"]+)" stroke="([^"]+)"', _card(0, range(4), 8, 8, range(2), "KV 0")
+        )
         held = drawn.index((style.WEIGHTS, "none"))
         assert drawn[held - 1] == (style.PANEL, style.GREY)
 
@@ -83,14 +90,21 @@ class TestWhatTravels:
         [(8, 2, 8, False), (16, 1, 8, True), (2, 3, 3, True), (2, 2, 3, False), (4, 3, 8, True)],
     )
     def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
-        assert spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
+        assert (
+            spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
+        )
 
     def test_ranks_are_drawn_on_the_node_where_vllm_starts_them(self):
         """Twelve ranks on two nodes of eight are six on each: stage 2 begins on the first node, at the fifth GPU."""
         result = layout(Choice("llama-3.1-8b", gpus_per_node=8, tp=2, pp=6))
         assert [r.node for r in result.ranks] == [0] * 6 + [1] * 6
         cards = re.findall(r">(GPU \d+)<.*?>(idle|layers [^<]*)<", picture(result))
-        assert [gpu for gpu, held in cards if held == "idle"] == ["GPU 6", "GPU 7", "GPU 14", "GPU 15"]
+        assert [gpu for gpu, held in cards if held == "idle"] == [
+            "GPU 6",
+            "GPU 7",
+            "GPU 14",
+            "GPU 15",
+        ]
 
     def test_one_gpu_sends_nothing(self):
         result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
@@ -103,9 +117,19 @@ class TestVerdict:
         ("choice", "state", "says", "remedy"),
         [
             (Choice(), "fits", "divides and fits", ""),
-            (Choice(tp=1, pp=5), "wrong", "5 GPUs cannot be shared out evenly over 2 nodes of 4", "on every node"),
+            (
+                Choice(tp=1, pp=5),
+                "wrong",
+                "5 GPUs cannot be shared out evenly over 2 nodes of 4",
+                "on every node",
+            ),
             (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
-            (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "33 is more than the 32 layers", "at most 32"),
+            (
+                Choice("llama-3.1-8b", pp=33, tp=1),
+                "wrong",
+                "33 is more than the 32 layers",
+                "at most 32",
+            ),
             (
                 Choice(nodes=1, gpus_per_node=4, tp=8, pp=1),
                 "wrong",
@@ -131,7 +155,11 @@ class TestVerdict:
 
     @pytest.mark.parametrize(
         ("wrong", "says"),
-        [({"network": "carrier pigeon"}, "carrier pigeon"), ({"nodes": 0}, "nodes is 0"), ({"model": "lama"}, "lama")],
+        [
+            ({"network": "carrier pigeon"}, "carrier pigeon"),
+            ({"nodes": 0}, "nodes is 0"),
+            ({"model": "lama"}, "lama"),
+        ],
     )
     def test_absurd_input_is_refused(self, wrong, says):
         with pytest.raises(BadInput, match=says):

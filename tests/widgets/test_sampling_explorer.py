@@ -12,7 +12,15 @@ from needs import SEED
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import WorkshopError
-from workshop.learn.widgets.sampling.picture import AXES, bars, percent, picture, rows_shown, token_label, words
+from workshop.learn.widgets.sampling.picture import (
+    AXES,
+    bars,
+    percent,
+    picture,
+    rows_shown,
+    token_label,
+    words,
+)
 from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.sampling import pipeline
@@ -28,9 +36,15 @@ class Made:
 
     def __init__(self, size: int = 6):
         generator = random.Random(SEED)
-        logits = [4.0, 3.5, 2.0, 1.0, 0.5, 0.0] if size == 6 else [generator.gauss(0, 3) for _ in range(size)]
+        logits = (
+            [4.0, 3.5, 2.0, 1.0, 0.5, 0.0]
+            if size == 6
+            else [generator.gauss(0, 3) for _ in range(size)]
+        )
         total = math.log(math.fsum(map(math.exp, logits)))
-        self.logprobs = dict(sorted(((t, x - total) for t, x in enumerate(logits)), key=lambda item: -item[1]))
+        self.logprobs = dict(
+            sorted(((t, x - total) for t, x in enumerate(logits)), key=lambda item: -item[1])
+        )
         self.gone, self.asked = False, []
 
     def describe(self) -> str:
@@ -77,7 +91,13 @@ class TestBars:
 
     def test_rows_and_axis_stay_where_they_are(self, explorer):
         rows = labels(explorer.picture.value)
-        for name, value in (("temperature", 2.0), ("top_k", 2), ("top_p", 0.3), ("min_p", 0.4), ("temperature", 0.0)):
+        for name, value in (
+            ("temperature", 2.0),
+            ("top_k", 2),
+            ("top_p", 0.3),
+            ("min_p", 0.4),
+            ("temperature", 0.0),
+        ):
             explorer.sliders[name].value = value
             assert labels(explorer.picture.value)[:6] == rows[:6]
 
@@ -116,7 +136,9 @@ class TestBars:
         result = pipeline(listed, Settings())
         drawn = bars(result, [0, 1], str)
         assert drawn.rows[0].sampled == pytest.approx(0.5)  # not 0.71: the rest is elsewhere
-        assert "30 % of the model's probability lies on tokens that are not listed" in picture(drawn)
+        assert "30 % of the model's probability lies on tokens that are not listed" in picture(
+            drawn
+        )
 
 
 class TestWords:
@@ -137,7 +159,11 @@ class TestWords:
             (Settings(min_p=0.1), "min_p", "less than 10 %"),
             (Settings(min_p=0), "min_p", "Off"),
             (Settings(frequency_penalty=1), "frequency_penalty", "Nothing has been generated yet"),
-            (Settings(frequency_penalty=-2), "frequency_penalty", "raises its logit by 2: its odds × 7.4"),
+            (
+                Settings(frequency_penalty=-2),
+                "frequency_penalty",
+                "raises its logit by 2: its odds × 7.4",
+            ),
             (Settings(temperature=0, top_k=3), "top_k", "greedy takes one"),
         ],
     )
@@ -150,11 +176,25 @@ class TestWords:
             assert "Usual" in said.value, name
 
     def test_tokens_that_are_no_text_are_shown_in_words(self):
-        shown = {" city": "·city", "\n": "⏎", "  ": "··", "": "▯ (no text)", "�": "▯ (part of a character)", "👍": "👍"}
+        shown = {
+            " city": "·city",
+            "\n": "⏎",
+            "  ": "··",
+            "": "▯ (no text)",
+            "�": "▯ (part of a character)",
+            "👍": "👍",
+        }
         assert {text: token_label(text) for text in shown} == shown
 
     def test_probabilities_read_well(self):
-        read = {1.0: "100 %", 0.9996: "100 %", 0.314: "31 %", 0.0996: "10 %", 0.0421: "4.2 %", 0.0003: "0.03 %"}
+        read = {
+            1.0: "100 %",
+            0.9996: "100 %",
+            0.314: "31 %",
+            0.0996: "10 %",
+            0.0421: "4.2 %",
+            0.0003: "0.03 %",
+        }
         read |= {1e-7: "< 0.01 %", 0.0: "0 %"}
         assert {p: percent(p) for p in read} == read
 
@@ -279,7 +319,9 @@ class TestLive:
         assert "its whole vocabulary" in explorer.head.value
         explorer.sample()
         assert len(explorer.output) == 1
-        assert explorer.source.text(tuple(explorer.output)) in explorer.story.value.replace("&#x27;", "'")
+        assert explorer.source.text(tuple(explorer.output)) in explorer.story.value.replace(
+            "&#x27;", "'"
+        )
         assert explorer.banner.value == ""
 
     def test_greedy_steps_write_what_the_server_writes(self, client):

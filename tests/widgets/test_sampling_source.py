@@ -48,12 +48,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         k = body.get("top_logprobs" if chat else "logprobs") or 0
         if k > self.limit:
             return self.refuse(
-                400, f"Requested sample logprobs of {k}, which is greater than max allowed: {self.limit}"
+                400,
+                f"Requested sample logprobs of {k}, which is greater than max allowed: {self.limit}",
             )
         return self.answer(200, self.chat(k, body) if chat else self.completion(k, body))
 
     def refuse(self, code, message):
-        self.answer(code, {"error": {"message": message, "type": "BadRequestError", "param": None, "code": code}})
+        self.answer(
+            code,
+            {"error": {"message": message, "type": "BadRequestError", "param": None, "code": code}},
+        )
 
     def completion(self, k, body):
         ids = body.get("return_tokens_as_token_ids")
@@ -81,7 +85,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         }
 
     def chat(self, k, body):
-        top = [{"token": TEXTS[token], "logprob": value, "bytes": []} for token, value in LOGPROBS.items()][:k]
+        top = [
+            {"token": TEXTS[token], "logprob": value, "bytes": []}
+            for token, value in LOGPROBS.items()
+        ][:k]
         content = [{"token": " seven", "logprob": LOGPROBS[7], "bytes": [], "top_logprobs": top}]
         return {
             "id": "1",
@@ -119,7 +126,9 @@ def serve(workshop_home):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         running.append(server)
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        client = Client(ServerRecord(name="t", url=url, model="m", api_key="k", where="given", state="ready"))
+        client = Client(
+            ServerRecord(name="t", url=url, model="m", api_key="k", where="given", state="ready")
+        )
 
         def stop():
             server.shutdown()
@@ -140,14 +149,19 @@ def test_a_server_that_lists_three_is_asked_for_three(serve):
     assert position.logprobs == {7: LOGPROBS[7], 8: LOGPROBS[8], 9: LOGPROBS[9]}
     assert position.ceiling == pytest.approx(LOGPROBS[9])
     assert position.prompt == (1,)
-    assert [body["logprobs"] for path, body in handler.requests if path.endswith("completions")] == [8192, 3]
+    assert [
+        body["logprobs"] for path, body in handler.requests if path.endswith("completions")
+    ] == [8192, 3]
     assert "3 most probable" in source.describe()
 
 
 def test_the_explorer_says_how_much_such_a_list_cannot_see(serve):
     client, *_ = serve(limit=3)
     explorer = SamplingExplorer(client, "one")
-    assert "5.0 % of the model's probability lies on tokens that are not listed" in explorer.picture.value
+    assert (
+        "5.0 % of the model's probability lies on tokens that are not listed"
+        in explorer.picture.value
+    )
     assert "--max-logprobs" in explorer.head.value
 
 
@@ -171,7 +185,10 @@ def test_a_chat_only_server_is_used_through_chat(serve):
     explorer.take_best()
     path, body = handler.requests[-1]
     assert path == "/v1/chat/completions"
-    assert body["messages"] == [{"role": "user", "content": "one"}, {"role": "assistant", "content": " seven"}]
+    assert body["messages"] == [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": " seven"},
+    ]
     assert body["continue_final_message"] is True
     explorer.completions.run()
     assert "differ" in explorer.completions.picture.value
@@ -180,7 +197,9 @@ def test_a_chat_only_server_is_used_through_chat(serve):
 def test_a_model_that_is_not_there_is_not_taken_for_a_chat_only_server(serve, monkeypatch):
     client, handler, _ = serve(completions=False)
     monkeypatch.setattr(
-        handler, "refuse", lambda self, code, message: Handler.refuse(self, 404, "The model `m` does not exist.")
+        handler,
+        "refuse",
+        lambda self, code, message: Handler.refuse(self, 404, "The model `m` does not exist."),
     )
     with pytest.raises(WorkshopError, match="does not exist"):
         ServerSource(client).position("one")
@@ -273,7 +292,14 @@ class TestTheCoursesOwnRecording:
 def test_a_recording_of_the_live_server_agrees_with_it(client, tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "BRANCHES", (2, 1))
     live = ServerSource(client)
-    recorder.record(live, ["Boston is a"], tmp_path / "r.json", vllm_version="0.32.0", hardware="CPU", command="test")
+    recorder.record(
+        live,
+        ["Boston is a"],
+        tmp_path / "r.json",
+        vllm_version="0.32.0",
+        hardware="CPU",
+        command="test",
+    )
     recorded = RecordedSource(tmp_path / "r.json").position("Boston is a").logprobs
     full = live.position("Boston is a").logprobs
     assert recorded == pytest.approx({token: full[token] for token in recorded}, abs=1e-4)

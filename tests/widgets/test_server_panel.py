@@ -20,7 +20,13 @@ from workshop.learn.widgets.server.view import words as words_html
 
 def ready(name="a") -> ServerRecord:
     return ServerRecord(
-        name, "http://127.0.0.1:1/v1", "the-model", "secret", host="elsewhere", state="ready", started=records.now()
+        name,
+        "http://127.0.0.1:1/v1",
+        "the-model",
+        "secret",
+        host="elsewhere",
+        state="ready",
+        started=records.now(),
     )
 
 
@@ -52,12 +58,17 @@ def test_of_several_servers_none_is_started_and_one_is_to_be_chosen(workshop_hom
     records.write(ready())
     records.write(ready("b"))
     panel = ServerPanel()
-    assert panel.button.layout.display == "none" and "Several servers are running: a, b" in panel.status.value
+    assert (
+        panel.button.layout.display == "none"
+        and "Several servers are running: a, b" in panel.status.value
+    )
     with pytest.raises(WorkshopError, match="Choose one"):
         panel.connect()
 
 
-def test_the_button_starts_a_server_once_and_shows_its_progress(workshop_home, monkeypatch, tmp_path):
+def test_the_button_starts_a_server_once_and_shows_its_progress(
+    workshop_home, monkeypatch, tmp_path
+):
     started, go = [], threading.Event()
     launch = local.Launch("a", "m", "m", "127.0.0.1", 1, [], {}, tmp_path / "log")
     monkeypatch.setattr(server_panel.local, "prepare", lambda model: launch)

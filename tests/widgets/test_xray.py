@@ -54,7 +54,9 @@ def test_the_page_is_given_every_block_of_every_step():
 
 def test_what_is_taken_and_freed_is_what_is_held_more_or_less():
     held: set[int] = set()
-    for step, now in zip(replayed().data()["steps"], tables(replayed().data()["steps"]), strict=True):
+    for step, now in zip(
+        replayed().data()["steps"], tables(replayed().data()["steps"]), strict=True
+    ):
         new = {block for blocks in now.values() for block in blocks}
         assert (held - set(step["freed"])) | set(step["taken"]) == new
         assert step["usage"] == pytest.approx(len(new) / 18, abs=1e-4), "as vLLM says it"
@@ -66,7 +68,9 @@ def test_the_recorded_run_has_what_is_to_be_seen():
     rows = [one for step in STEPS for one in step.requests]
     assert max(one.prefix_hit_tokens for one in rows) == 64, "two blocks of 32, shared"
     assert [name for step in STEPS for name in step.preempted] == ["same-again"]
-    assert Counter(one.id for one in rows if one.prefill_tokens)["long"] == 3, "a prompt in three steps"
+    assert Counter(one.id for one in rows if one.prefill_tokens)["long"] == 3, (
+        "a prompt in three steps"
+    )
     assert len(RECORDED.read_bytes()) < 60_000
 
 
@@ -86,7 +90,9 @@ def test_of_a_long_trace_a_page_has_so_many_steps_and_says_so(monkeypatch):
 
 def test_of_a_large_pool_the_first_blocks_and_those_that_somebody_takes_are_drawn(monkeypatch):
     monkeypatch.setattr(case, "WHOLE_POOL", 2)
-    assert replayed(STEPS[:1]).data()["cells"] == [1, *STEPS[0].taken[1:]], "the first, and those that are taken"
+    assert replayed(STEPS[:1]).data()["cells"] == [1, *STEPS[0].taken[1:]], (
+        "the first, and those that are taken"
+    )
     assert replayed().data()["cells"] == list(range(1, 19)), "all, once all were taken"
 
 
@@ -110,7 +116,11 @@ def true_answers(step: trace.Step, short: dict[str, str]) -> set[str]:
 
 def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
     replay = replayed()
-    asked = [(step, drawn["question"]) for step, drawn in zip(STEPS, replay.steps, strict=True) if drawn["question"]]
+    asked = [
+        (step, drawn["question"])
+        for step, drawn in zip(STEPS, replay.steps, strict=True)
+        if drawn["question"]
+    ]
     assert len(asked) >= 12
     for step, question in asked:
         options, right = question["options"], question["options"][question["right"]]
@@ -132,23 +142,39 @@ def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
         assert kind in words
 
 
-LINE = {"taken": [], "freed": [], "preempted": [], "arrived": [], "finished": [], "stored": [], "removed": []}
+LINE = {
+    "taken": [],
+    "freed": [],
+    "preempted": [],
+    "arrived": [],
+    "finished": [],
+    "stored": [],
+    "removed": [],
+}
 
 
 def made(*steps: dict) -> list[trace.Step]:
     fixed = {"budget": 96, "kv_cache_usage": 0.5, "num_blocks": 8, "block_size": 16}
-    lines = ({**LINE, **fixed, "step": at, "time_s": at / 10, **step} for at, step in enumerate(steps))
+    lines = (
+        {**LINE, **fixed, "step": at, "time_s": at / 10, **step} for at, step in enumerate(steps)
+    )
     return [trace._step(line) for line in lines]
 
 
 def row(name: str, **what) -> dict:
-    nothing = dict.fromkeys(("prefill_tokens", "decode_tokens", "computed_tokens", "prefix_hit_tokens"), 0)
+    nothing = dict.fromkeys(
+        ("prefill_tokens", "decode_tokens", "computed_tokens", "prefix_hit_tokens"), 0
+    )
     return {"id": name, **nothing, "drafted": 0, "accepted": 0, "blocks": [], **what}
 
 
 def test_a_draft_is_drawn_and_asked_about():
     steps = made(
-        {"arrived": [["a", 20]], "requests": [row("a", prefill_tokens=20, blocks=[1, 2])], "taken": [1, 2]},
+        {
+            "arrived": [["a", 20]],
+            "requests": [row("a", prefill_tokens=20, blocks=[1, 2])],
+            "taken": [1, 2],
+        },
         {"requests": [row("a", decode_tokens=4, computed_tokens=20, drafted=3, accepted=2)]},
     )
     drawn = replayed(steps).steps[1]
@@ -159,13 +185,23 @@ def test_a_draft_is_drawn_and_asked_about():
 
 def test_what_is_freed_of_shared_blocks_is_asked():
     steps = made(
-        {"arrived": [["a", 20]], "requests": [row("a", prefill_tokens=20, blocks=[1, 2])], "taken": [1, 2]},
+        {
+            "arrived": [["a", 20]],
+            "requests": [row("a", prefill_tokens=20, blocks=[1, 2])],
+            "taken": [1, 2],
+        },
         {
             "arrived": [["b", 20]],
-            "requests": [row("b", prefill_tokens=4, prefix_hit_tokens=16, computed_tokens=16, blocks=[1, 3])],
+            "requests": [
+                row("b", prefill_tokens=4, prefix_hit_tokens=16, computed_tokens=16, blocks=[1, 3])
+            ],
             "taken": [3],
         },
-        {"requests": [row("b", decode_tokens=1, computed_tokens=20)], "finished": ["a"], "freed": [2]},
+        {
+            "requests": [row("b", decode_tokens=1, computed_tokens=20)],
+            "finished": ["a"],
+            "freed": [2],
+        },
     )
     question = replayed(steps).steps[2]["question"]
     assert "A holds 2 blocks, 1 of which others hold too." in question["ask"]
@@ -176,24 +212,40 @@ def test_nothing_is_asked_where_no_known_rule_explains_a_step():
     """A victim that did not come last (priorities), a prompt that is cut at another place than the budget's end."""
     began = {
         "arrived": [["a", 20], ["b", 20]],
-        "requests": [row("a", prefill_tokens=20, blocks=[1, 2]), row("b", prefill_tokens=20, blocks=[3, 4])],
+        "requests": [
+            row("a", prefill_tokens=20, blocks=[1, 2]),
+            row("b", prefill_tokens=20, blocks=[3, 4]),
+        ],
         "taken": [1, 2, 3, 4],
     }
     other = made(
-        began, {"requests": [row("b", decode_tokens=1, computed_tokens=20)], "preempted": ["a"], "freed": [1, 2]}
+        began,
+        {
+            "requests": [row("b", decode_tokens=1, computed_tokens=20)],
+            "preempted": ["a"],
+            "freed": [1, 2],
+        },
     )
     assert replayed(other).steps[1]["question"] is None
     assert (
-        replayed(made({"arrived": [["c", 50]], "requests": [row("c", prefill_tokens=7, blocks=[1])]})).steps[0][
-            "question"
-        ]
+        replayed(
+            made({"arrived": [["c", 50]], "requests": [row("c", prefill_tokens=7, blocks=[1])]})
+        ).steps[0]["question"]
         is None
     )
 
 
 def test_words_of_a_file_stay_words():
-    evil = "</script><script>alert(1)</script>/* script */\ud800" + "x" * 60_000  # a client's X-Request-Id
-    steps = made({"arrived": [[evil, 4]], "requests": [row(evil, prefill_tokens=4, blocks=[1])], "taken": [1]})
+    evil = (
+        "</script><script>alert(1)</script>/* script */\ud800" + "x" * 60_000
+    )  # a client's X-Request-Id
+    steps = made(
+        {
+            "arrived": [[evil, 4]],
+            "requests": [row(evil, prefill_tokens=4, blocks=[1])],
+            "taken": [1],
+        }
+    )
     replay = Replay("half a character: \udcff")
     replay.extend(steps)
     text = page(replay.data())
@@ -245,7 +297,9 @@ def test_a_trace_that_is_gone_is_said_below_what_was_drawn(tmp_path):
 
 
 def test_the_command_writes_one_file(tmp_path):
-    done = CliRunner().invoke(command, [str(RECORDED), "--html", str(tmp_path / "page.html"), "--first", "7"])
+    done = CliRunner().invoke(
+        command, [str(RECORDED), "--html", str(tmp_path / "page.html"), "--first", "7"]
+    )
     assert done.exit_code == 0 and "49 steps of 6 requests" in done.output
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
@@ -267,5 +321,9 @@ def test_what_cannot_be_is_one_sentence(tmp_path, arguments, said):
     files["empty"].write_text("")
     files["trace"].write_bytes(RECORDED.read_bytes())
     done = CliRunner().invoke(command, [each.format(**files) for each in arguments])
-    assert isinstance(done.exception, BadInput) and re.search(said, done.exception.message) and done.exception.remedy
+    assert (
+        isinstance(done.exception, BadInput)
+        and re.search(said, done.exception.message)
+        and done.exception.remedy
+    )
     assert files["trace"].read_bytes() == RECORDED.read_bytes()

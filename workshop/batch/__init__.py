@@ -17,5 +17,9 @@ from workshop.lazy import lazily
 _HOMES = {name: f"{__name__}.online:{name}" for name in ("run", "Batch")}
 _HOMES |= {name: f"{__name__}.offline:{name}" for name in ("run_offline", "OfflineBatch")}
 _HOMES |= {name: f"{__name__}.progress:{name}" for name in ("Progress", "Summary")}
-_HOMES |= {"load": f"{__name__}.answers:load", "merge": f"{__name__}.shards:merge", "Limits": f"{__name__}.send:Limits"}
+_HOMES |= {
+    "load": f"{__name__}.answers:load",
+    "merge": f"{__name__}.shards:merge",
+    "Limits": f"{__name__}.send:Limits",
+}
 __getattr__, __dir__ = lazily(__name__, _HOMES)  # so that --help needs neither aiohttp nor pandas

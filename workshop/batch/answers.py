@@ -31,10 +31,20 @@ COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "reasoning", "tool_ca
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
 NESTED = ("tool_calls", "logprobs", "prompt_logprobs", "metadata")
 # Columns that a frame has only if something stands in them.
-OPTIONAL = ("prompt", "reasoning", "tool_calls", "refusal", "stop_reason", "logprobs", "prompt_logprobs")
+OPTIONAL = (
+    "prompt",
+    "reasoning",
+    "tool_calls",
+    "refusal",
+    "stop_reason",
+    "logprobs",
+    "prompt_logprobs",
+)
 
 
-def load(output: str | Path, prompts: bool = True, input: str | Path | None = None) -> pandas.DataFrame:
+def load(
+    output: str | Path, prompts: bool = True, input: str | Path | None = None
+) -> pandas.DataFrame:
     """Return the answers of an output: a row for each sample, in the order of the input.
 
     Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text, reasoning,
@@ -61,13 +71,19 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
             if name not in frame:  # an earlier version wrote it
                 frame[name] = None
         for name in NESTED:
-            frame[name] = [json.loads(value) if isinstance(value, str) else None for value in frame[name]]
+            frame[name] = [
+                json.loads(value) if isinstance(value, str) else None for value in frame[name]
+            ]
     elif paths.journal.exists() and meta:
         frame = pandas.DataFrame(_records(current(meta, [paths.journal], input)), columns=COLUMNS)
         if not prompts:
             frame["prompt"] = None
     else:
-        lacks = f"{paths.meta}, which says what it came from, is not beside it" if paths.journal.exists() else ""
+        lacks = (
+            f"{paths.meta}, which says what it came from, is not beside it"
+            if paths.journal.exists()
+            else ""
+        )
         raise BadInput(f"There is no output {output}{lacks and ' of a batch: '}{lacks}.",
                        "Give the OUTPUT of a `workshop batch`, with what lies beside it.")  # fmt: skip
     return _tidy(frame)
@@ -78,11 +94,15 @@ def _is_newest(paths: Paths, meta: dict | None) -> bool:
     try:
         kept = json.loads(parquet_meta(paths.output) or b"")
     except ValueError:
-        raise BadInput(f"{paths.output} is no output of a batch.", "Give the OUTPUT of a `workshop batch`.") from None
+        raise BadInput(
+            f"{paths.output} is no output of a batch.", "Give the OUTPUT of a `workshop batch`."
+        ) from None
     if not paths.journal.exists() or not meta:
         return True
     sizes = kept.get("journal_bytes"), paths.journal.stat().st_size
-    return sizes[0] in (None, sizes[1]) and kept["input"].get("sha256") == meta["input"].get("sha256")
+    return sizes[0] in (None, sizes[1]) and kept["input"].get("sha256") == meta["input"].get(
+        "sha256"
+    )
 
 
 def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -154,7 +174,9 @@ def write_parquet(paths: Paths) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    schema = pyarrow.schema([(name, pyarrow.int64() if name in WHOLE else pyarrow.string()) for name in COLUMNS])
+    schema = pyarrow.schema(
+        [(name, pyarrow.int64() if name in WHOLE else pyarrow.string()) for name in COLUMNS]
+    )
     meta = read_meta(paths)
     kept = meta | {"journal_bytes": paths.journal.stat().st_size}
     schema = schema.with_metadata({PARQUET_META: json.dumps(kept).encode()})
@@ -178,7 +200,10 @@ def _cell(name: str, value: object) -> object:
 
 
 def current(
-    meta: dict, journals: list[Path], input: str | Path | None = None, shard: tuple[int, int] | None = None
+    meta: dict,
+    journals: list[Path],
+    input: str | Path | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Answer, int, object]]:
     """Yield each answer that counts, the number of its row, and its prompt or messages (None: not known).
 
@@ -209,7 +234,8 @@ def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None
         if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
             said = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
             raise WorkshopError(
-                said, "Put it back, say where it lies (load's argument `input`), or run the batch again."
+                said,
+                "Put it back, say where it lies (load's argument `input`), or run the batch again.",
             )
         yield answer, answer.row, None
 
@@ -224,7 +250,9 @@ def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -
         source = Source(path, facts.get("column"))
         if source.sha256() != facts["sha256"]:
             return None
-        builder = Builder(meta["sampling_parameters"], source.column, bool(facts.get("chat")), table=source.table)
+        builder = Builder(
+            meta["sampling_parameters"], source.column, bool(facts.get("chat")), table=source.table
+        )
         work = Work(source, builder, shard=shard or shard_of(facts.get("shard")), keep_bodies=True)
         work.check(skip_bad=True, tell=False)
     except (BadInput, OSError, KeyError, TypeError, ValueError):

@@ -52,8 +52,13 @@ class Maker:
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
         drafts = [self._attempt(self._draft, row) for row in rows]
-        self._tokenize([draft for draft in drafts if isinstance(draft, Request) and draft.tokens is None])
-        return [self._attempt(self._finished, draft) if isinstance(draft, Request) else draft for draft in drafts]
+        self._tokenize(
+            [draft for draft in drafts if isinstance(draft, Request) and draft.tokens is None]
+        )
+        return [
+            self._attempt(self._finished, draft) if isinstance(draft, Request) else draft
+            for draft in drafts
+        ]
 
     def _draft(self, row: Row) -> Request:
         body = json.loads(row.given_request)
@@ -61,13 +66,17 @@ class Maker:
         if row.url == CHAT:
             asked = self._chat(**body)
             tools = asked.tools and [tool.model_dump() for tool in asked.tools]
-            how = asked.build_chat_params(None, "auto").with_defaults({"tools": tools, "tokenize": True})
+            how = asked.build_chat_params(None, "auto").with_defaults(
+                {"tools": tools, "tokenize": True}
+            )
             _, prompt = self._renderer.render_messages(asked.messages, how)
             if "multi_modal_data" in prompt:
                 raise ValueError("images, audio and video are not answered offline: ask a server")
             return Request(asked, tokens=prompt["prompt_token_ids"])
         prompt = body.pop("prompt")
-        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(token >= 0 for token in prompt)):
+        if not isinstance(prompt, str) and not (
+            isinstance(prompt, list) and all(token >= 0 for token in prompt)
+        ):
             raise ValueError("the prompt is neither text nor token ids, which are 0 or more")
         common = _encode(body)
         template = self._templates.get(common)
@@ -78,13 +87,21 @@ class Maker:
             if len(self._templates) >= TEMPLATES_KEPT:
                 self._templates.clear()
             self._templates[common] = template
-        return Request(*template, None, prompt) if isinstance(prompt, list) else Request(*template, prompt)
+        return (
+            Request(*template, None, prompt)
+            if isinstance(prompt, list)
+            else Request(*template, prompt)
+        )
 
     def _tokenize(self, drafts: list[Request]) -> None:
         for special in (True, False):
             group = [draft for draft in drafts if draft.asked.add_special_tokens is special]
-            found = self._attempt(self._ids, [draft.text for draft in group], special) if group else []
-            if isinstance(found, Exception):  # one of them is no text (half of a surrogate pair): find which
+            found = (
+                self._attempt(self._ids, [draft.text for draft in group], special) if group else []
+            )
+            if isinstance(
+                found, Exception
+            ):  # one of them is no text (half of a surrogate pair): find which
                 each = [self._attempt(self._ids, [draft.text], special) for draft in group]
                 found = [one if isinstance(one, Exception) else one[0] for one in each]
             for draft, tokens in zip(group, found, strict=True):
@@ -111,11 +128,15 @@ class Maker:
         room = self._longest - len(tokens)
         if room < 1 or (limit or 0) > room:
             asks = f"The prompt has {len(tokens)}, and {limit or 1} are asked for."
-            raise ValueError(f"This model's maximum context length is {self._longest} tokens. {asks}")
+            raise ValueError(
+                f"This model's maximum context length is {self._longest} tokens. {asks}"
+            )
         if limit is None:
             limit = self._defaults.get("max_tokens") or room
         most = min(room, limit)
-        if most not in draft.known:  # the engine works on a copy, and what it fills in is the same for all
+        if (
+            most not in draft.known
+        ):  # the engine works on a copy, and what it fills in is the same for all
             draft.known[most] = asked.to_sampling_params(most, self._defaults)
         draft.params = draft.known[most]
         return draft
@@ -125,7 +146,9 @@ class Maker:
         chat, asked = row.url == CHAT, request.asked
         choices = []
         for each in output.outputs:
-            choice = {name: getattr(each, name) for name in ("index", "finish_reason", "stop_reason")}
+            choice = {
+                name: getattr(each, name) for name in ("index", "finish_reason", "stop_reason")
+            }
             choice["logprobs"] = None
             if chat:
                 choice["message"] = {"role": "assistant", "content": each.text}
@@ -134,11 +157,19 @@ class Maker:
                 choice["prompt_logprobs"] = _prompt_logprobs(output.prompt_logprobs)
             if each.logprobs is not None:
                 as_ids = bool(asked.return_tokens_as_token_ids)
-                choice["logprobs"] = _chat_logprobs(each, as_ids) if chat else _completion_logprobs(each, as_ids)
+                choice["logprobs"] = (
+                    _chat_logprobs(each, as_ids) if chat else _completion_logprobs(each, as_ids)
+                )
             if asked.return_token_ids:
-                choice |= {"token_ids": list(each.token_ids), "prompt_token_ids": list(output.prompt_token_ids)}
+                choice |= {
+                    "token_ids": list(each.token_ids),
+                    "prompt_token_ids": list(output.prompt_token_ids),
+                }
             choices.append(choice)
-        prompt_tokens, generated = len(output.prompt_token_ids), sum(len(each.token_ids) for each in output.outputs)
+        prompt_tokens, generated = (
+            len(output.prompt_token_ids),
+            sum(len(each.token_ids) for each in output.outputs),
+        )
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": generated}
         answer = {
             "id": f"offline-{row.key.hex()[:16]}",
@@ -158,7 +189,9 @@ def _refusals() -> tuple[type[Exception], ...]:
     from jinja2 import TemplateError
     from vllm import exceptions
 
-    own = (getattr(exceptions, name, ValueError) for name in ("VLLMClientError", "VLLMValidationError"))
+    own = (
+        getattr(exceptions, name, ValueError) for name in ("VLLMClientError", "VLLMValidationError")
+    )
     return (ValueError, TypeError, KeyError, TemplateError, *own)
 
 
@@ -168,13 +201,16 @@ def _name(token: int, logprob, as_ids: bool) -> str:
 
 def _completion_logprobs(choice, as_ids: bool) -> dict:
     chosen = [step[token] for token, step in zip(choice.token_ids, choice.logprobs, strict=True)]
-    tokens = [_name(token, each, as_ids) for token, each in zip(choice.token_ids, chosen, strict=True)]
+    tokens = [
+        _name(token, each, as_ids) for token, each in zip(choice.token_ids, chosen, strict=True)
+    ]
     return {
         "tokens": tokens,
         "text_offset": list(itertools.accumulate(map(len, tokens), initial=0))[:-1],
         "token_logprobs": [_finite(each) for each in chosen],
         "top_logprobs": [
-            {_name(token, each, as_ids): _finite(each) for token, each in step.items()} for step in choice.logprobs
+            {_name(token, each, as_ids): _finite(each) for token, each in step.items()}
+            for step in choice.logprobs
         ],
     }
 
@@ -186,7 +222,8 @@ def _chat_logprobs(choice, as_ids: bool) -> dict:
 
     steps = zip(choice.token_ids, choice.logprobs, strict=True)
     tops = (
-        {**entry(token, step[token]), "top_logprobs": [entry(*each) for each in step.items()]} for token, step in steps
+        {**entry(token, step[token]), "top_logprobs": [entry(*each) for each in step.items()]}
+        for token, step in steps
     )
     return {"content": list(tops)}
 
@@ -195,7 +232,9 @@ def _prompt_logprobs(steps) -> list | None:
     def entry(each) -> dict:
         return {"logprob": _finite(each), "rank": each.rank, "decoded_token": each.decoded_token}
 
-    return steps and [step and {str(token): entry(each) for token, each in step.items()} for step in steps]
+    return steps and [
+        step and {str(token): entry(each) for token, each in step.items()} for step in steps
+    ]
 
 
 def _finite(each) -> float:

@@ -47,16 +47,25 @@ class Source:
         self.path, self.column = Path(path), column
         if not self.path.exists():
             said = f"There is no input file {path}."
-            raise BadInput(said, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.")
+            raise BadInput(
+                said, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet."
+            )
         if not self.path.is_file():
-            raise BadInput(f"{path} is no file.", "Give one file; of many, make one JSONL, or run each to its output.")
+            raise BadInput(
+                f"{path} is no file.",
+                "Give one file; of many, make one JSONL, or run each to its output.",
+            )
         self.format = {".ndjson": ".jsonl"}.get(self.path.suffix.lower(), self.path.suffix.lower())
         if self.format not in FORMATS:
             said = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
             raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
-        self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")  # what a row's position counts
+        self.place = {".json": "item", ".parquet": "row"}.get(
+            self.format, "line"
+        )  # what a row's position counts
         self.notes, self._told = [], set()
-        self.poll = lambda: None  # called again and again while it is read; what it raises ends that
+        self.poll = lambda: (
+            None
+        )  # called again and again while it is read; what it raises ends that
         self._cr_alone = self._look()
         self.table = self.format in TABLES
         if self.table:
@@ -94,7 +103,9 @@ class Source:
             try:
                 raw = raw.decode()
             except UnicodeDecodeError as error:
-                raise Malformed(f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})") from None
+                raise Malformed(
+                    f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})"
+                ) from None
             if self.format == ".txt":
                 return _one_line(raw), None
         if isinstance(raw, str):
@@ -144,7 +155,9 @@ class Source:
             raise BadInput(f"{self.path} begins {begins}.", remedy)
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
         if alone and self.format != ".json":
-            self._note(f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so.")
+            self._note(
+                f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so."
+            )
         return alone
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -159,7 +172,11 @@ class Source:
 
 def _one_line(text: str) -> str:
     """Return a line of text, or say what in it a line cannot hold."""
-    for character, name in (("\0", "NUL byte"), ("\r", "carriage return (CR)"), ("\n", "line feed (LF)")):
+    for character, name in (
+        ("\0", "NUL byte"),
+        ("\r", "carriage return (CR)"),
+        ("\n", "line feed (LF)"),
+    ):
         if character in text:
             raise Malformed(f"it holds a {name}: is the file UTF-8, with one kind of line ends?")
     return text
@@ -176,7 +193,9 @@ def choose_column(path: Path, names: list[str], column: str | None) -> str | Non
         if name in names:
             return name
     said = f"has no column {column!r}" if column else "has no column called prompt"
-    raise BadInput(f"{path} {said}.", f"Choose one with --column: {', '.join(names) or 'it has none'}.")
+    raise BadInput(
+        f"{path} {said}.", f"Choose one with --column: {', '.join(names) or 'it has none'}."
+    )
 
 
 def told_apart(names: list[str]) -> list[str]:
@@ -210,7 +229,9 @@ class Csv:
         if self.names != written:
             self.notes.append(repeated(path, written, self.names))
         if len(written) == 1 and not wanted & set(written):
-            self.notes.append(f"{path} is read with {written[0]!r} as the name of its only column, not as a prompt.")
+            self.notes.append(
+                f"{path} is read with {written[0]!r} as the name of its only column, not as a prompt."
+            )
 
     def rows(self) -> Iterator[tuple[int, dict | Malformed]]:
         """Yield (line where it begins, fields by name or why there are none); an empty line is {}.
@@ -218,7 +239,10 @@ class Csv:
         Raises BadInput: quotes that do not match: where a row ends cannot be known from there on.
         """
         with self._open() as file:
-            reader, before = csv.reader(file, delimiter=self._mark, strict=True), self._lines_before_head + 1
+            reader, before = (
+                csv.reader(file, delimiter=self._mark, strict=True),
+                self._lines_before_head + 1,
+            )
             at = before
             try:
                 next(reader, None)
@@ -228,9 +252,7 @@ class Csv:
                     at = reader.line_num + before
             except csv.Error as error:
                 said = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
-                remedy = (
-                    'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
-                )
+                remedy = 'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
                 raise BadInput(f"{self._path}, line {at:,}: {said}", remedy) from None
 
     def _row(self, cells: list[str]) -> dict | Malformed:
@@ -297,12 +319,18 @@ class Parquet:
             return read()
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise BadInput(f"{self._path} cannot be read as Parquet: {said}", "Was it cut?") from None
+            raise BadInput(
+                f"{self._path} cannot be read as Parquet: {said}", "Was it cut?"
+            ) from None
 
 
 def repeated(path: Path, written: list[str], names: list[str]) -> str:
     """Say which columns have a name that came before, and what they are called."""
-    pairs = [f"another {old!r} is called {new!r}" for old, new in zip(written, names, strict=True) if old != new]
+    pairs = [
+        f"another {old!r} is called {new!r}"
+        for old, new in zip(written, names, strict=True)
+        if old != new
+    ]
     return f"{path} has columns of the same name: {', '.join(pairs)}."
 
 

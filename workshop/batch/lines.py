@@ -54,7 +54,9 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
             b'}, "error": null' + fields + b"}")  # fmt: skip
 
 
-def error_line(custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str) -> bytes:
+def error_line(
+    custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str
+) -> bytes:
     """Return one line of the file of errors, in OpenAI's form."""
     found = {"custom_id": custom_id, "row": row, "place": place}
     found["response"] = {"status_code": status} if status else None
@@ -89,7 +91,11 @@ def is_zeroed(raw: bytes) -> bool:
 def _has_zeros(raw: bytes) -> bool:
     """Tell ours from text in UTF-16, which has zeros, too."""
     before, zero, _ = raw.partition(b"\0")
-    return bool(zero) and (before.startswith(_START) or _START.startswith(before)) and not _UTF_16.search(raw)
+    return (
+        bool(zero)
+        and (before.startswith(_START) or _START.startswith(before))
+        and not _UTF_16.search(raw)
+    )
 
 
 def _sound(data: bytes) -> bytes:
@@ -99,7 +105,9 @@ def _sound(data: bytes) -> bytes:
         return data.strip()
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
-    return json.dumps(json.loads(_mended(json.dumps(decoder.decode(text), ensure_ascii=False)))).encode()
+    return json.dumps(
+        json.loads(_mended(json.dumps(decoder.decode(text), ensure_ascii=False)))
+    ).encode()
 
 
 def _mended(text: str) -> str:

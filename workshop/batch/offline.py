@@ -44,19 +44,37 @@ class OfflineBatch(Session):
     """
 
     def __init__(
-        self, input, output, *, engine_args: Iterable[str] = (), trace: str | None = None, llm=None, **options
+        self,
+        input,
+        output,
+        *,
+        engine_args: Iterable[str] = (),
+        trace: str | None = None,
+        llm=None,
+        **options,
     ):
         super().__init__(input, output, **options)
         self.engine_args, self.trace, self.llm = tuple(engine_args), trace, llm
 
     def _run(self) -> Summary:
         with contextlib.ExitStack() as ending:
-            path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
-            facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": []}
+            path, served = (
+                (self.model or "", self.model or "llm")
+                if self.llm
+                else local.resolve_model(self.model)
+            )
+            facts = {
+                "model": served,
+                "model_path": path,
+                "vllm_version": installed()[1],
+                "urls": [],
+            }
             facts["engine_args"] = list(self.engine_args)
             feeds: list[Feed] = []
             with (
-                self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute
+                self.prepared(
+                    served, any_model=True
+                ) as work,  # before the engine starts: that takes half a minute
                 self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
@@ -66,7 +84,9 @@ class OfflineBatch(Session):
                             ending.callback(stop, llm)
                         feeds.append(Feed(llm, ledger, served, self))
                         feeds[0].run()
-                    except EngineEnded:  # a terminal's Ctrl-C, and scancel, end the engine's processes as well
+                    except (
+                        EngineEnded
+                    ):  # a terminal's Ctrl-C, and scancel, end the engine's processes as well
                         if not self.stopping:
                             raise
         return self.summary
@@ -78,7 +98,9 @@ class Feed:
     def __init__(self, llm, ledger: Ledger, model: str, batch: OfflineBatch):
         self.ledger, self.model, self.batch, self._engine = ledger, model, batch, llm.llm_engine
         self._maker, self._made = engine_rows.Maker(llm), deque()
-        self.limit = batch.concurrency or int(QUEUE * self._engine.vllm_config.scheduler_config.max_num_seqs)
+        self.limit = batch.concurrency or int(
+            QUEUE * self._engine.vllm_config.scheduler_config.max_num_seqs
+        )
         self.sequences, self._exhausted, self._rows = 0, False, ledger.work.rows()
         self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
 
@@ -94,7 +116,11 @@ class Feed:
 
     def _fill(self) -> bool:
         """Give the engine rows up to the limit; return whether there is anything to compute."""
-        while not self.batch.stopping and self.sequences < self.limit and (self._made or not self._exhausted):
+        while (
+            not self.batch.stopping
+            and self.sequences < self.limit
+            and (self._made or not self._exhausted)
+        ):
             if self._made:
                 self._add(*self._made.popleft())
                 continue
@@ -113,7 +139,9 @@ class Feed:
             outputs = self._engine.step()
         except Exception as error:  # whatever killed the engine: what came is kept
             said = f"vLLM's engine ended: {error or type(error).__name__}."
-            raise EngineEnded(said, "Its own words are above. Run the same command again: it goes on.") from error
+            raise EngineEnded(
+                said, "Its own words are above. Run the same command again: it goes on."
+            ) from error
         for output in outputs:
             if output.finished:
                 self._keep(output)
@@ -133,7 +161,9 @@ class Feed:
     def _keep(self, output) -> None:
         row, request = self._flying.pop(output.request_id)
         self.sequences -= request.params.n
-        ended = [each for each in output.outputs if each.finish_reason not in (None, "abort", "error")]
+        ended = [
+            each for each in output.outputs if each.finish_reason not in (None, "abort", "error")
+        ]
         if len(ended) != request.params.n:
             return self.ledger.refuse(row, 400, "refused", "the engine did not finish it")
         self.ledger.keep(row, *self._maker.body(row, request, output, self.model))
@@ -145,24 +175,36 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
-    tracing, variables = local.tracing(trace, given, force=True)  # a batch that goes on is called as before
+    tracing, variables = local.tracing(
+        trace, given, force=True
+    )  # a batch that goes on is called as before
     environment = local.engine_environment(path, device, given, "offline") | variables
     os.environ.pop("PYTHONPATH", None)  # the engine's environment has what is left of it
-    os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
+    os.environ.update(
+        {key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE}
+    )
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)
     os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout is for what the command prints
+    os.environ.setdefault(
+        "VLLM_LOGGING_STREAM", "ext://sys.stderr"
+    )  # stdout is for what the command prints
     answer_for_vllm()
     from vllm import LLM, EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.core import EngineCoreProc
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="workshop batch --offline"))
-    flags = vars(parser.parse_args([*local.default_flags(path, device, given, server=False), *engine_args, *tracing]))
+    flags = vars(
+        parser.parse_args(
+            [*local.default_flags(path, device, given, server=False), *engine_args, *tracing]
+        )
+    )
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
-    lasting = threading.current_thread() is threading.main_thread()  # Linux takes a thread's end for its process's
+    lasting = (
+        threading.current_thread() is threading.main_thread()
+    )  # Linux takes a thread's end for its process's
     EngineCoreProc.untied = getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)
     EngineCoreProc.run_engine_core = staticmethod(engine_core) if lasting else EngineCoreProc.untied
     try:
@@ -178,7 +220,9 @@ def engine_core(*args, **options) -> None:
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
 
-    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(*args, **options)  # forked, or spawned
+    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(
+        *args, **options
+    )  # forked, or spawned
 
 
 def stop(llm) -> None:

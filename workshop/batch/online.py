@@ -91,7 +91,9 @@ class Batch(Session):
             timeout_s = max(FIRST_TIMEOUT_S, min(2 * timeout_s, left_s))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _ask_all(self, fleet: list[servers.Server], timeout_s: float) -> tuple[dict | None, list[Exception]]:
+    async def _ask_all(
+        self, fleet: list[servers.Server], timeout_s: float
+    ) -> tuple[dict | None, list[Exception]]:
         """Ask every server what it serves; return the first one's model, and why others did not answer."""
         found, errors = None, []
         for server in fleet:
@@ -105,7 +107,9 @@ class Batch(Session):
             server.rise()
         return found, errors
 
-    async def _wait(self, seconds: float, fleet: list[servers.Server], errors: list[Exception]) -> None:
+    async def _wait(
+        self, seconds: float, fleet: list[servers.Server], errors: list[Exception]
+    ) -> None:
         """Wait before the servers are asked again. Raises StillReading: the run is told to stop."""
         message = f"waiting for {_told(fleet, errors)}"
         self.report(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, message=message))
@@ -115,8 +119,15 @@ class Batch(Session):
             await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len")}
-        facts |= {"vllm_version": await fleet[0].version(), "urls": [server.url for server in fleet]}
+        facts = {
+            "model": entry["id"],
+            "model_path": entry.get("root"),
+            "max_model_len": entry.get("max_model_len"),
+        }
+        facts |= {
+            "vllm_version": await fleet[0].version(),
+            "urls": [server.url for server in fleet],
+        }
         with self.recorded(work, facts, [server.pace for server in fleet]) as ledger:
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
@@ -137,7 +148,9 @@ class Batch(Session):
                     limit=sum(server.pace.limit for server in fleet),
                     running=sum(look.requests_running or 0 for look in looks) if looks else None,
                     waiting=sum(look.requests_waiting or 0 for look in looks) if looks else None,
-                    kv_cache_usage=max((look.kv_cache_usage or 0.0 for look in looks), default=None),
+                    kv_cache_usage=max(
+                        (look.kv_cache_usage or 0.0 for look in looks), default=None
+                    ),
                     message=f"waiting for {', '.join(away)}" if away else "",
                 )
             )
@@ -151,7 +164,9 @@ def _told(fleet: list[servers.Server], errors: list[Exception]) -> str:
 
 def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
     """Say that no server answers, and what to do: about a server of ours, or one whose address the user gave."""
-    remedies = [reach.remedy_for(error, server.url) for server, error in zip(fleet, errors, strict=True)]
+    remedies = [
+        reach.remedy_for(error, server.url) for server, error in zip(fleet, errors, strict=True)
+    ]
     usual = servers.KNOWN if any(server.record for server in fleet) else reach.CHECK_ADDRESS
     remedy = next(filter(None, remedies), usual)
     return WorkshopError(f"No server answers: {_told(fleet, errors)}.", remedy)
@@ -165,7 +180,9 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
     batch = Batch(input, output, **options)
-    with ThreadPoolExecutor(1, "workshop-batch") as thread:  # a notebook's main thread has an event loop already
+    with ThreadPoolExecutor(
+        1, "workshop-batch"
+    ) as thread:  # a notebook's main thread has an event loop already
         running = thread.submit(batch.run)
         while not running.done():
             try:

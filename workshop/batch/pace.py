@@ -28,7 +28,9 @@ class Pace:
     recover_to: int = 0  # the limit before the refusals began; 0: nothing to recover
     _round: "Round" = field(default_factory=lambda: Round())
 
-    def by_metrics(self, in_flight: int, running: int, waiting: int, kv_cache_usage: float, preempted: float) -> None:
+    def by_metrics(
+        self, in_flight: int, running: int, waiting: int, kv_cache_usage: float, preempted: float
+    ) -> None:
         """Adjust after one look at /metrics; `preempted` counts since the look before."""
         if self.fixed:
             return
@@ -36,7 +38,10 @@ class Pace:
         if preempted and kv_cache_usage > 0.5:
             self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 4 // 5), False
         elif waiting > 2 * queue:
-            self.limit, self.doubling = max(SMALLEST_LIMIT, min(self.limit, in_flight) - (waiting - queue)), False
+            self.limit, self.doubling = (
+                max(SMALLEST_LIMIT, min(self.limit, in_flight) - (waiting - queue)),
+                False,
+            )
         elif waiting <= queue and in_flight >= self.limit * 0.9 and kv_cache_usage < 0.95:
             self._grow()
 
@@ -45,7 +50,9 @@ class Pace:
         if self.fixed or in_flight < self.limit * 0.9:
             return
         if self.limit < self.recover_to:
-            self.limit = min(self.recover_to, self.limit + max(1, self.recover_to // RECOVERY_LOOKS))
+            self.limit = min(
+                self.recover_to, self.limit + max(1, self.recover_to // RECOVERY_LOOKS)
+            )
             return
         self.recover_to = 0
         if rows_per_s > 1.1 * self.best_rows_per_s:

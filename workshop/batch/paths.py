@@ -19,7 +19,15 @@ from workshop.launch import home
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
-_FIELDS = {"path": str, "sha256": str, "bytes": int, "rows": int, "shard": str, "answered": int, "state": str}
+_FIELDS = {
+    "path": str,
+    "sha256": str,
+    "bytes": int,
+    "rows": int,
+    "shard": str,
+    "answered": int,
+    "state": str,
+}
 _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
@@ -37,13 +45,20 @@ class Paths:
             self.parquet = self.output.suffix == ".parquet"
             self.journal = self._beside(".jsonl") if self.parquet else self.output
             self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
-            _kind(part_of(self.meta))  # the longest name: better refused now than when the answers have come
+            _kind(
+                part_of(self.meta)
+            )  # the longest name: better refused now than when the answers have come
             self._check_files(others)
         except BadInput:
             raise
-        except (OSError, ValueError) as error:  # too long a name, a folder nobody may look into, a NUL in it
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # too long a name, a folder nobody may look into, a NUL in it
             said = getattr(error, "strerror", None) or error
-            raise BadInput(f"The output {given} cannot be written ({said}).", "Give another name or folder.") from None
+            raise BadInput(
+                f"The output {given} cannot be written ({said}).", "Give another name or folder."
+            ) from None
 
     def _beside(self, ending: str) -> Path:
         return self.output.with_name(self.output.name + ending)
@@ -57,7 +72,10 @@ class Paths:
             raise BadInput(f"The output {told} has the name of a file that a batch keeps beside its output.",
                            "Give the output itself, or another name.")  # fmt: skip
         if not self.output.parent.is_dir():
-            raise BadInput(f"The folder {self.output.parent} of the output is not there.", "Make it, or give another.")
+            raise BadInput(
+                f"The folder {self.output.parent} of the output is not there.",
+                "Make it, or give another.",
+            )
 
     def _check_files(self, others: tuple[str | Path, ...]) -> None:
         seen = {_identity(Path(other)): other for other in others}
@@ -79,7 +97,11 @@ class Paths:
             if not path.exists() or not path.stat().st_size:
                 continue
             if not ours:
-                without = "" if path == self.meta else f", or {self.meta.name}, which says what it came from, is lost"
+                without = (
+                    ""
+                    if path == self.meta
+                    else f", or {self.meta.name}, which says what it came from, is lost"
+                )
                 raise BadInput(f"{path} is there already, and no batch wrote it{without}.",
                                "Give another output; this file is left as it is.")  # fmt: skip
             if (path == self.errors and not _is_errors(path)) or (
@@ -95,12 +117,20 @@ def read_meta(paths: Paths) -> dict | None:
         found = json.loads(paths.meta.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    sound = isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in _RECORD.items())
-    return found if sound and all(_is_typed(part) for part in (found["input"], *found["runs"])) else None
+    sound = isinstance(found, dict) and all(
+        isinstance(found.get(name), kind) for name, kind in _RECORD.items()
+    )
+    return (
+        found
+        if sound and all(_is_typed(part) for part in (found["input"], *found["runs"]))
+        else None
+    )
 
 
 def _is_typed(part: object) -> bool:
-    return isinstance(part, dict) and all(isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items())
+    return isinstance(part, dict) and all(
+        isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items()
+    )
 
 
 def write_meta(paths: Paths, meta: dict) -> None:
@@ -134,14 +164,22 @@ def part_of(path: Path) -> Path:
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
     """Turn an OSError of a write into one sentence and a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        said = f"No space is left to write {path} ({error.strerror}). All answers before it are kept."
-        return WorkshopError(said, "Free some space or quota, and run the same command again: it goes on.")
-    return WorkshopError(f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write.")
+        said = (
+            f"No space is left to write {path} ({error.strerror}). All answers before it are kept."
+        )
+        return WorkshopError(
+            said, "Free some space or quota, and run the same command again: it goes on."
+        )
+    return WorkshopError(
+        f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write."
+    )
 
 
 def cannot_read(path: Path, error: OSError) -> BadInput:
     """Turn an OSError of a read into one sentence and a remedy."""
-    return BadInput(f"{path} cannot be read ({error.strerror or error}).", "Give a file that you may read.")
+    return BadInput(
+        f"{path} cannot be read ({error.strerror or error}).", "Give a file that you may read."
+    )
 
 
 def sync_folder(folder: Path) -> None:

@@ -53,7 +53,12 @@ class Index:
     def __init__(self) -> None:
         # The empty name is SQLite's own temporary file.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", f"cache_size=-{CACHE_KIB}"):
+        for setting in (
+            "journal_mode=OFF",
+            "synchronous=OFF",
+            "temp_store=FILE",
+            f"cache_size=-{CACHE_KIB}",
+        ):
             self.do(f"PRAGMA {setting}")
         for line in (*TABLES, "BEGIN"):
             self.do(line)
@@ -68,9 +73,13 @@ class Index:
         try:
             return self._db.execute(line, values).fetchone()
         except sqlite3.Error as error:
-            said = f"The temporary file of this run cannot be written ({error}). All answers are kept."
+            said = (
+                f"The temporary file of this run cannot be written ({error}). All answers are kept."
+            )
             space = "Free some space, or set TMPDIR to a folder that has some"
-            raise WorkshopError(said, f"{space}, and run the same command again: it goes on.") from None
+            raise WorkshopError(
+                said, f"{space}, and run the same command again: it goes on."
+            ) from None
 
     def close(self) -> None:
         """Remove the file; twice does no harm."""
@@ -79,7 +88,9 @@ class Index:
     def again(self, row: int, first: str) -> int:
         """Count a row without an id, whose content the row with the id `first` had: 2 for the second; remember that."""
         self._repeats = True
-        (times,) = self.do("UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times", short(first))
+        (times,) = self.do(
+            "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times", short(first)
+        )
         self.do("INSERT INTO again VALUES (?, ?)", row, times)
         return times
 
@@ -91,7 +102,10 @@ class Index:
     def add(self, row: Row, body: str | None = None) -> bool:
         """Add a row, with its body if that is wanted back; return False if its id is there already."""
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
-        added = self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1", *values)
+        added = self.do(
+            "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1",
+            *values,
+        )
         return added is not None
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
@@ -122,7 +136,9 @@ class Work:
     bad: list[Bad] = field(default_factory=list)  # the first MANY; `index.bad` knows them all
     keep_bytes: int = 0  # of the journal: whole lines
     shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
-    superseded: int = 0  # answers of rows that read differently now, are gone, or are another shard's
+    superseded: int = (
+        0  # answers of rows that read differently now, are gone, or are another shard's
+    )
     keep_bodies: bool = False  # so that answers come with what was asked
 
     MANY = 10_000
@@ -163,7 +179,9 @@ class Work:
         also = f" {more:,} more are bad: {self.source.place} {places}{dots}." if more else ""
         said = f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started."
         good = self.index.rows - self.index.bad.count
-        return BadInput(said, "Correct it" + ", or leave such rows out with --skip-bad" * (good > 0) + ".")
+        return BadInput(
+            said, "Correct it" + ", or leave such rows out with --skip-bad" * (good > 0) + "."
+        )
 
     def resume(self, *journals: Path) -> None:
         for _ in self.answered(*journals):
@@ -228,7 +246,9 @@ class Work:
             new = self.index.add(row, kept)
         if not new:
             (before,) = self.index.do("SELECT place FROM ids WHERE id = ?", short(row.custom_id))
-            raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
+            raise Malformed(
+                f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already"
+            )
 
     def _row(self, number: int, place: int, raw: object) -> Row:
         content = self._content(raw, self.builder)

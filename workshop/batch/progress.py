@@ -60,15 +60,32 @@ class Summary:
         return 0 if self.state == COMPLETE and self.answered == self.rows - self.bad else 1
 
     def to_dict(self) -> dict:
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+        return {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
 
     def __str__(self) -> str:
-        rate = f", {self.completion_tokens / self.seconds:,.0f} tokens/s" if self.seconds and self.new else ""
+        rate = (
+            f", {self.completion_tokens / self.seconds:,.0f} tokens/s"
+            if self.seconds and self.new
+            else ""
+        )
         now = f"{self.new:,} now, in {duration(self.seconds)}{rate}"
         parts = [f"{self.answered:,} of {self.rows:,} rows answered ({now})"]
-        parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
-        parts += [f"{self.bad:,} bad row{'s' * (self.bad > 1)} left out: see {self.errors_file}"] if self.bad else []
-        parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []
+        parts += (
+            [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
+        )
+        parts += (
+            [f"{self.bad:,} bad row{'s' * (self.bad > 1)} left out: see {self.errors_file}"]
+            if self.bad
+            else []
+        )
+        parts += (
+            [f"{self.superseded:,} answers to rows that read otherwise now"]
+            if self.superseded
+            else []
+        )
         parts += [self.reason] if self.reason else []
         return "; ".join(parts)
 
@@ -100,7 +117,10 @@ def duration(seconds: float) -> str:
 
 def words(progress: Progress) -> str:
     """Return one line on it: rates, what is in flight, KV cache, time left."""
-    rates = f"{progress.rows_per_s:,.1f} rows/s", f"{progress.generation_tokens_per_s:,.0f} tokens/s"
+    rates = (
+        f"{progress.rows_per_s:,.1f} rows/s",
+        f"{progress.generation_tokens_per_s:,.0f} tokens/s",
+    )
     parts = [*rates, f"{progress.in_flight} in flight"]
     if progress.kv_cache_usage is not None:
         parts.append(f"KV cache {progress.kv_cache_usage:.0%}")

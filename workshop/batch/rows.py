@@ -37,7 +37,9 @@ class Row:
     custom_id: str
     url: str
     body: str  # the request as canonical JSON, without the model: for the hash alone
-    extra: dict = field(default_factory=dict)  # fields that are not part of the request; they go into the output
+    extra: dict = field(
+        default_factory=dict
+    )  # fields that are not part of the request; they go into the output
     request: str = ""  # the request as it was given, to be sent; '': the canonical one is sent
 
     @cached_property
@@ -78,14 +80,25 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
         if name not in SAMPLING:
             near = difflib.get_close_matches(name, SAMPLING, n=1)
             said = f"vLLM has no sampling parameter {name!r}."
-            raise BadInput(said, f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.")
+            raise BadInput(
+                said,
+                f"Did you mean {near[0]!r}?"
+                if near
+                else f"There are: {', '.join(sorted(SAMPLING))}.",
+            )
     given = {name: value for name, value in sampling.items() if value is not None}
     try:
         _encode(given)
         json.dumps(given, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:  # NaN, Infinity, half of a surrogate pair
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # NaN, Infinity, half of a surrogate pair
         remedy = "Give finite numbers and whole characters."
-        raise BadInput(f"The sampling parameters cannot be sent as JSON ({error}).", remedy) from None
+        raise BadInput(
+            f"The sampling parameters cannot be sent as JSON ({error}).", remedy
+        ) from None
     if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
         said = f"At temperature 0 all {given['n']} samples of a prompt are the same."
         raise BadInput(said, "Give one sample, or a temperature such as 1.0.")
@@ -106,14 +119,18 @@ class Content(NamedTuple):
 class Builder:
     """Turns what the input holds into rows."""
 
-    sampling: Mapping[str, object] = field(default_factory=dict)  # for every row; what a row says itself counts more
+    sampling: Mapping[str, object] = field(
+        default_factory=dict
+    )  # for every row; what a row says itself counts more
     column: str | None = None  # field that holds the prompt; None: prompt or messages
     chat: bool = False  # send plain prompts as a user's message
     model: str = ""  # the server's: rows that name another are refused …
     any_model: bool = False  # … but here
     table: bool = False
     names: frozenset[str] = frozenset()  # other names of the same model
-    for_keys_alone: bool = False  # leave out what is sent: the first reading of an input only needs keys
+    for_keys_alone: bool = (
+        False  # leave out what is sent: the first reading of an input only needs keys
+    )
 
     def content(self, record: object, text: str | None = None) -> Content:
         """Return what a row asks for; `text` is its JSON as the input has it (None: it stands in a table or a line).
@@ -139,7 +156,11 @@ class Builder:
 
     def _plain(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
         """Return (endpoint, canonical body, extra fields, request) of a row with a prompt and fields of any names."""
-        own = {name: value for name, value in record.items() if name in SAMPLING and value not in (None, "")}
+        own = {
+            name: value
+            for name, value in record.items()
+            if name in SAMPLING and value not in (None, "")
+        }
         own_texts = {name: texts[name] for name in own if name in texts}
         if self.table and any(isinstance(value, str) for value in own.values()):
             for name, value in own.items():
@@ -157,12 +178,19 @@ class Builder:
             return self.column
         if found := next((name for name in PROMPTS if name in record), None):
             return found
-        raise Malformed(f"it has neither prompt nor messages; it has {_names(record)} (--column chooses one)")
+        raise Malformed(
+            f"it has neither prompt nor messages; it has {_names(record)} (--column chooses one)"
+        )
 
     def _prompt(
         self, prompt: object, text: str | None, own: dict, own_texts: dict[str, str]
     ) -> tuple[str, str, dict, str]:
-        if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt) and not self.chat:
+        if (
+            isinstance(prompt, list)
+            and prompt
+            and all(type(token) is int for token in prompt)
+            and not self.chat
+        ):
             return self._made(COMPLETIONS, {"prompt": prompt}, {"prompt": text}, own, own_texts)
         if not isinstance(prompt, str):
             raise Malformed(f"its prompt is {kind_of(prompt)}, not text")
@@ -183,7 +211,12 @@ class Builder:
         return self._made(CHAT, {"messages": messages}, {"messages": text}, own, own_texts)
 
     def _made(
-        self, url: str, content: dict, content_texts: dict[str, str | None], own: dict, own_texts: dict[str, str]
+        self,
+        url: str,
+        content: dict,
+        content_texts: dict[str, str | None],
+        own: dict,
+        own_texts: dict[str, str],
     ) -> tuple[str, str, dict, str]:
         """Put a request together of its parts: the canonical one, and the one to send, whose parts are as given."""
         body = self._canonical(content, own)
@@ -192,12 +225,19 @@ class Builder:
         values = {**self.sampling, **own, **content}
         shared = {name: _in_order(value) for name, value in self.sampling.items()}
         texts = {**shared, **dict.fromkeys(own), **own_texts, **content_texts}
-        parts = [f"{_in_order(name)}:{texts.get(name) or _sendable(value)}" for name, value in values.items()]
+        parts = [
+            f"{_in_order(name)}:{texts.get(name) or _sendable(value)}"
+            for name, value in values.items()
+        ]
         return url, body, {}, "{" + ",".join(parts) + "}"
 
     def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
         """Return (endpoint, canonical body, extra fields, request) of a row of OpenAI's batch format."""
-        extra = {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")}
+        extra = {
+            name: record[name]
+            for name in record
+            if name not in ("custom_id", "method", "url", "body")
+        }
         method, body = record.get("method") or "POST", record.get("body")
         if not isinstance(method, str) or method.upper() != "POST":
             raise Malformed(f"its method is {method!r}; POST is the only one")
@@ -224,13 +264,21 @@ class Builder:
             raise Malformed(f"it asks for the model {model!r}, and {told}")
 
     def _canonical_of_openai(self, url: str, body: dict) -> str:
-        given = {name: value for name, value in body.items() if name not in ("model", "prompt", "messages", "stream")}
+        given = {
+            name: value
+            for name, value in body.items()
+            if name not in ("model", "prompt", "messages", "stream")
+        }
         if url == CHAT:
             messages = body.get("messages")
             _check_messages(messages)
             return self._canonical({"messages": messages}, given)
         prompt = body.get("prompt")
-        if prompt is None or prompt == "" or (isinstance(prompt, list) and not all(type(t) is int for t in prompt)):
+        if (
+            prompt is None
+            or prompt == ""
+            or (isinstance(prompt, list) and not all(type(t) is int for t in prompt))
+        ):
             raise Malformed("its body has no prompt, or several: give one prompt a row")
         return self._canonical({"prompt": prompt}, given)
 
@@ -242,7 +290,9 @@ class Builder:
 
     def _canonical(self, content: dict, own: dict) -> str:
         body = {**self.sampling, **own, **content}
-        if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:  # tables with gaps say 2.0
+        if (
+            type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1
+        ):  # tables with gaps say 2.0
             raise Malformed(f"its n is {n!r}, not a whole number from 1")
         try:
             return _encode(body)
@@ -252,7 +302,9 @@ class Builder:
 
 def _check_messages(messages: object) -> None:
     sound = isinstance(messages, list) and messages
-    if not sound or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
+    if not sound or not all(
+        isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages
+    ):
         raise Malformed("its messages are not a list of objects with role and content")
 
 
@@ -261,7 +313,9 @@ def _endpoint(url: object, body: dict) -> str:
     if url in (None, ""):
         return CHAT if "messages" in body else COMPLETIONS
     if isinstance(url, str) and "://" in url:
-        raise Malformed(f"its url is {url[:100]!r}; give the path alone, such as {CHAT}: --url says which server")
+        raise Malformed(
+            f"its url is {url[:100]!r}; give the path alone, such as {CHAT}: --url says which server"
+        )
     path = str(url).split("?")[0].strip("/")
     for endpoint in (CHAT, COMPLETIONS):
         ending = endpoint.removeprefix("/v1/")

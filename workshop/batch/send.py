@@ -22,7 +22,9 @@ from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
 CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
-KEYS_KEPT = 16_384  # of the rows that were asked last: an answer to another of them is known by its id
+KEYS_KEPT = (
+    16_384  # of the rows that were asked last: an answer to another of them is known by its id
+)
 _KEY = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
@@ -97,14 +99,21 @@ class Sender:
 
         Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
-        helpers = [asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet]
+        helpers = [
+            asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet
+        ]
         helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
                 self._check_fleet()
                 for server in self.fleet:
                     self._staff(server)
-                if not self._workers() and not self._delayed and not self._returned and self._exhausted:
+                if (
+                    not self._workers()
+                    and not self._delayed
+                    and not self._returned
+                    and self._exhausted
+                ):
                     break
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
@@ -148,7 +157,9 @@ class Sender:
         said = f"{server.url} has not answered for {patience_s:.0f} s"
         if server.outage.last:
             said += f"; it, or what stands in front of it, said: {server.outage.last}"
-        remedy = "Start the server again, and run the same command again: it goes on where it stopped."
+        remedy = (
+            "Start the server again, and run the same command again: it goes on where it stopped."
+        )
         if server.outage.last and not server.down_since:
             remedy = "Look at the server, and at the proxy or tunnel to it, and run the same command again: it goes on."
         return WorkshopError(f"{said}.", remedy)
@@ -169,7 +180,9 @@ class Sender:
 
     def _may_read(self) -> bool:
         """A server that fails every row must not fill the memory with rows to be asked again."""
-        return not self._exhausted and self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
+        return not self._exhausted and self._delayed <= 4 * sum(
+            server.pace.limit for server in self.fleet
+        )
 
     async def _work(self, server: Server) -> None:
         while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
@@ -200,7 +213,9 @@ class Sender:
     async def _ask(self, attempt: Attempt, server: Server) -> None:
         row, asked = attempt.row, (server.url, server.api_key)
         attempt.sent_at = clock.now()
-        attempt.fresh = attempt.fresh or server.doubles  # as of now: what is in flight may share its connection
+        attempt.fresh = (
+            attempt.fresh or server.doubles
+        )  # as of now: what is in flight may share its connection
         self._remember(row)
         try:
             async with server.post(
@@ -240,7 +255,9 @@ class Sender:
         if len(self._keys) > KEYS_KEPT:
             self._keys.popitem(last=False)
 
-    def _check_owner(self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes) -> None:
+    def _check_owner(
+        self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes
+    ) -> None:
         """Refuse an answer to another row: its id has that row's key, or it came before as it is.
 
         Servers that put no X-Request-Id into their answers give each an id of its own. Where they do not, equal answers
@@ -254,7 +271,9 @@ class Sender:
             return
         if any(key in self._keys for key in keys):
             if not server.doubles:
-                self._tell(f"{server.url} sent an answer twice: each row has a connection of its own from now on.")
+                self._tell(
+                    f"{server.url} sent an answer twice: each row has a connection of its own from now on."
+                )
             server.doubles = True
             raise Foreign("the answer to another row")
         if not server.came_before(raw):
@@ -300,7 +319,9 @@ class Sender:
         server.pace.answered()
         server.outage.is_over(attempt.sent_at)
 
-    def _outage(self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]) -> None:
+    def _outage(
+        self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]
+    ) -> None:
         """Ask again what a proxy or a tunnel answered in the place of its server.
 
         The row is not at fault, unless the server answers others meanwhile. So it waits as long as there is patience.
@@ -308,7 +329,9 @@ class Sender:
         words = received.said(raw)[:200]
         said = f"the server answers with {words}" if status == 200 else f"{status} ({words})"
         told_s = retries.pause_s(headers)
-        server.outage.goes_on(said, told_s is not None, self.limits.backoff_s, self._longest_rest_s())
+        server.outage.goes_on(
+            said, told_s is not None, self.limits.backoff_s, self._longest_rest_s()
+        )
         if status in retries.BUSY:
             server.pace.refused()
         outages_before = sum(each.outage.ended for each in self.fleet)
@@ -329,7 +352,9 @@ class Sender:
     def _longest_rest_s(self) -> float:
         return min(self.limits.longest_backoff_s, self.limits.patience_s / 4)
 
-    def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]) -> None:
+    def _refused(
+        self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]
+    ) -> None:
         said = received.said(raw)[:2000]
         if status == 404 and "does not exist" in said:
             raise WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server.")
@@ -342,7 +367,12 @@ class Sender:
         self._again(attempt, "server_error", said, status, retries.pause_s(headers))
 
     def _again(
-        self, attempt: Attempt, code: str, said: str, status: int | None = None, wait_s: float | None = None
+        self,
+        attempt: Attempt,
+        code: str,
+        said: str,
+        status: int | None = None,
+        wait_s: float | None = None,
     ) -> None:
         attempt.busy += status in retries.BUSY
         attempt.errors += status not in retries.BUSY
@@ -377,8 +407,12 @@ class Sender:
             kind = f"{type(error).__name__}: {error}".removesuffix(": ")
             said = f"the connection broke {attempt.deaths} times ({kind})"
             return self.ledger.refuse(attempt.row, None, "connection", said)
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
-            return self._again(attempt, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s")
+        if isinstance(error, TimeoutError) and not isinstance(
+            error, aiohttp.ConnectionTimeoutError
+        ):
+            return self._again(
+                attempt, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s"
+            )
         self._returned.append(attempt)
         if not reused and not await server.alive():
             server.fell()

@@ -24,13 +24,18 @@ from workshop.use.strict_json import Malformed
 
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
-POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
+POLL_S, QUICK_POLL_S = (
+    1.0,
+    0.4,
+)  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
 ANSWERS_KEPT = 8192  # digests of the last answers, by which one that comes twice is known
 SPARE_FILES = 200  # what a run has open beside its connections
-KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
+KEEP_ALIVE_S = (
+    3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
+)
 _NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
 _DATED = re.compile(r"(-20\d\d-?\d\d-?\d\d|-[01]\d[0-3]\d)$")  # gpt-4o-mini-2024-07-18, gpt-4-0613
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
@@ -47,12 +52,16 @@ class Outage:
     answers: int = 0
     rests: int = 0
     rests_until: float = 0.0
-    was_told_to_wait: bool = False  # with Retry-After: it speaks of a time, and patience does not count
+    was_told_to_wait: bool = (
+        False  # with Retry-After: it speaks of a time, and patience does not count
+    )
     ended: int = 0  # how many outages were over
     last: str = ""  # what it said
     answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
 
-    def goes_on(self, said: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float) -> None:
+    def goes_on(
+        self, said: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float
+    ) -> None:
         """Take note of one more answer that is none."""
         now = clock.now()
         self.since = self.since or now
@@ -67,7 +76,13 @@ class Outage:
         self.answered_what_was_sent_at = max(self.answered_what_was_sent_at, sent_at)
         if self.answers:
             self.ended += self.rests > 0
-            self.since, self.answers, self.rests, self.rests_until, self.was_told_to_wait = None, 0, 0, 0.0, False
+            self.since, self.answers, self.rests, self.rests_until, self.was_told_to_wait = (
+                None,
+                0,
+                0,
+                0.0,
+                False,
+            )
 
 
 class KeyRefused(WorkshopError):
@@ -106,12 +121,17 @@ class Server:
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
         self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
-        self.heard, self.tasks = clock.now(), set()  # when it last said anything; the tasks that send to it
+        self.heard, self.tasks = (
+            clock.now(),
+            set(),
+        )  # when it last said anything; the tasks that send to it
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
         self.doubles = False  # it sent an answer twice
         self.names_rows = False  # it puts X-Request-Id into the ids of its answers, as vLLM does
-        self._last_answers: OrderedDict[int, None] | None = OrderedDict()  # None: equal answers mean nothing here
+        self._last_answers: OrderedDict[int, None] | None = (
+            OrderedDict()
+        )  # None: equal answers mean nothing here
 
     def _aim(self, url: str, api_key: str) -> None:
         self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key
@@ -138,7 +158,9 @@ class Server:
         """
         headers = {**self.headers, **(headers or {})}
         session = self._of_one_request() if fresh else self.session
-        return session.post(self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body)
+        return session.post(
+            self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body
+        )
 
     def _of_one_request(self) -> aiohttp.ClientSession:
         if self._fresh is None:
@@ -162,9 +184,15 @@ class Server:
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; (status, body). Raises AWAY, or WorkshopError: it leads elsewhere."""
-        options = {"headers": self.headers, "proxy": self.proxy, "timeout": aiohttp.ClientTimeout(total=timeout_s)}
+        options = {
+            "headers": self.headers,
+            "proxy": self.proxy,
+            "timeout": aiohttp.ClientTimeout(total=timeout_s),
+        }
         async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
-            if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
+            if error := reach.redirected(
+                self.root + path, answer.status, answer.headers.get("Location")
+            ):
                 raise error
             try:
                 await answer.content.readexactly(LARGEST_BYTES)
@@ -210,7 +238,9 @@ class Server:
         found = await self.models(timeout_s)
         names = [entry["id"] for entry in found]
         if not model and not all(_is_same(entry, found[0]) for entry in found):
-            raise WorkshopError(f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model.")
+            raise WorkshopError(
+                f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model."
+            )
         if not found or (model and model not in names):
             raise another_model(self.url, ", ".join(names) or "nothing", model)
         entry = found[names.index(model)] if model else found[0]
@@ -321,15 +351,24 @@ class Server:
     def key_refused(self) -> KeyRefused:
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
             said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
-            return KeyRefused(said, "Set it to the server's key; where the server has a record here, unset it.")
-        return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+            return KeyRefused(
+                said, "Set it to the server's key; where the server has a record here, unset it."
+            )
+        return KeyRefused(
+            f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
+        )
 
 
 def allow_connections(count: int) -> None:
     """Raise this process's limit of open files to so many more and a few, as far as the system lets it."""
-    wanted, (soft, hard) = len(os.listdir("/dev/fd")) + count + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted, (soft, hard) = (
+        len(os.listdir("/dev/fd")) + count + SPARE_FILES,
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+    )
     if 0 <= soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard)
+        )
 
 
 def find(
@@ -348,12 +387,16 @@ def find(
     for url in urls:
         given = reach.given(url, "--url")
         same = given.url.replace("//localhost:", "//127.0.0.1:")
-        own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == same), given)
+        own = next(
+            (record for record in reversed(records.own()) if record.url.rstrip("/") == same), given
+        )
         found[given.url] = _of(own, concurrency, accepted, given.api_key)
     return list(found.values())
 
 
-def _of(record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = "") -> Server:
+def _of(
+    record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
+) -> Server:
     """Return the server of a record; `api_key` counts more than the record's, which is then not read again."""
     if record.where == "given" or api_key:
         server = Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
@@ -362,7 +405,9 @@ def _of(record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...]
     return Server(record.url, record.api_key, concurrency, record, accepted)
 
 
-def _session(connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options) -> aiohttp.ClientSession:
+def _session(
+    connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options
+) -> aiohttp.ClientSession:
     certificates = reach.tls()
     if certificates is not None:
         options["ssl"] = certificates
@@ -388,19 +433,22 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    return records.read(name) or next((record for record in records.shared() if record.name == name), None)
+    return records.read(name) or next(
+        (record for record in records.shared() if record.name == name), None
+    )
 
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
     """Say that a server has another model than is asked for."""
     said = f"{url} serves {has}, not {asked or 'a model'}."
-    return WorkshopError(said, f"Give --model {has}, or the address of the right server. All answers so far are kept.")
+    return WorkshopError(
+        said,
+        f"Give --model {has}, or the address of the right server. All answers so far are kept.",
+    )
 
 
 def answered_as_another(url: str, answered: str, model: str) -> WorkshopError:
     """Say that an answer names another model than was asked for."""
     said = f"{url} serves {answered}, not {model}: an answer says so."
-    remedy = (
-        f"If {answered} is the same model by another name, add --accept-model {answered}; else give the address of "
-    )
+    remedy = f"If {answered} is the same model by another name, add --accept-model {answered}; else give the address of "
     return WorkshopError(said, f"{remedy}the right server. All answers so far are kept.")

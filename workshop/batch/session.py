@@ -26,7 +26,10 @@ class Ledger:
 
     def __init__(self, work: Work, paths: Paths):
         self.work, self._paths = work, paths
-        self.answers, self.errors = Journal(paths.journal, work.keep_bytes), Journal(paths.errors, 0)
+        self.answers, self.errors = (
+            Journal(paths.journal, work.keep_bytes),
+            Journal(paths.errors, 0),
+        )
         for bad in work.bad:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
         self._disk, self._writes = ThreadPoolExecutor(1, "commit"), deque[Future]()
@@ -157,9 +160,14 @@ class Session:
         **sampling,
     ):
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-            raise BadInput(f"A concurrency of {concurrency} sends nothing.", "Give a whole number from 1, or none.")
+            raise BadInput(
+                f"A concurrency of {concurrency} sends nothing.",
+                "Give a whole number from 1, or none.",
+            )
         if type(samples) is not int or samples < 1:
-            raise BadInput(f"{samples} samples of each prompt cannot be.", "Give a whole number from 1.")
+            raise BadInput(
+                f"{samples} samples of each prompt cannot be.", "Give a whole number from 1."
+            )
         if samples > 1:
             sampling["n"] = samples
         self.paths, self.source = Paths(output, input), Source(input, column)
@@ -193,14 +201,18 @@ class Session:
         self.stopping = True
 
     @contextlib.contextmanager
-    def prepared(self, model: str, any_model: bool, names: frozenset[str] = frozenset()) -> Iterator[Work]:
+    def prepared(
+        self, model: str, any_model: bool, names: frozenset[str] = frozenset()
+    ) -> Iterator[Work]:
         """Check the input and find what is answered already.
 
         names: other names of the model, which rows may give. any_model: rows may name another model.
 
         Raises BadInput: a row is malformed.
         """
-        builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names)
+        builder = Builder(
+            self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names
+        )
         work = Work(self.source, builder, shard=self.shard)
         with contextlib.closing(work.index):
             work.check(self.skip_bad)
@@ -214,7 +226,10 @@ class Session:
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
-        meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
+        meta, stamp = (
+            provenance.begin(self.paths, self.source, work, facts, self.sampling),
+            self.source.stamp(),
+        )
         ledger, failures = Ledger(work, self.paths), []
         try:
             yield ledger
@@ -226,14 +241,24 @@ class Session:
             except WorkshopError as error:
                 failures.append(error)
         if not failures and ledger.answers.committed != ledger.new:
-            raise RuntimeError(f"{ledger.new} answers came, {ledger.answers.committed} were written: a fault of ours")
-        state = FAILED if failures else INTERRUPTED if self.stopping and ledger.left > 0 else COMPLETE
+            raise RuntimeError(
+                f"{ledger.new} answers came, {ledger.answers.committed} were written: a fault of ours"
+            )
+        state = (
+            FAILED if failures else INTERRUPTED if self.stopping and ledger.left > 0 else COMPLETE
+        )
         reason = failures[-1].message if failures else ""
         if (now := self.source.stamp()) != stamp:
-            what = "changed meanwhile: run it again for the rows that are new" if any(now) else "was removed meanwhile"
+            what = (
+                "changed meanwhile: run it again for the rows that are new"
+                if any(now)
+                else "was removed meanwhile"
+            )
             reason = f"{reason} The input {what}".strip()
         ended, limits = ledger.summary(state, reason), [pace.limit for pace in paces]
-        self.summary, failure = provenance.end(self.paths, meta, ended, limits, failures[0] if failures else None)
+        self.summary, failure = provenance.end(
+            self.paths, meta, ended, limits, failures[0] if failures else None
+        )
         self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits)))
         if failure:
             raise failure

@@ -29,10 +29,19 @@ def merge(folder: str | Path, output: str | Path) -> int:
     parts = _parts(Path(folder))
     _refuse_incomplete(Path(folder), parts)
     _refuse_unlike(parts)
-    paths = Paths(output, *(path for part, _ in parts for path in (part.output, part.journal, part.errors, part.meta)))
+    paths = Paths(
+        output,
+        *(
+            path
+            for part, _ in parts
+            for path in (part.output, part.journal, part.errors, part.meta)
+        ),
+    )
     with contextlib.closing(Lock(paths)) as lock:
         if (read_meta(paths) or {"merged_from": []}).get("merged_from") is None:
-            raise BadInput(f"{paths.output} is the output of a batch, not of a merge.", "Give another output.")
+            raise BadInput(
+                f"{paths.output} is the output of a batch, not of a merge.", "Give another output."
+            )
         first = parts[0][1]
         changed = any(meta["input"].get("changed") for _, meta in parts)
         given = {**first, "input": {**first["input"], "changed": changed}}
@@ -85,7 +94,9 @@ def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
     for part, meta in parts:
         state = meta["runs"][-1].get("state") if meta["runs"] else "never run"
         if state != COMPLETE:
-            raise BadInput(f"{part.output} is not complete ({state}).", "Run that shard again, then merge.")
+            raise BadInput(
+                f"{part.output} is not complete ({state}).", "Run that shard again, then merge."
+            )
     shards = [str(meta["input"].get("shard", "1/1")) for _, meta in parts]
     of = shards[0].split("/")[-1] if shards else "0"
     wanted = [f"{which}/{of}" for which in range(1, int(of) + 1)] if of.isdigit() else []

@@ -19,7 +19,9 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
-_HOLDER = "user.workshop.run"  # an attribute of the journal: who holds it, where the file system has such
+_HOLDER = (
+    "user.workshop.run"  # an attribute of the journal: who holds it, where the file system has such
+)
 _SCAN_BYTES = 1 << 20
 
 
@@ -41,7 +43,9 @@ class Lock:
             raise cannot_write(paths.journal, error) from None
         try:
             with contextlib.suppress(OSError, AttributeError):
-                os.setxattr(self._file, _HOLDER, f"process {os.getpid()} on {os.uname().nodename}".encode())
+                os.setxattr(
+                    self._file, _HOLDER, f"process {os.getpid()} on {os.uname().nodename}".encode()
+                )
             if _has_zeros(paths.journal):
                 self.replace(answer.raw for answer in scan(paths.journal))
         except BaseException:
@@ -109,7 +113,9 @@ def scan(journal: Path) -> Iterator[Answer]:
                 if (answer := read_answer(raw, end)) is not None:
                     yield answer
                 elif not is_zeroed(raw):
-                    if is_torn(raw) and not file.read(1):  # the last line: cut, by a kill or a full disk
+                    if is_torn(raw) and not file.read(
+                        1
+                    ):  # the last line: cut, by a kill or a full disk
                         return
                     raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
                                    "Give another output; this file is left as it is.")  # fmt: skip
@@ -164,7 +170,9 @@ class Journal:
                 os.fsync(self._file)
             except OSError as error:
                 with contextlib.suppress(OSError):  # the next run cuts it off, if this one cannot
-                    os.ftruncate(self._file, self._size)  # the group counts as a whole, or not at all
+                    os.ftruncate(
+                        self._file, self._size
+                    )  # the group counts as a whole, or not at all
                 raise cannot_write(self.path, error) from None
             self._size += len(data)
             self.committed += len(lines)
@@ -173,9 +181,15 @@ class Journal:
     def _refuse_another(self) -> None:
         there = is_at(self._file, self.path)
         if not there or os.fstat(self._file).st_size != self._size:
-            what = "written to by somebody else" if there else "removed, or another file was put in its place,"
+            what = (
+                "written to by somebody else"
+                if there
+                else "removed, or another file was put in its place,"
+            )
             said = f"{self.path} was {what} while this run wrote to it."
-            raise WorkshopError(said, "Let one run at a time write to it, and run the same command again.")
+            raise WorkshopError(
+                said, "Let one run at a time write to it, and run the same command again."
+            )
 
     def close(self) -> None:
         """Commit what waits, and close."""

@@ -7,7 +7,18 @@ import aiohttp
 
 from workshop.batch import servers
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.classroom.plan import ALL_LOGPROBS, CITIES, LABELLED, OPENINGS, QUESTIONS, Allowed, Ask, Cell, ask, chat
+from workshop.classroom.plan import (
+    ALL_LOGPROBS,
+    CITIES,
+    LABELLED,
+    OPENINGS,
+    QUESTIONS,
+    Allowed,
+    Ask,
+    Cell,
+    ask,
+    chat,
+)
 from workshop.classroom.report import Request
 from workshop.errors import WorkshopError
 from workshop.use import reach, received
@@ -26,22 +37,36 @@ async def meet(server: servers.Server) -> dict:
         said = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
         raise WorkshopError(said, servers.KNOWN) from None
     if not found:
-        raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
+        raise WorkshopError(
+            f"{server.url} serves no model.",
+            "Give the address of a vLLM server, which ends in /v1.",
+        )
     return found[0]
 
 
-async def find_limits(server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]) -> Allowed:
+async def find_limits(
+    server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]
+) -> Allowed:
     """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
     counted, talks, header = {}, False, ""
     asks = {one.text: one for cell in cells for one in cell.asks}
-    asks |= {text: ask(text) for text in (*OPENINGS, *LABELLED)} | {text: chat(text) for text in QUESTIONS}
+    asks |= {text: ask(text) for text in (*OPENINGS, *LABELLED)} | {
+        text: chat(text) for text in QUESTIONS
+    }
     for text, one in asks.items():
         plain = {name: value for name, value in one.body.items() if name in ("prompt", "messages")}
-        status, raw, header = await _post(server, one.path, {"model": model, **plain, "max_tokens": 1})
+        status, raw, header = await _post(
+            server, one.path, {"model": model, **plain, "max_tokens": 1}
+        )
         if status in (401, 403):
             raise server.key_refused()
-        if status >= 500 and one.path != CHAT:  # chat with a model that has no template: refused, or a crash of it
-            raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
+        if (
+            status >= 500 and one.path != CHAT
+        ):  # chat with a model that has no template: refused, or a crash of it
+            raise WorkshopError(
+                f"{server.url} answers {status}: {said(raw)}.",
+                "Look at its log: `workshop servers`.",
+            )
         if status == 200:
             try:
                 counted[text], _ = received.usage(received.body(raw))
@@ -50,9 +75,13 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
                 raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
             talks = talks or one.path == CHAT
     body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
-    most = received.logprobs_limit((await _post(server, COMPLETIONS, body))[1].decode(errors="replace"))
+    most = received.logprobs_limit(
+        (await _post(server, COMPLETIONS, body))[1].decode(errors="replace")
+    )
     limits = {
-        name: int(found[1]) for name, words in Allowed.SAID.items() if (found := re.search(rf"(\d+) {words}", header))
+        name: int(found[1])
+        for name, words in Allowed.SAID.items()
+        if (found := re.search(rf"(\d+) {words}", header))
     }
     return Allowed(max_model_len, most, talks, counted, **limits)
 
@@ -70,19 +99,25 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
         try:
             return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await once()  # the server closed the connection after the answer before (see use.client)
+            return (
+                await once()
+            )  # the server closed the connection after the answer before (see use.client)
     except servers.AWAY as error:
         said = f"{server.url} broke off ({str(error) or type(error).__name__})."
         raise WorkshopError(said, "`workshop servers` says whether it still runs.") from None
 
 
-async def send(server: servers.Server, model: str, asked: Ask, number: int, request: Request) -> None:
+async def send(
+    server: servers.Server, model: str, asked: Ask, number: int, request: Request
+) -> None:
     """Send one request and write into `request` when its tokens came."""
     body = {"model": model, **asked.body}
     if asked.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
-    headers = {"X-Workshop-Learner": f"classroom-{number}"}  # a server for a class gives each a share
+    headers = {
+        "X-Workshop-Learner": f"classroom-{number}"
+    }  # a server for a class gives each a share
     async with server.post(asked.path, json=body, headers=headers) as answer:
         if answer.status != 200:
             raise Refused(f"{answer.status}: {said(await answer.read())}")

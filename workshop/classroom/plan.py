@@ -9,10 +9,18 @@ from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.simulate.arrivals import Arrival
 
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
-OPENINGS = (*CITIES, "The king said to the", "Once upon a time", "To be, or not to", "The capital of California is")
+OPENINGS = (
+    *CITIES,
+    "The king said to the",
+    "Once upon a time",
+    "To be, or not to",
+    "The capital of California is",
+)
 TEXT = "San Francisco is a city in California. Boston is a city in the moon."
 LABELLED = tuple(
-    f"{thing} is {label}" for thing in ("Boston", "A dog", "A hammer") for label in ("a city", "an animal", "a tool")
+    f"{thing} is {label}"
+    for thing in ("Boston", "A dog", "A hammer")
+    for label in ("a city", "an animal", "a tool")
 )
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # of the timeline in notebook 06
@@ -30,7 +38,9 @@ class Allowed:
     max_model_len: int | None = None
     max_logprobs: int | None = None
     chat: bool = True
-    prompt_tokens: Mapping[str, int] = field(default_factory=dict)  # of a text, as the server counted them
+    prompt_tokens: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of a text, as the server counted them
     # of one learner, on a server for a class (`slurm submit --learners`)
     max_sequences: int | None = None
     max_tokens: int | None = None
@@ -84,20 +94,33 @@ def course(dice: random.Random) -> list[Cell]:
     """Return what one learner runs, in order: the cells of the notebooks that ask the server for something."""
     own, question, seed = dice.choice(OPENINGS), dice.choice(QUESTIONS), dice.randrange(1000)
     labelled = [ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED]
-    exactly = [{"max_tokens": n, "min_tokens": n, "ignore_eos": True, "temperature": 1.0} for n in LENGTHS]
+    exactly = [
+        {"max_tokens": n, "min_tokens": n, "ignore_eos": True, "temperature": 1.0} for n in LENGTHS
+    ]
     cells: dict[tuple[str, str], list[Ask]] = {
         ("00", "first request"): [ask(CITIES[0], max_tokens=16, temperature=0)],
-        ("04", "four temperatures"): [ask(own, max_tokens=12, temperature=each) for each in (0.2, 0.7, 1, 1.5)],
+        ("04", "four temperatures"): [
+            ask(own, max_tokens=12, temperature=each) for each in (0.2, 0.7, 1, 1.5)
+        ],
         ("04", "explorer"): [ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS)],
         ("04", "20 completions"): [ask(own, max_tokens=24, n=20, seed=seed, temperature=1.0)],
-        ("05", "prompt logprobs"): [ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5), *labelled],
-        ("05", "answers with logprobs"): [
-            ask(f"Question: {each}\nAnswer:", max_tokens=30, temperature=0, logprobs=3) for each in QUESTIONS
+        ("05", "prompt logprobs"): [
+            ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
+            *labelled,
         ],
-        ("06", "12 prompts, 4 at once"): [ask(CITIES[n % 4], **sampling) for n, sampling in enumerate(exactly)],
+        ("05", "answers with logprobs"): [
+            ask(f"Question: {each}\nAnswer:", max_tokens=30, temperature=0, logprobs=3)
+            for each in QUESTIONS
+        ],
+        ("06", "12 prompts, 4 at once"): [
+            ask(CITIES[n % 4], **sampling) for n, sampling in enumerate(exactly)
+        ],
         ("", "chat"): [chat(question, max_tokens=40, temperature=0.7)],
     }
-    return [Cell(*name, tuple(asks), at_once=4 if "4 at once" in name[1] else 1) for name, asks in cells.items()]
+    return [
+        Cell(*name, tuple(asks), at_once=4 if "4 at once" in name[1] else 1)
+        for name, asks in cells.items()
+    ]
 
 
 def cut(cells: list[Cell], allowed: Allowed) -> list[Cell]:
@@ -152,7 +175,13 @@ def arrivals(learners: int, seconds: float | None, seed: int) -> list[Arrival]:
         every_s = min(EVERY_S, (seconds or EVERY_S * len(cells)) / len(cells))
         for cell, at in zip(cells, starts(len(cells), every_s, dice), strict=True):
             for number, ask in enumerate(cell.asks):
-                tokens = len(ask.text) // CHARACTERS_A_TOKEN + 1 + TEMPLATE_TOKENS * ("messages" in ask.body)
+                tokens = (
+                    len(ask.text) // CHARACTERS_A_TOKEN
+                    + 1
+                    + TEMPLATE_TOKENS * ("messages" in ask.body)
+                )
                 name = f"{learner} {cell.name} {number}"
-                found += [Arrival(at, tokens, ask.body["max_tokens"], name, tokens)] * ask.body.get("n", 1)
+                found += [Arrival(at, tokens, ask.body["max_tokens"], name, tokens)] * ask.body.get(
+                    "n", 1
+                )
     return sorted(found, key=lambda one: one.arrival_s)

@@ -12,7 +12,17 @@ from workshop.simulate.report import MEASURES, percentiles
 
 PEAKS = ("most_running", "most_waiting", "most_kv_cache_usage")
 # of a report, as they are in its JSON
-SHOWN = ("learners", "model", "url", "errors", *PEAKS, "preemptions", "late", "not_reached", "stopped")
+SHOWN = (
+    "learners",
+    "model",
+    "url",
+    "errors",
+    *PEAKS,
+    "preemptions",
+    "late",
+    "not_reached",
+    "stopped",
+)
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -35,7 +45,9 @@ class Request:
     cell: str  # notebook and name of the cell
     sent_s: float  # since the class began
     e2el_s: float = 0.0
-    ttft_s: float | None = None  # None: the answer came whole and had several tokens, so nobody could see its first
+    ttft_s: float | None = (
+        None  # None: the answer came whole and had several tokens, so nobody could see its first
+    )
     itl_s: list[float] = field(default_factory=list)  # between the tokens of one sequence
     prompt_tokens: int = 0
     completion_tokens: int = 0  # of all `n` sequences together
@@ -46,7 +58,11 @@ class Request:
     def tpot_s(self) -> float | None:
         """Seconds per token after the first; None with fewer than two, or where the first was not seen."""
         after_first = self.completion_tokens / self.n - 1
-        return None if self.ttft_s is None or after_first <= 0 else (self.e2el_s - self.ttft_s) / after_first
+        return (
+            None
+            if self.ttft_s is None or after_first <= 0
+            else (self.e2el_s - self.ttft_s) / after_first
+        )
 
 
 @dataclass
@@ -81,14 +97,21 @@ class Report:
 
     def values_s(self, measure: str, requests: Iterable[Request] | None = None) -> list[float]:
         """Return all values of ttft, tpot, itl or e2el, in seconds."""
-        found = [getattr(one, f"{measure}_s") for one in (self.answered if requests is None else requests)]
+        found = [
+            getattr(one, f"{measure}_s")
+            for one in (self.answered if requests is None else requests)
+        ]
         if measure == "itl":
             return [value for values in found for value in values]
         return [value for value in found if value is not None]
 
     @property
     def output_tokens_per_s(self) -> float:
-        return sum(one.completion_tokens for one in self.answered) / self.seconds if self.seconds else 0.0
+        return (
+            sum(one.completion_tokens for one in self.answered) / self.seconds
+            if self.seconds
+            else 0.0
+        )
 
     def failures(self) -> list[str]:
         """Return which criteria are not met; [] if the server holds."""
@@ -96,7 +119,10 @@ class Report:
             return ["nothing was asked"]
         failed = len(self.requests) - len(self.answered)
         found = [f"{failed:,} of {len(self.requests):,} requests failed"] if failed else []
-        for measure, allowed in (("ttft", self.criteria.p95_ttft_s), ("e2el", self.criteria.p95_e2el_s)):
+        for measure, allowed in (
+            ("ttft", self.criteria.p95_ttft_s),
+            ("e2el", self.criteria.p95_e2el_s),
+        ):
             p95 = percentiles(self.values_s(measure))["p95"]
             if p95 is not None and p95 > allowed:
                 found.append(f"p95 {measure} is {p95:.1f} s, more than {allowed:g} s")
@@ -115,8 +141,14 @@ class Report:
         if self.untried:
             return f"No verdict: in {self.seconds:.0f} s nobody came to {', '.join(self.untried)}; the rest holds ({asked}). Give more --seconds."
         ttft, e2el = (percentiles(self.values_s(measure))["p95"] for measure in ("ttft", "e2el"))
-        seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
-        slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
+        seen = (
+            f"95 of 100 saw their first token within {ttft:.1f} s and"
+            if ttft is not None
+            else "95 of 100 had"
+        )
+        slow = ", ".join(
+            f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells()
+        )
         slow = f"; slow is {slow}" if slow else ""
         missed = "cells were too late for their learners: see with more --seconds"
         late = f"; {self.not_reached} {missed}" if self.not_reached else ""
@@ -124,7 +156,11 @@ class Report:
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""
-        return [(cell, p95) for cell, _, _, _, p95, _ in self.rows() if p95 and p95 > self.criteria.p95_ttft_s]
+        return [
+            (cell, p95)
+            for cell, _, _, _, p95, _ in self.rows()
+            if p95 and p95 > self.criteria.p95_ttft_s
+        ]
 
     def rows(self) -> list[tuple[str, int, int, float | None, float | None, float | None]]:
         """Return (cell, requests, errors, p50 and p95 ttft, p95 e2el) for each kind of cell, in order."""
@@ -141,13 +177,17 @@ class Report:
         """Return what to change where it does not hold, the most promising first."""
         if not self.requests or (self.stopped and not self.errors):
             return []
-        found = [text for match, text in _FOR_ERRORS if any(match in error for error in self.errors)]
+        found = [
+            text for match, text in _FOR_ERRORS if any(match in error for error in self.errors)
+        ]
         too_slow = [text for text in self.failures() if text.startswith("p95")]
         if too_slow or self.slow_cells() or any("no answer in" in error for error in self.errors):
             found += self._for_slowness()
         if found and self.client_lag_s > BUSY_LAG_S:
             lag = f"This machine itself was too busy for up to {self.client_lag_s:.1f} s"
-            found.append(f"{lag}: run the simulation on another machine than the server's, or trust the figures less.")
+            found.append(
+                f"{lag}: run the simulation on another machine than the server's, or trust the figures less."
+            )
         return found
 
     def _for_slowness(self) -> list[str]:
@@ -161,7 +201,9 @@ class Report:
             found.insert(0, f"{waited}: start the server with a higher --max-num-seqs.")
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
         fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
-        found.append(f"The slowest cell is {slowest[0]}: let half of the class run it first{fewer and ', or' + fewer}.")
+        found.append(
+            f"The slowest cell is {slowest[0]}: let half of the class run it first{fewer and ', or' + fewer}."
+        )
         return found
 
     def to_dict(self) -> dict:
@@ -185,7 +227,9 @@ class Report:
             "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
             "total_output_tokens": sum(one.completion_tokens for one in self.answered),
             "output_throughput": round(self.output_tokens_per_s, 1),
-            "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
+            "request_throughput": round(len(self.answered) / self.seconds, 2)
+            if self.seconds
+            else 0.0,
             **figures,
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
             "left_out": list(self.left_out),
@@ -194,10 +238,22 @@ class Report:
 
 
 _FOR_ERRORS = (
-    ("no answer in", "Some requests took too long: fewer tokens an answer (--max-model-len caps them), fewer samples."),
-    ("connection", "The server broke connections: `workshop servers` says whether it still runs, its log why not."),
-    ("429", "The server refuses more requests: raise WORKSHOP_PER_LEARNER, or let learners send fewer at once."),
-    ("500", "The engine failed: the last lines of the server's log say why (`workshop servers` names it)."),
+    (
+        "no answer in",
+        "Some requests took too long: fewer tokens an answer (--max-model-len caps them), fewer samples.",
+    ),
+    (
+        "connection",
+        "The server broke connections: `workshop servers` says whether it still runs, its log why not.",
+    ),
+    (
+        "429",
+        "The server refuses more requests: raise WORKSHOP_PER_LEARNER, or let learners send fewer at once.",
+    ),
+    (
+        "500",
+        "The engine failed: the last lines of the server's log say why (`workshop servers` names it).",
+    ),
 )
 
 

@@ -54,7 +54,10 @@ class Classroom:
         report: Callable[[Progress], None] = lambda progress: None,
     ):
         if not 1 <= learners <= MOST_LEARNERS:
-            raise BadInput(f"A class of {learners:,} learners cannot be simulated.", f"Give 1 to {MOST_LEARNERS}.")
+            raise BadInput(
+                f"A class of {learners:,} learners cannot be simulated.",
+                f"Give 1 to {MOST_LEARNERS}.",
+            )
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
             allowed = f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
             raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
@@ -87,15 +90,21 @@ class Classroom:
         try:
             entry = await classroom_http.meet(server)
             self._model, cells = entry["id"], classroom_plan.course(random.Random(self.seed))
-            self._allowed = await classroom_http.find_limits(server, self._model, entry.get("max_model_len"), cells)
+            self._allowed = await classroom_http.find_limits(
+                server, self._model, entry.get("max_model_len"), cells
+            )
             played = classroom_plan.cut(cells, self._allowed)
             if not played:
                 said = f"{server.url} takes none of the course's requests."
-                raise WorkshopError(said, "Its --max-model-len is too small: the course needs about 100 tokens.")
+                raise WorkshopError(
+                    said, "Its --max-model-len is too small: the course needs about 100 tokens."
+                )
             self.seconds = self.seconds or EVERY_S * len(played)
             self.found = Report(self.learners, 0.0, self._model, server.url, criteria=self.criteria)
             self.found.every_s = min(EVERY_S, self.seconds / len(played))
-            self.found.left_out = sorted({cell.name for cell in cells} - {cell.name for cell in played})
+            self.found.left_out = sorted(
+                {cell.name for cell in cells} - {cell.name for cell in played}
+            )
             await self._class()
             tried = {one.cell for one in self.found.requests}
             self.found.untried = [cell.title for cell in played if cell.title not in tried]
@@ -106,7 +115,9 @@ class Classroom:
 
     async def _class(self) -> None:
         self._began = time.monotonic()
-        self._task = asyncio.ensure_future(asyncio.gather(*map(self._learner, range(self.learners))))
+        self._task = asyncio.ensure_future(
+            asyncio.gather(*map(self._learner, range(self.learners)))
+        )
         watching = asyncio.create_task(self._watch())
         if self._stopped:
             self._task.cancel()

@@ -77,10 +77,15 @@ class LazyGroup(click.Group):
         longest = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(longest), about) for name, about in commands.items()])
+                formatter.write_dl(
+                    [(name.ljust(longest), about) for name, about in commands.items()]
+                )
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(workshop.__version__, package_name=None, prog_name="workshop")
 def group() -> None:
     """Distributed LLM inference with vLLM: plan → launch → use → reconcile → learn."""

@@ -30,7 +30,11 @@ SAMPLING = {  # vLLM's name -> (type, help)
     "logprobs": (int, "Logprobs of this many alternatives for each token."),
     "prompt_logprobs": (int, "The same for the prompt's tokens."),
 }
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of people and of SLURM: the first lets it end in order
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGINT,
+)  # of people and of SLURM: the first lets it end in order
 LINE_S = 10.0  # between lines where there is no terminal
 
 
@@ -54,21 +58,39 @@ def _sampling_options(function):
     multiple=True,
     help="Another name under which the server may answer, such as a proxy's; may be given more than once.",
 )
-@click.option("--concurrency", type=int, help="Requests at once to each server; by default found from /metrics.")
+@click.option(
+    "--concurrency",
+    type=int,
+    help="Requests at once to each server; by default found from /metrics.",
+)
 @click.option("--samples", type=int, default=1, show_default=True, help="Answers to each prompt.")
 @click.option(
     "--offline",
     is_flag=True,
     help="No server: vLLM's engine in this process. Other flags go to the engine, for example --tensor-parallel-size 4.",
 )
-@click.option("--trace", help="With --offline: write what the engine does to this file, one JSON line a step.")
-@click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
+@click.option(
+    "--trace", help="With --offline: write what the engine does to this file, one JSON line a step."
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file."
+)
 @click.option("--column", help="Field or column that holds the prompts.")
-@click.option("--shard", help="Every so-many-th row only, such as 2/8: for job arrays; each has its OUTPUT.")
-@click.option("--merge", is_flag=True, help="INPUT is a folder of such outputs: put them together into OUTPUT.")
+@click.option(
+    "--shard", help="Every so-many-th row only, such as 2/8: for job arrays; each has its OUTPUT."
+)
+@click.option(
+    "--merge",
+    is_flag=True,
+    help="INPUT is a folder of such outputs: put them together into OUTPUT.",
+)
 @click.option("--chat", is_flag=True, help="Send plain prompts as a user's message.")
-@click.option("--stop", multiple=True, help="End an answer before this text; may be given more than once.")
-@click.option("--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'.")
+@click.option(
+    "--stop", multiple=True, help="End an answer before this text; may be given more than once."
+)
+@click.option(
+    "--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'."
+)
 @_sampling_options
 @click.option(
     "--patience",
@@ -78,9 +100,19 @@ def _sampling_options(function):
     help="Seconds to wait for a server that is away, or behind a proxy that is.",
 )
 @json_option("Print how it ended as JSON.")
-@click.option("--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong.")
+@click.option(
+    "--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong."
+)
 @click.pass_context
-def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json: bool, check: bool, **options) -> None:
+def command(
+    ctx: click.Context,
+    input: Path,
+    output: Path,
+    merge: bool,
+    as_json: bool,
+    check: bool,
+    **options,
+) -> None:
     """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
 
     INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's batch format), .csv or
@@ -104,7 +136,9 @@ def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json:
         say_json({**summary.to_dict(), "exit_code": summary.exit_code})
     else:
         sign = {0: "✓", 75: "…"}.get(summary.exit_code, "✗")
-        click.echo(f"{sign} {summary}. {'Run the same command again: it goes on.' if sign == '…' else ''}".rstrip())
+        click.echo(
+            f"{sign} {summary}. {'Run the same command again: it goes on.' if sign == '…' else ''}".rstrip()
+        )
     sys.exit(summary.exit_code)
 
 
@@ -120,13 +154,27 @@ def _merge(folder: Path, output: Path) -> None:
 
 
 def _batch(
-    ctx: click.Context, input: Path, output: Path, *, offline, url, accept_model, stop, more, patience, trace, **options
+    ctx: click.Context,
+    input: Path,
+    output: Path,
+    *,
+    offline,
+    url,
+    accept_model,
+    stop,
+    more,
+    patience,
+    trace,
+    **options,
 ):
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])
     if offline and accept_model:
-        raise BadInput("--accept-model is about a server's answers, and --offline has no server.", "Leave it out.")
+        raise BadInput(
+            "--accept-model is about a server's answers, and --offline has no server.",
+            "Leave it out.",
+        )
     if offline and url:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
     if trace and not offline:
@@ -134,9 +182,13 @@ def _batch(
         raise BadInput(said, "workshop serve has --trace, too.")
     options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
     if offline:
-        return batch_package.OfflineBatch(input, output, engine_args=engine_args, trace=trace, **options)
+        return batch_package.OfflineBatch(
+            input, output, engine_args=engine_args, trace=trace, **options
+        )
     limits = batch_package.Limits(patience_s=patience)
-    return batch_package.Batch(input, output, url=url, accept_model=accept_model, limits=limits, **options)
+    return batch_package.Batch(
+        input, output, url=url, accept_model=accept_model, limits=limits, **options
+    )
 
 
 def _refuse_unknown(ctx: click.Context, flag: str) -> None:

@@ -22,19 +22,50 @@ PLACE = ("tensor_parallel_size", "max_model_len")
 
 @click.command
 @click.option("--learners", type=int, required=True, help="How many; 1 to 500.")
-@click.option("--url", help="Server, ending in /v1. By default the one that connect() finds. Key: WORKSHOP_API_KEY.")
+@click.option(
+    "--url",
+    help="Server, ending in /v1. By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
+)
 @click.option("--name", help="Name of a server that `workshop servers` lists.")
-@click.option("--minutes", type=float, help="How long. By default each cell once, one every 10 s: 80 s.")
-@click.option("--seconds", type=float, help="The same in seconds. Less than 80: the cells follow each other faster.")
-@click.option("--max-ttft", default=5.0, show_default=True, help="Holds if 95 of 100 first tokens come in so many s …")
-@click.option("--max-e2el", default=30.0, show_default=True, help="… 95 of 100 whole answers in these, and none fails.")
+@click.option(
+    "--minutes", type=float, help="How long. By default each cell once, one every 10 s: 80 s."
+)
+@click.option(
+    "--seconds",
+    type=float,
+    help="The same in seconds. Less than 80: the cells follow each other faster.",
+)
+@click.option(
+    "--max-ttft",
+    default=5.0,
+    show_default=True,
+    help="Holds if 95 of 100 first tokens come in so many s …",
+)
+@click.option(
+    "--max-e2el",
+    default=30.0,
+    show_default=True,
+    help="… 95 of 100 whole answers in these, and none fails.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of who runs what when.")
-@click.option("--simulate", metavar="MODEL", help="Ask no server: simulate MODEL on --gpu (docs/simulate.md).")
+@click.option(
+    "--simulate", metavar="MODEL", help="Ask no server: simulate MODEL on --gpu (docs/simulate.md)."
+)
 @click.option("--gpu", help="With --simulate: the GPU.")
-@click.option("--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs.")
-@click.option("--max-model-len", type=int, default=8192, show_default=True, help="With --simulate: its context.")
+@click.option(
+    "--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs."
+)
+@click.option(
+    "--max-model-len",
+    type=int,
+    default=8192,
+    show_default=True,
+    help="With --simulate: its context.",
+)
 @json_option("Print everything that was measured as JSON.")
-def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, gpu, **options) -> None:
+def command(
+    learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, gpu, **options
+) -> None:
     """Simulate a class against a server, and say whether it will hold.
 
     Everybody runs the same cells of the notebooks within a few seconds: short completions, 20 samples, log
@@ -43,13 +74,24 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
     Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use. Ctrl-C prints what
     was measured so far.
     """
-    given = {"--minutes": minutes, "--seconds": seconds, "--url": options["url"], "--name": options["name"]}
+    given = {
+        "--minutes": minutes,
+        "--seconds": seconds,
+        "--url": options["url"],
+        "--name": options["name"],
+    }
     for one, other in (("--minutes", "--seconds"), ("--url", "--name")):
         if given[one] is not None and given[other] is not None:
             raise BadInput(f"{one} and {other} are both given.", "Give one of the two.")
     if not (max_ttft > 0 and max_e2el > 0):  # nan is neither
-        raise BadInput("A limit that is not above 0 s cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
-    seconds, criteria = minutes * 60 if minutes is not None else seconds, Criteria(max_ttft, max_e2el)
+        raise BadInput(
+            "A limit that is not above 0 s cannot be met.",
+            "Give --max-ttft and --max-e2el in seconds.",
+        )
+    seconds, criteria = (
+        minutes * 60 if minutes is not None else seconds,
+        Criteria(max_ttft, max_e2el),
+    )
     if simulate or gpu:
         if not (simulate and gpu) or options["url"] or options["name"]:
             example = "workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4"
@@ -57,7 +99,9 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
             raise BadInput(said, f"For example: {example}.")
         Classroom(learners, seconds)  # refuses what makes no class
         planned = plan(simulate, gpu, **{name: options[name] for name in PLACE})
-        holds = _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json)
+        holds = _simulated(
+            planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json
+        )
         sys.exit(0 if holds else 1)
     with Bar(f"A class of {learners}", LINE_S) as bar:
         asked = {name: options[name] for name in options if name not in PLACE}
@@ -68,13 +112,19 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
     sys.exit(0 if report.holds else 1)
 
 
-def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool) -> bool:
+def _simulated(
+    planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool
+) -> bool:
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
     found = on_plan(planned, load, slo=limits)
     holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
-    verdict = f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
+    verdict = (
+        f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
+    )
     verdict += f"\n· The plan alone says: {planned.learners_at_once:,} who ask {QUESTION_TOKENS} tokens at once have their first token within 5 s."
-    say_json({**found.to_dict(), "holds": holds}) if as_json else say(f"{simulation_text(found)}\n{verdict}")
+    say_json({**found.to_dict(), "holds": holds}) if as_json else say(
+        f"{simulation_text(found)}\n{verdict}"
+    )
     return holds
 
 
@@ -86,9 +136,14 @@ def as_text(report) -> str:
     for measure, words in MEASURES.items():
         p = percentiles(r.values_s(measure))
         lines.append(f"{measure:<5}{words:<24}{s(p['p50']):>7}{s(p['p95']):>8}")
-    lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
+    lines += [
+        "",
+        f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}",
+    ]
     for cell, asked, errors, *times in r.rows():
-        lines.append(f"{cell:<28}{asked:>8,}{errors:>8,}" + "".join(f"{s(each):>10}" for each in times))
+        lines.append(
+            f"{cell:<28}{asked:>8,}{errors:>8,}" + "".join(f"{s(each):>10}" for each in times)
+        )
     lines += ["", f"· {r.output_tokens_per_s:,.0f} tokens/s"]
     inside = "no /metrics: what waited inside is not known"
     if r.most_kv_cache_usage is not None:
@@ -101,4 +156,6 @@ def as_text(report) -> str:
     lines.append(f"· it holds if: {r.criteria}")
     lines += [f"  {count:,} × {error}" for error, count in r.errors.items()]
     lines += [f"{'✓' if r.holds else '✗'} {r}", *(f"→ {text}" for text in r.advice())]
-    return "\n".join([f"{r.model} at {r.url}, {r.seconds:.0f} s, a cell every {r.every_s:.0f} s", "", *lines])
+    return "\n".join(
+        [f"{r.model} at {r.url}, {r.seconds:.0f} s, a cell every {r.every_s:.0f} s", "", *lines]
+    )

@@ -26,5 +26,9 @@ def command(as_json: bool) -> None:
             say(check.found)
             if check.remedy and check.state != doctor.OK:
                 say(f"{'':{width + 4}}→ {check.remedy}")
-        say(f"\n{lacks} lacking: see the ✗ above." if lacks else "\nEverything that the course needs is here.")
+        say(
+            f"\n{lacks} lacking: see the ✗ above."
+            if lacks
+            else "\nEverything that the course needs is here."
+        )
     sys.exit(1 if lacks else 0)

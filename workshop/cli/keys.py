@@ -37,7 +37,11 @@ def list_(as_json: bool) -> None:
         say("Nobody has a key. Make one: workshop keys add NAME")
     for each in found:
         sign = "✗" if each["revoked"] else "✓"
-        state = f"revoked {each['revoked'][:16]}Z" if each["revoked"] else f"since {each['created'][:16]}Z"
+        state = (
+            f"revoked {each['revoked'][:16]}Z"
+            if each["revoked"]
+            else f"since {each['created'][:16]}Z"
+        )
         tokens = f"{each['prompt_tokens']:,} tokens in, {each['completion_tokens']:,} out"
         say(f"{sign} {each['name']:<20} {each['requests']:>7,} requests, {tokens}, {state}")
 

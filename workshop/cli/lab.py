@@ -6,8 +6,14 @@ from workshop.launch.local import lab
 
 
 @click.command
-@click.option("--port", type=click.IntRange(1, 65535), help="JupyterLab's; by default the first free one from 8888.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address that JupyterLab listens on.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="JupyterLab's; by default the first free one from 8888.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address that JupyterLab listens on."
+)
 @click.option("--no-server", is_flag=True, help="Open the notebooks only.")
 @click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
@@ -19,4 +25,6 @@ def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> N
 
     own_packages.forget_foreign_python()
     with Bar("Starting the server") as bar:
-        lab.run(port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say)
+        lab.run(
+            port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say
+        )

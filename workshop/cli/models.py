@@ -11,10 +11,20 @@ from workshop.errors import BadInput
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[MODEL …]")
-@click.option("--gpu", "gpus", multiple=True, help="Only this GPU; may be given again.  [default: eight kinds]")
-@click.option("--family", help="Only this family: llama, mistral, mixtral, qwen, deepseek, falcon, yi, minicpm, …")
 @click.option(
-    "--max-model-len", type=click.IntRange(min=1), help="Tokens of the one request that must fit.  [default: 8192]"
+    "--gpu",
+    "gpus",
+    multiple=True,
+    help="Only this GPU; may be given again.  [default: eight kinds]",
+)
+@click.option(
+    "--family",
+    help="Only this family: llama, mistral, mixtral, qwen, deepseek, falcon, yi, minicpm, …",
+)
+@click.option(
+    "--max-model-len",
+    type=click.IntRange(min=1),
+    help="Tokens of the one request that must fit.  [default: 8192]",
 )
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @json_option("Print data instead of text.")
@@ -29,14 +39,20 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     if markdown:
         click.echo(models_page.page(), nl=False)
         return
-    chosen = [load_model(name) for name in names or (hardware.names_of(family) if family else list_models())]
+    chosen = [
+        load_model(name)
+        for name in names or (hardware.names_of(family) if family else list_models())
+    ]
     if only_names:
         found = [m.name for m in chosen]
         return say_json(found) if as_json else click.echo("\n".join(found))
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
     longest = max(m.max_position_embeddings for m in chosen)
     if max_model_len and max_model_len > longest:
-        raise BadInput(f"No such model reads {max_model_len:,} tokens.", f"Give --max-model-len {longest} or less.")
+        raise BadInput(
+            f"No such model reads {max_model_len:,} tokens.",
+            f"Give --max-model-len {longest} or less.",
+        )
     with waiting("Planning each model on each GPU …"):
         rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT, exact.plan)
     if as_json:
@@ -53,12 +69,18 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     for title in ("parameters", "weights GiB", "KV KiB", *kinds):
         out.add_column(title, justify="right", no_wrap=True)
     for r in rows:
-        cells = (str(p.gpus) if p.gpus else "[dim]–[/]" if p.too_many else "[red]✗[/]" for p in r.places)
+        cells = (
+            str(p.gpus) if p.gpus else "[dim]–[/]" if p.too_many else "[red]✗[/]" for p in r.places
+        )
         sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
-    console(least=console(1000).measure(out).maximum).print(out)  # every GPU, also in a pipe or a small terminal
+    console(least=console(1000).measure(out).maximum).print(
+        out
+    )  # every GPU, also in a pipe or a small terminal
     marks = "–: more than 16. ✗: it does not run there."
-    held = f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."
+    held = (
+        f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."
+    )
     screen.print(f"\n[dim]{held} {marks}[/]")
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
     for place in rows[0].places if len(rows) == 1 else ():

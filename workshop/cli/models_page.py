@@ -18,15 +18,27 @@ def page() -> str:
         parts += [f"## {title}\n", *_sizes(mine), "", *_commands(mine), ""]
     parts += ["## Where the facts are from\n", "| model | source |", "|---|---|"]
     parts += [f"| {r.model} | {r.source} |" for r in rows]
-    return PAGE.read_text(encoding="utf-8").format(context=CONTEXT, most=MOST, tables="\n".join(parts))
+    return PAGE.read_text(encoding="utf-8").format(
+        context=CONTEXT, most=MOST, tables="\n".join(parts)
+    )
 
 
 def _sizes(rows: list[Row]) -> list[str]:
-    head = ["model", "layers", "parameters", "weights GiB", "KV KiB"] + [g.upper().replace("GB", "") for g in GPUS]
+    head = ["model", "layers", "parameters", "weights GiB", "KV KiB"] + [
+        g.upper().replace("GB", "") for g in GPUS
+    ]
     out = [_line(head), "|---|---|" + "---:|" * (len(head) - 2)]
     for r in rows:
-        active = f" ({size_words(r.active_parameters)} a token)" if r.active_parameters < r.parameters else ""
-        sizes = size_words(r.parameters) + active, f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
+        active = (
+            f" ({size_words(r.active_parameters)} a token)"
+            if r.active_parameters < r.parameters
+            else ""
+        )
+        sizes = (
+            size_words(r.parameters) + active,
+            f"{r.weights_gib:,.1f}",
+            f"{r.kv_kib_per_token:,.4g}",
+        )
         gpus = (str(p.gpus) if p.gpus else "–" if p.too_many else "✗" for p in r.places)
         out.append(_line((r.model, r.architecture, *sizes, *gpus)))
     return out

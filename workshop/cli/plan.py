@@ -19,9 +19,15 @@ PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "Print manifests instead, for kubectl apply -f -.",
         {
             "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
-            "pvc_size": {"type": GIVEN, "help": "GiB of the volume of the weights.  [default: computed]"},
+            "pvc_size": {
+                "type": GIVEN,
+                "help": "GiB of the volume of the weights.  [default: computed]",
+            },
             "storage_class": {"help": "of that volume.  [default: the cluster's]"},
-            "load_gb_per_s": {"type": float, "help": "speed of that volume, for a start's budget.  [default: 0.25]"},
+            "load_gb_per_s": {
+                "type": float,
+                "help": "speed of that volume, for a start's budget.  [default: 0.25]",
+            },
             "openshift": {"is_flag": True, "help": "no user of ours, and a Route."},
             "replicas": {"type": GIVEN, "help": "servers behind one Service.  [default: 1]"},
             "image": {"help": "from a registry of your own.  [default: vllm/vllm-openai]"},
@@ -33,7 +39,10 @@ PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "help": "of the nodes, not the GPU's.  Repeatable.",
             },
             "ingress": {"metavar": "HOST", "help": "an Ingress with TLS (Secret NAME-tls)."},
-            "http_route": {"metavar": "HOST", "help": "an HTTPRoute (Gateway API) to it, with --gateway."},
+            "http_route": {
+                "metavar": "HOST",
+                "help": "an HTTPRoute (Gateway API) to it, with --gateway.",
+            },
             "gateway": {"metavar": "NAME", "help": "the Gateway of that route, or NAMESPACE/NAME."},
             "priority_class": {"metavar": "NAME", "help": "of the server's pods."},
             "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
@@ -43,13 +52,21 @@ PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "vm": (
         "Print a systemd unit and container lines instead, for one machine.",
         {
-            "download_dir": {"metavar": "FOLDER", "help": "where the weights go.  [default: /mnt/models]"},
-            "disk_gb": {"type": POSITIVE, "help": "size of its disk in GB; refused if the weights do not fit."},
+            "download_dir": {
+                "metavar": "FOLDER",
+                "help": "where the weights go.  [default: /mnt/models]",
+            },
+            "disk_gb": {
+                "type": POSITIVE,
+                "help": "size of its disk in GB; refused if the weights do not fit.",
+            },
         },
     ),
     "machines": ("Print which common cloud VMs hold the model (no --gpu needed).", {}),
 }
-HOMES = {name: (place,) for place, (_, own) in PLACES.items() for name in own} | {"name": ("kubernetes", "vm")}
+HOMES = {name: (place,) for place, (_, own) in PLACES.items() for name in own} | {
+    "name": ("kubernetes", "vm")
+}
 
 
 class Tokens(click.ParamType):
@@ -57,7 +74,9 @@ class Tokens(click.ParamType):
 
     name = "integer"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         try:
             return tokens(str(value))
         except ValueError as error:
@@ -78,7 +97,9 @@ def arguments() -> Iterator[click.Option]:
             own |= {"type": kind, "default": how.get("default"), "show_default": "default" in how}
         yield click.Option([*flags, *filter(None, [how.get("dest")])], **own)
     yield click.Option(
-        ["--exact/--no-exact"], default=None, help="Ask vLLM's own classes.  [default: where formulas lack]"
+        ["--exact/--no-exact"],
+        default=None,
+        help="Ask vLLM's own classes.  [default: where formulas lack]",
     )
 
 
@@ -91,7 +112,9 @@ def place_options(place: str) -> Iterator[click.Option]:
     yield click.Option(["--name"], help="Name of the server.")
     for name, settings in PLACES[place][1].items():
         help_text = settings["help"]
-        yield click.Option([_flag(name)], **{**settings, "help": help_text[:1].upper() + help_text[1:]})
+        yield click.Option(
+            [_flag(name)], **{**settings, "help": help_text[:1].upper() + help_text[1:]}
+        )
 
 
 def old_place_options() -> Iterator[click.Option]:
@@ -114,7 +137,9 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
     for name in found:  # 0 was given
         if place not in HOMES[name]:
             places = " and ".join(f"--{home}" for home in HOMES[name])
-            raise BadInput(f"{_flag(name)} belongs to {places}.", f"Add --{HOMES[name][0]}, or leave it out.")
+            raise BadInput(
+                f"{_flag(name)} belongs to {places}.", f"Add --{HOMES[name][0]}, or leave it out."
+            )
     return place, found
 
 
@@ -158,7 +183,12 @@ def command(model, gpu, listed, as_json, explain, **options) -> None:
     if listed or place not in ("kubernetes", "vm"):
         if place == "machines" and options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines
-        shown = {"listed": listed, "on_machines": place == "machines", "as_json": as_json, "explain": explain}
+        shown = {
+            "listed": listed,
+            "on_machines": place == "machines",
+            "as_json": as_json,
+            "explain": explain,
+        }
         sys.exit(words.answer(click.echo, model, gpu, make_plan=exact.plan, **shown, **options))
     show_in(place, model, gpu, options, chosen)
 
@@ -168,7 +198,9 @@ def is_given(value: object) -> bool:
     return value is not None and value is not False and value != ()
 
 
-def show_in(place: str, model: str | None, gpu: str | None, options: dict[str, Any], chosen: dict[str, Any]) -> None:
+def show_in(
+    place: str, model: str | None, gpu: str | None, options: dict[str, Any], chosen: dict[str, Any]
+) -> None:
     """Plan, and print or write the plan for a place: "kubernetes" or "vm".
 
     Args:
@@ -178,7 +210,8 @@ def show_in(place: str, model: str | None, gpu: str | None, options: dict[str, A
     result = words.planned(model, gpu, options, exact.plan)
     if result.nodes > 1 and result.data_parallel_size > 1:
         raise BadInput(
-            f"workshop {place} makes nothing for replicas on several nodes.", "Take the command of the plan."
+            f"workshop {place} makes nothing for replicas on several nodes.",
+            "Take the command of the plan.",
         )
     show(place, result, chosen)
 

@@ -19,8 +19,12 @@ from workshop.launch.weights import prefetch
     metavar="FOLDER",
     help="Folder of the models that every node sees, by default WORKSHOP_MODELS; the model gets one of its own in it.",
 )
-@click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
-@click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
+@click.option(
+    "--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody."
+)
+@click.option(
+    "--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything)."
+)
 @click.option(
     "--trust-remote-code",
     is_flag=True,
@@ -29,7 +33,12 @@ from workshop.launch.weights import prefetch
 )
 @json_option('{"ok", "folder", "shards", "bytes", "problems", "notes"}')
 def command(
-    model: str, to: str | None, verify_only: bool, checksums: bool, trust_remote_code: bool, as_json: bool
+    model: str,
+    to: str | None,
+    verify_only: bool,
+    checksums: bool,
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> None:
     """Download MODEL (a Hub id, a catalogue name, or 70b, 405b, …) to a shared folder; run it again to go on.
 
@@ -71,8 +80,13 @@ def _show(report, model: str, to: str) -> None:
     for problem in report.problems:
         say(f"✗ {problem}", fg="red")
     if report.problems:
-        say(f"→ Remove those files if they are there, then again: workshop prefetch {model} --to {to}")
+        say(
+            f"→ Remove those files if they are there, then again: workshop prefetch {model} --to {to}"
+        )
     else:
-        say(f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole", fg="green")
+        say(
+            f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole",
+            fg="green",
+        )
     for note in report.notes:
         say(f"· {note}")

@@ -17,7 +17,9 @@ MOST_ROWS = 15
 
 
 @click.command
-@click.option("--shared", is_flag=True, help="The class: who is where, and which check fails for whom.")
+@click.option(
+    "--shared", is_flag=True, help="The class: who is where, and which check fails for whom."
+)
 @click.option("--share", is_flag=False, flag_value="", metavar="[NAME]", help="Let the instructor see your tries from now on, under a number, or under NAME.")  # fmt: skip
 @click.option("--withdraw", is_flag=True, help="Share no longer.")
 @json_option(f"Your checks; with --shared {CLASS}.")
@@ -28,7 +30,10 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
     """
     mine = {key: entry for key, entry in exercises.progress().items() if "tries" in entry}
     if shared + withdraw + (share is not None) > 1:
-        raise BadInput("These options are for different things.", "Give one: --shared, --share [NAME], --withdraw.")
+        raise BadInput(
+            "These options are for different things.",
+            "Give one: --shared, --share [NAME], --withdraw.",
+        )
     if share is not None:
         _share(share)
     elif withdraw:
@@ -39,8 +44,12 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
         say_json(mine)
     else:
         say(repr(course_map()))
-        for key in (key for key in exercises.all_exercises() if key in mine and not mine[key].get("done")):
-            say(f"  not yet: {key} ({mine[key]['tries']} tries): {exercises.all_exercises()[key].title}")
+        for key in (
+            key for key in exercises.all_exercises() if key in mine and not mine[key].get("done")
+        ):
+            say(
+                f"  not yet: {key} ({mine[key]['tries']} tries): {exercises.all_exercises()[key].title}"
+            )
 
 
 def _class(as_json: bool) -> None:
@@ -68,11 +77,16 @@ def _class(as_json: bool) -> None:
     elif not people:
         say("Nobody shares progress yet. Each learner may: workshop progress --share")
     else:
-        stuck = [", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people]
+        stuck = [
+            ", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people
+        ]
         rows = [(_with_claim(one), one["updated"][:16].replace("T", " "), one["notebook"], one["done"], each)
                 for one, each in zip(people, stuck, strict=True)]  # fmt: skip
         _table(("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)"), rows)
-        _table(("check", "not right yet", "of"), [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS])
+        _table(
+            ("check", "not right yet", "of"),
+            [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS],
+        )
         for when in class_progress.TESTS:
             if scores := [one.tests[when] for one in learners if when in one.tests]:
                 mean = sum(scores) / len(scores)
@@ -84,7 +98,9 @@ def _share(name: str) -> None:
     say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
     place = class_progress.folder()
     who = class_progress.who_may_list(place)
-    say(f"  The file's name and content do not name your account, but its owner does: {who} can see it in {place}.")
+    say(
+        f"  The file's name and content do not name your account, but its owner does: {who} can see it in {place}."
+    )
 
 
 def _with_claim(person: dict) -> str:

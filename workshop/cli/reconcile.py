@@ -10,11 +10,18 @@ NUMBERS = ("predicted", "actual", "error")
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--model", help="Catalogue name, or a folder with a config.json, where the log's path is of no use.")
+@click.option(
+    "--model",
+    help="Catalogue name, or a folder with a config.json, where the log's path is of no use.",
+)
 @click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
-@click.option("--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
+)
 @json_option("Print JSON.")
-def command(log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool) -> None:
+def command(
+    log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool
+) -> None:
     """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
     result = reconcile(log, model, gpu, record)
     for assumption in result.assumed:
@@ -36,7 +43,14 @@ def _print(result) -> None:
         table.add_column(name, justify="right" if name in NUMBERS else "left", overflow="fold")
     for row in result.rows:
         error = "–" if row.error_percent is None else f"{row.error_percent:+.2f} %"
-        table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, shown(row.reason))
+        table.add_row(
+            row.quantity,
+            number(row.predicted),
+            number(row.actual),
+            row.unit,
+            error,
+            shown(row.reason),
+        )
     out.print(table)
     if result.advice:
         out.print("\nWhat to change, the most effective first, more ranks last:")
@@ -49,4 +63,10 @@ def number(value: float | None) -> str:
     """Write a value as people read it: tokens with commas, the rest with three digits that count."""
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.2f}"
+        if abs(value) < 1000
+        else f"{value:,.0f}"
+    )

@@ -32,9 +32,13 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, **style: object) 
 class Seconds(click.FloatRange):
     """How long to wait: from `min` to what a clock can wait; NaN, which is neither below nor above, is refused."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         if not (found := super().convert(value, param, ctx)) <= 1e7:  # four months
-            self.fail(f"{found} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx)
+            self.fail(
+                f"{found} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx
+            )
         return found
 
 
@@ -93,7 +97,11 @@ class Bar:
             from rich.progress import Progress as Live
 
             far = [] if bare else [TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()]
-            columns = TextColumn("[bold]{task.description}"), BarColumn(bar_width=24 if bare else 30), *far
+            columns = (
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24 if bare else 30),
+                *far,
+            )
             words = TextColumn("[dim]{task.fields[message]}")
             self._live = Live(*columns, words, console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(shown(title), total=1.0, message="")
@@ -101,8 +109,13 @@ class Bar:
 
     def __call__(self, progress: Progress) -> None:
         if self._live:
-            self._live.update(self._task, completed=progress.fraction, message=shown(progress.message[:90]))
-        elif progress.message not in ("", self._last) and time.monotonic() - self._printed >= self._every_s:
+            self._live.update(
+                self._task, completed=progress.fraction, message=shown(progress.message[:90])
+            )
+        elif (
+            progress.message not in ("", self._last)
+            and time.monotonic() - self._printed >= self._every_s
+        ):
             self._printed = time.monotonic()
             say(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
         self._last = progress.message

@@ -23,7 +23,9 @@ class Forwarding(click.Command):
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
-            if flag == "--help" and value and local.engine_device():  # vLLM's words on flags of its own
+            if (
+                flag == "--help" and value and local.engine_device()
+            ):  # vLLM's words on flags of its own
                 command = python_process.command("workshop.launch.vllm_main", "serve", arg)
                 ctx.exit(subprocess.call(command, env=python_process.environment()))
             if flag in takes_value:
@@ -32,7 +34,9 @@ class Forwarding(click.Command):
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
                 theirs.append(arg)
-                while not equals and queue and not _is_flag(queue[0]):  # a flag may take several values
+                while (
+                    not equals and queue and not _is_flag(queue[0])
+                ):  # a flag may take several values
                     theirs.append(queue.pop(0))
             else:
                 mine.append(arg)
@@ -48,10 +52,18 @@ def _is_flag(text: str) -> bool:
 @click.argument("model", required=False)
 @click.option("--name", help="Name of the server's record; by default the model's.")
 @click.option("--port", type=int, help="By default a free one from 8000 on.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 to let other machines in.")
-@click.option("--background", is_flag=True, help="Return when the server answers a completion, and leave it running.")
 @click.option(
-    "--tensor-parallel-size", type=click.IntRange(min=1), help="GPUs (on a CPU: processes) that share each layer."
+    "--host", default="127.0.0.1", show_default=True, help="0.0.0.0 to let other machines in."
+)
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Return when the server answers a completion, and leave it running.",
+)
+@click.option(
+    "--tensor-parallel-size",
+    type=click.IntRange(min=1),
+    help="GPUs (on a CPU: processes) that share each layer.",
 )
 @click.option(
     "--learners",
@@ -59,7 +71,10 @@ def _is_flag(text: str) -> bool:
     default=0,
     help="Size of the class: sets limits for each learner, so that nobody starves the others: docs/security.md.",
 )
-@click.option("--trace", help="Write what the engine does to this new file, a JSON line a step: see workshop xray.")
+@click.option(
+    "--trace",
+    help="Write what the engine does to this new file, a JSON line a step: see workshop xray.",
+)
 @click.option("--force", is_flag=True, help="With --trace: replace an older trace of that name.")
 @click.pass_context
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
@@ -78,7 +93,9 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
 
     def ready(record) -> None:
         bar.close()
-        click.echo(f"✓ {record.name} answers at {record.url}. Its log: {record.log}. Ctrl-C stops it.")
+        click.echo(
+            f"✓ {record.name} answers at {record.url}. Its log: {record.log}. Ctrl-C stops it."
+        )
 
     with Bar(f"Starting {launch.served}") as bar:
         record = supervise.start(launch, bar) if background else supervise.run(launch, bar, ready)

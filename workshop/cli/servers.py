@@ -17,9 +17,16 @@ Look = metrics.Metrics | WorkshopError | None
 
 @click.command
 @json_option("A list of records, without keys.")
-@click.option("--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C.")
 @click.option(
-    "--every", type=Seconds(0.5), default=2.0, metavar="SECONDS", show_default=True, help="--watch: new looks."
+    "--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C."
+)
+@click.option(
+    "--every",
+    type=Seconds(0.5),
+    default=2.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="--watch: new looks.",
 )
 def command(as_json: bool, watch: bool, every: float) -> None:
     """List your servers, and those that were shared with your class ($WORKSHOP_SHARED)."""
@@ -42,12 +49,18 @@ def _say_record(record: ServerRecord) -> None:
     sign = "?" if record.in_doubt else SIGNS.get(record.state, "?")
     colour = None if record.in_doubt else COLOURS.get(record.state)
     say(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
-    place = f"{record.where}, {record.cluster}, {record.host}" if record.cluster else f"{record.where}, {record.host}"
+    place = (
+        f"{record.where}, {record.cluster}, {record.host}"
+        if record.cluster
+        else f"{record.where}, {record.host}"
+    )
     say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
     if record.state == "failed":
         say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
     elif record.in_doubt:
-        say(f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget")
+        say(
+            f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget"
+        )
 
 
 def _known() -> list[ServerRecord]:
@@ -73,7 +86,9 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
         state = record.state if not isinstance(seen, WorkshopError) else f"silent: {seen.message}"
         cells = [""] * 5
         if isinstance(seen, metrics.Metrics):
-            cells[:2] = ["" if n is None else str(n) for n in (seen.requests_running, seen.requests_waiting)]
+            cells[:2] = [
+                "" if n is None else str(n) for n in (seen.requests_running, seen.requests_waiting)
+            ]
             cells[2] = "" if seen.kv_cache_usage is None else f"{seen.kv_cache_usage:.0%}"
             last = before.get(record.url)
             if isinstance(last, metrics.Metrics) and last.time < seen.time:

@@ -18,7 +18,9 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
     if stop:
         removed = records.withdraw(name)
         copies = f"{len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name}"
-        say(f"✓ {copies} removed. Who has read it knows the key still: stop the server to shut them out.")
+        say(
+            f"✓ {copies} removed. Who has read it knows the key still: stop the server to shut them out."
+        )
         return
     if not group:
         raise BadInput("No group is given.", "Say for whom: --group NAME (`id -nG` lists yours).")

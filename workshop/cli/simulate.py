@@ -35,7 +35,9 @@ class Range(click.ParamType):
 
     name = "fewest:most"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
         if isinstance(value, tuple):
             return value
         found = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
@@ -63,14 +65,32 @@ LOAD = [
     click.Option(["--rate"], type=float, help="Requests a second, Poisson."),
     click.Option(["--seconds"], type=float, help="How long they come."),
     click.Option(["--burst"], type=int, help="So many requests at once instead."),
-    click.Option(["--trace"], help="A file of requests instead, one JSON line each (docs/simulate.md)."),
     click.Option(
-        ["--prompt"], type=Range(), default="64:512", show_default=True, help="Tokens of a prompt, drawn evenly."
+        ["--trace"], help="A file of requests instead, one JSON line each (docs/simulate.md)."
     ),
-    click.Option(["--output"], type=Range(), default="16:256", show_default=True, help="Tokens of an answer."),
-    click.Option(["--prefix"], type=Tokens(), default=0, help="Tokens that all prompts share at their beginning."),
-    click.Option(["--slo"], help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them."),
-    click.Option(["--seed"], type=int, default=0, show_default=True, help="Of arrivals and lengths."),
+    click.Option(
+        ["--prompt"],
+        type=Range(),
+        default="64:512",
+        show_default=True,
+        help="Tokens of a prompt, drawn evenly.",
+    ),
+    click.Option(
+        ["--output"], type=Range(), default="16:256", show_default=True, help="Tokens of an answer."
+    ),
+    click.Option(
+        ["--prefix"],
+        type=Tokens(),
+        default=0,
+        help="Tokens that all prompts share at their beginning.",
+    ),
+    click.Option(
+        ["--slo"],
+        help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them.",
+    ),
+    click.Option(
+        ["--seed"], type=int, default=0, show_default=True, help="Of arrivals and lengths."
+    ),
 ]
 
 
@@ -86,18 +106,39 @@ def planned(*names: str) -> list[click.Parameter]:
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE)])
 @click.argument("model", required=False)
-@click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag.")
-@click.option("--replicas", type=int, default=1, show_default=True, help="Servers behind one router.")
-@click.option("--prefill-replicas", type=int, default=0, help="As many more that only read prompts.")
-@click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option(
-    "--host-factor", default=1.0, show_default=True, help="Of Python's time; 0.7 on the fastest host measured."
+    "--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag."
 )
-@click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
-@click.option("--vllm-bench", is_flag=True, help="With --local: `vllm bench serve` sends the load and measures.")
-@click.option("--steps", help="Write every step to this new file, one JSON line each; - is standard output.")
+@click.option(
+    "--replicas", type=int, default=1, show_default=True, help="Servers behind one router."
+)
+@click.option(
+    "--prefill-replicas", type=int, default=0, help="As many more that only read prompts."
+)
+@click.option(
+    "--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix."
+)
+@click.option(
+    "--host-factor",
+    default=1.0,
+    show_default=True,
+    help="Of Python's time; 0.7 on the fastest host measured.",
+)
+@click.option(
+    "--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare."
+)
+@click.option(
+    "--vllm-bench",
+    is_flag=True,
+    help="With --local: `vllm bench serve` sends the load and measures.",
+)
+@click.option(
+    "--steps", help="Write every step to this new file, one JSON line each; - is standard output."
+)
 @force_option()
-@json_option("{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}")
+@json_option(
+    "{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}"
+)
 def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, force: bool,
             steps: str | None, **options) -> None:  # fmt: skip
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
@@ -138,7 +179,9 @@ def as_text(s: Simulation) -> str:
 
     figures = s.to_dict()
     many = f"{s.replicas} × " if s.replicas > 1 else ""
-    many = f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × " if s.prefill_replicas else many
+    many = (
+        f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × " if s.prefill_replicas else many
+    )
     lines = [
         f"{s.model} on {s.gpus} × {s.gpu}: {figures['requests']:,} requests in {s.seconds:,.1f} s, {s.tokens_per_s:,.0f} tokens/s",
         f"{many}{s.command}",
@@ -146,16 +189,26 @@ def as_text(s: Simulation) -> str:
         f"{'ms':<34}{'p50':>10}{'p95':>10}{'p99':>10}{'mean':>10}",
     ]
     for measure, words in MEASURES.items():
-        cells = (f"{'–' if value is None else format(value, ',.1f'):>10}" for value in s.of(measure).values())
+        cells = (
+            f"{'–' if value is None else format(value, ',.1f'):>10}"
+            for value in s.of(measure).values()
+        )
         lines.append(f"{measure:<6}{words:<28}{''.join(cells)}")
     lines.append("")
     for name in ("running", "waiting"):
-        lines.append(f"{name:<9}{curve(s.over_time[name])}  at most {max(s.over_time[name]):,} requests")
-    lines += [f"KV cache {curve(s.over_time['kv_cache_usage'])}  at most {s.kv_cache_usage_max:.1%} full", ""]
+        lines.append(
+            f"{name:<9}{curve(s.over_time[name])}  at most {max(s.over_time[name]):,} requests"
+        )
+    lines += [
+        f"KV cache {curve(s.over_time['kv_cache_usage'])}  at most {s.kv_cache_usage_max:.1%} full",
+        "",
+    ]
     cached = f"{figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
     lines.append(f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {cached}")
     if s.basis != "measured":
-        lines.append(f"· {BASES[s.basis]} Its steps were never measured: take the times for a guide.")
+        lines.append(
+            f"· {BASES[s.basis]} Its steps were never measured: take the times for a guide."
+        )
     if s.slo:
         limits = ", ".join(f"{name} ≤ {ms:g} ms" for name, ms in s.slo.items())
         lines.append(f"· {s.goodput_per_s:.2f} requests a second meet {limits}")

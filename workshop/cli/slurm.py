@@ -60,7 +60,9 @@ class WithSbatchOptions(click.Command):
             if option is None:
                 passed += found.words
             else:
-                own.append(option.opts[0] if found.value is None else f"{option.opts[0]}={found.value}")
+                own.append(
+                    option.opts[0] if found.value is None else f"{option.opts[0]}={found.value}"
+                )
         return own, passed
 
     def _own(self, name: str) -> click.Option | None:
@@ -75,24 +77,47 @@ def command() -> None:
 
 @command.command(cls=WithSbatchOptions)
 @click.argument("model")
-@click.option("--nodes", "-N", type=int, help="Nodes, all used; by default the script's or the plan's.")
+@click.option(
+    "--nodes", "-N", type=int, help="Nodes, all used; by default the script's or the plan's."
+)
 @click.option(
     "--gpus-per-node",
     type=int,
     help="GPUs a node, all used; by default the script's, or as many of 4 as the plan needs.",
 )
 @click.option("--gpu", help="GPU to plan for, by its name in the catalogue; by default h100.")
-@click.option("--pipeline", is_flag=True, help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).")
-@click.option("--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start.")
+@click.option(
+    "--pipeline",
+    is_flag=True,
+    help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).",
+)
+@click.option(
+    "--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start."
+)
 @click.option("--time", help="Time limit, HH:MM:SS.")
-@click.option("--max-model-len", type=Tokens(), help="Longest request, prompt and answer, in tokens.")
-@click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
+@click.option(
+    "--max-model-len", type=Tokens(), help="Longest request, prompt and answer, in tokens."
+)
+@click.option(
+    "--learners",
+    type=click.IntRange(0),
+    default=0,
+    help="Size of the class: sets limits for each learner.",
+)
 @click.option("--name", help="Name of job and server; by default the script's.")
 @click.option(
-    "--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated."
+    "--vllm",
+    "vllm",
+    multiple=True,
+    metavar="FLAGS",
+    help="More flags of `vllm serve`, quoted; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
-@json_option('{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}')
+@click.option(
+    "--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing."
+)
+@json_option(
+    '{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}'
+)
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
 def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
@@ -140,7 +165,11 @@ def script(name: str) -> None:
 def cluster_option(command):
     """Add the option that names the cluster of a job."""
     return click.option(
-        "--clusters", "-M", "cluster", metavar="CLUSTER", help="The job's cluster; by default where it was submitted."
+        "--clusters",
+        "-M",
+        "cluster",
+        metavar="CLUSTER",
+        help="The job's cluster; by default where it was submitted.",
     )(command)
 
 
@@ -158,7 +187,9 @@ def status(job: str, cluster: str | None, as_json: bool) -> None:
 @command.command
 @click.argument("job")
 @cluster_option
-@click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended."
+)
 def logs(job: str, cluster: str | None, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
     number, where = slurm_status.resolve(job), _cluster(job, cluster)
@@ -183,7 +214,10 @@ def _show(now) -> None:
     where += f" of {now.cluster}" if now.cluster else ""
     times = f", {now.elapsed} elapsed" if now.elapsed else ""
     times += f", {now.left} left" if now.left else ""
-    say(f"Job {now.job_id} {now.name}: {now.state}{where}{times}" + (f" ({now.reason})" if now.reason else ""))
+    say(
+        f"Job {now.job_id} {now.name}: {now.state}{where}{times}"
+        + (f" ({now.reason})" if now.reason else "")
+    )
     if now.error:
         say(f"✗ {now.error}", fg="red")
         if now.remedy:

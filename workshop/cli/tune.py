@@ -9,14 +9,27 @@ from workshop.launch import gpus
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE)])
 @click.argument("model", required=False)
-@click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
 @click.option(
-    "--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas (64 at most)."
+    "--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens."
+)
+@click.option(
+    "--max-gpus",
+    type=int,
+    default=16,
+    show_default=True,
+    help="No choice has more, over all replicas (64 at most).",
 )
 @click.option("--plot", help="Draw the choices into this new file (.svg); - is standard output.")
 @force_option()
-@click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
-@json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
+@click.option(
+    "--verify",
+    "verified",
+    is_flag=True,
+    help="Serve the best three here and measure with vllm bench serve.",
+)
+@json_option(
+    "{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}"
+)
 def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
@@ -34,7 +47,10 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     from workshop.simulate.tuning import tune, verify
 
     if verified and not gpus.visible():
-        raise BadInput("--verify serves the best choices here, and this machine has no GPU.", "Leave --verify out.")
+        raise BadInput(
+            "--verify serves the best choices here, and this machine has no GPU.",
+            "Leave --verify out.",
+        )
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
     rows = [choice.to_dict() for choice in choices]
     if plot:
@@ -53,7 +69,9 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
         price = row["usd_per_million_tokens"]
         cost = "–" if price is None else f"{price:.2f}"
         copies = f"{row['replicas']} × " if row["replicas"] > 1 else ""
-        lines.append(f"{row['gpus']:>5}{row['slo_share']:>8.0%}{_times(row)}{cost:>12}  {copies}{row['command']}")
+        lines.append(
+            f"{row['gpus']:>5}{row['slo_share']:>8.0%}{_times(row)}{cost:>12}  {copies}{row['command']}"
+        )
         if "measured" in row:
             measured = {f"{name}_ms": row["measured"][name] for name in ("ttft", "tpot")}
             lines.append(f"{'measured':>13}{_times(measured)}")
@@ -70,9 +88,15 @@ def drawing(rows: list[dict]) -> str:
 
     rows = sorted(rows, key=lambda row: row["ttft_ms"]["p95"])
     money = rows[0]["usd_per_million_tokens"] is not None
-    cost = {row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"] for row in rows}
+    cost = {
+        row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"]
+        for row in rows
+    }
     names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
-    axes = {"xlabel": "first token, p95, ms", "ylabel": "US dollars a million tokens" if money else "GPUs"}
+    axes = {
+        "xlabel": "first token, p95, ms",
+        "ylabel": "US dollars a million tokens" if money else "GPUs",
+    }
     drawn = figure(cost, names=list(names.values()), **axes, title=title)
     return svg(drawn, alone=True)

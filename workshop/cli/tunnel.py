@@ -10,13 +10,20 @@ from workshop.use.reach import choose
 @click.command
 @click.argument("name", required=False)
 @click.option(
-    "--login", metavar="USER@HOST", help="The cluster's login node, as for ssh. Without: on the cluster itself."
+    "--login",
+    metavar="USER@HOST",
+    help="The cluster's login node, as for ssh. Without: on the cluster itself.",
 )
 @click.option(
-    "--port", type=click.IntRange(1024, 65535), help="On this machine; by default the first free one from 8000."
+    "--port",
+    type=click.IntRange(1024, 65535),
+    help="On this machine; by default the first free one from 8000.",
 )
 @click.option(
-    "--print", "only_print", is_flag=True, help="On the cluster: print the commands for a laptop and VS Code."
+    "--print",
+    "only_print",
+    is_flag=True,
+    help="On the cluster: print the commands for a laptop and VS Code.",
 )
 def command(name: str | None, login: str | None, port: int | None, only_print: bool) -> None:
     """Give the server NAME of a cluster an address of this machine, which stays when the server starts again elsewhere.
@@ -28,7 +35,9 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
     if login:
         tunnel.checked_login(login)
     if only_print and not login:
-        raise BadInput("--print needs --login.", "Give the login node as for ssh: --login you@login.cluster")
+        raise BadInput(
+            "--print needs --login.", "Give the login node as for ssh: --login you@login.cluster"
+        )
     if only_print:
         for line in tunnel.explain(choose(name), login, port or 8000):
             say(line)
@@ -48,8 +57,12 @@ def _through(login: str, name: str | None, port: int | None) -> None:
     record = tunnel.fetch(login, name)
     known = records.read(record.name)
     if known is not None and known.state != "failed":
-        remedy = f"If that is this one, it is reached without --login; else: workshop stop {record.name}"
-        raise WorkshopError(f"A server called {record.name!r} is known here already ({known.url}).", remedy)
+        remedy = (
+            f"If that is this one, it is reached without --login; else: workshop stop {record.name}"
+        )
+        raise WorkshopError(
+            f"A server called {record.name!r} is known here already ({known.url}).", remedy
+        )
 
     def ready(local) -> None:
         say(f"✓ {local.name} answers at {local.url}. Ctrl-C closes the tunnel.", fg="green")

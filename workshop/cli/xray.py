@@ -9,7 +9,10 @@ from workshop.files import check_output, is_stream, output
 
 @click.command()
 @click.argument("trace")
-@click.option("--html", help="The new file to write; by default the trace's name with .html. - is standard output.")
+@click.option(
+    "--html",
+    help="The new file to write; by default the trace's name with .html. - is standard output.",
+)
 @force_option()
 @click.option("--first", type=int, help="The first step that is drawn; a page holds 2,000.")
 def command(trace: str, html: str | None, force: bool, first: int | None) -> None:
@@ -30,10 +33,16 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
     check_output(to, force=force, inputs=[source])
     steps = read(trace)
     if first is not None and not steps[0].step <= first <= steps[-1].step:
-        raise BadInput(f"The trace has no step {first}.", f"Choose one from {steps[0].step} to {steps[-1].step}.")
+        raise BadInput(
+            f"The trace has no step {first}.",
+            f"Choose one from {steps[0].step} to {steps[-1].step}.",
+        )
     replay = Replay(f"{source.name} · {len(steps):,} steps", first)
     replay.extend(steps)
     with output(to, force=force, inputs=[source]) as file:
         file.write(page(replay.data()).encode(errors="backslashreplace"))
     left = f"; {replay.left_out:,} later ones are left out: --first" if replay.left_out else ""
-    say(f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{left}", err=is_stream(to))
+    say(
+        f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{left}",
+        err=is_stream(to),
+    )

@@ -138,7 +138,9 @@ class Asker:
             reason = getattr(error, "strerror", None) or error
             return f"{python()} ended without an answer: it cannot be run ({reason})"
         if self.late.is_set():
-            return f"{python()} gave no answer and was ended after {ANSWER_S:g} s{self._last_words()}"
+            return (
+                f"{python()} gave no answer and was ended after {ANSWER_S:g} s{self._last_words()}"
+            )
         self._hear_no_more()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING_S)
@@ -164,7 +166,10 @@ class Asker:
 def job(d: Deployment) -> dict:
     """Return what the worker is asked for a deployment."""
     asked = {"config": dict(d.model.raw), "tp": d.tp, "pp": d.pp, "dtype": d.model.dtype}
-    asked |= {name: getattr(d.settings, name) for name in ("kv_cache_dtype", "max_model_len", "max_num_batched_tokens")}
+    asked |= {
+        name: getattr(d.settings, name)
+        for name in ("kv_cache_dtype", "max_model_len", "max_num_batched_tokens")
+    }
     return asked | ({"dp": d.dp, "ep": d.ep} if d.expert_split else {})
 
 
@@ -190,8 +195,14 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     Raises BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
-    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.layout
-    key = {k: v for k, v in asked.items() if k not in lengths} | {"version": version(), "python": python()}
+    lengths = (
+        "max_model_len",
+        "max_num_batched_tokens",
+    )  # the blocks of a request follow by kv_cache.layout
+    key = {k: v for k, v in asked.items() if k not in lengths} | {
+        "version": version(),
+        "python": python(),
+    }
     key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
     kept = kept_in() / f"{digest(key)}.json"
     try:
@@ -214,7 +225,9 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
 def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     """Say in a sentence why vLLM cannot build a model."""
     said, asked = found["error"], found.get("vllm", version())
-    line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])  # pydantic's
+    line = next(
+        (line for line in said.splitlines() if "Value error" in line), said.splitlines()[0]
+    )  # pydantic's
     meant = next((words for phrase, words in REFUSALS.items() if phrase in said), "")
     reason = line.split("[type=")[0].strip()[:LONGEST_REASON]
     why = meant.format(model_type=m.model_type, architecture=m.architecture) or reason
@@ -316,13 +329,22 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
     """
     d = known(d)
     if exact and not python():
-        remedy = "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
+        remedy = (
+            "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
+        )
         raise BadInput("There is no vLLM here, whose classes --exact asks.", remedy)
     why = ""
-    if exact or (exact is None and d.model.architecture not in FAMILIES and python() and not recorded(d.model)):
+    if exact or (
+        exact is None
+        and d.model.architecture not in FAMILIES
+        and python()
+        and not recorded(d.model)
+    ):
         try:
             with Asker() as asker:
-                choice = choose_split(d if sizes["tp"] or sizes["pp"] else attach(d, asker), **sizes)
+                choice = choose_split(
+                    d if sizes["tp"] or sizes["pp"] else attach(d, asker), **sizes
+                )
                 choice = replace(choice, deployment=attach(choice.deployment, asker))
                 return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
         except BadInput as error:

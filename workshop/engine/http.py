@@ -15,20 +15,29 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
     httpx's own limits are for each piece of an answer: one that drips holds its reader for ever, one that floods takes
     all memory. Raises httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
     """
-    plain = address.startswith("http:") and not (options.get("proxy") or options.get("follow_redirects"))
+    plain = address.startswith("http:") and not (
+        options.get("proxy") or options.get("follow_redirects")
+    )
     options.setdefault("trust_env", False)
-    options["verify"] = not plain and options.get("verify", True)  # all the world's certificates take 20 ms to load
+    options["verify"] = not plain and options.get(
+        "verify", True
+    )  # all the world's certificates take 20 ms to load
 
     async def ask() -> tuple[httpx.Response, bytes]:
         body = bytearray()
-        async with httpx.AsyncClient(timeout=timeout_s, **options) as http, http.stream("GET", address) as answer:
+        async with (
+            httpx.AsyncClient(timeout=timeout_s, **options) as http,
+            http.stream("GET", address) as answer,
+        ):
             async for piece in answer.aiter_bytes():
                 body += piece
                 if len(body) > LARGEST_BYTES:
                     raise httpx.ReadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
         return answer, bytes(body)
 
-    with ThreadPoolExecutor(1, "workshop-get") as thread:  # a notebook's main thread has an event loop already
+    with ThreadPoolExecutor(
+        1, "workshop-get"
+    ) as thread:  # a notebook's main thread has an event loop already
         try:
             return thread.submit(asyncio.run, asyncio.wait_for(ask(), timeout_s)).result()
         except TimeoutError:

@@ -31,7 +31,9 @@ def tuned(name: str) -> dict:
 
 def measured(name: str) -> dict:
     """Return the run of that name; of several, one that was measured with up to 256 requests at once."""
-    return max((run for run in runs() if run["name"] == name), key=lambda run: "batch256_tok_s" in run)
+    return max(
+        (run for run in runs() if run["name"] == name), key=lambda run: "batch256_tok_s" in run
+    )
 
 
 def limit_tokens_per_s(run: dict) -> float:
@@ -52,5 +54,7 @@ def model_of(run: dict) -> ModelConfig:
 def plan_of(run: dict, **changes: object) -> Plan:
     """Return our plan for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
     asked = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"]}
-    asked |= {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
+    asked |= (
+        {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
+    )
     return plan(model_of(run), run.get("gpu", "h200"), **asked)

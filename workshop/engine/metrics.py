@@ -20,7 +20,9 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
-Samples = dict[str, list[tuple[dict[str, str], float]]]  # name, without "vllm:", → (labels, value) of each
+Samples = dict[
+    str, list[tuple[dict[str, str], float]]
+]  # name, without "vllm:", → (labels, value) of each
 COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
@@ -40,11 +42,17 @@ class Metrics:
     prompt_tokens_total: float | None = _called("prompt_tokens_total")
     generation_tokens_total: float | None = _called("generation_tokens_total")
     preemptions_total: float | None = _called("num_preemptions_total")
-    prefix_hits_total: float | None = _called("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
+    prefix_hits_total: float | None = _called(
+        "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
+    )
     requests_total: float | None = _called("request_success_total")
-    drafts_total: float | None = _called("spec_decode_num_drafts_total")  # steps of a request that had guesses
+    drafts_total: float | None = _called(
+        "spec_decode_num_drafts_total"
+    )  # steps of a request that had guesses
     drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")  # guesses
-    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")  # … that the model agreed with
+    accepted_total: float | None = _called(
+        "spec_decode_num_accepted_tokens_total"
+    )  # … that the model agreed with
     accepted_at: tuple[float, ...] = ()  # … by their place in the draft
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
@@ -71,23 +79,33 @@ def parse(text: str, time: float | None = None) -> Metrics:
     """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
     samples: Samples = {}
     try:
-        for each in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+        for each in (
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ):
             if each.name.startswith(PREFIX):
                 found = samples.setdefault(each.name.removeprefix(PREFIX), [])
-                found += [(each.labels, each.value)] if 0 <= each.value < math.inf else []  # NaN is not told
+                found += (
+                    [(each.labels, each.value)] if 0 <= each.value < math.inf else []
+                )  # NaN is not told
     except (ValueError, KeyError, IndexError) as error:
         raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
     if not samples:
-        raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
+        raise BadInput(
+            "This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK
+        )
     named = {each.name: each.metadata["names"] for each in fields(Metrics) if each.metadata}
-    values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()}
+    values = {
+        name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()
+    }
     for name in ("requests_running", "requests_waiting"):
         values[name] = None if values[name] is None else int(values[name])
     time = clock.time() if time is None else time
     return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
 
 
-def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None) -> Metrics:
+def fetch(
+    url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None
+) -> Metrics:
     """Ask a server: `url` is its address with or without /v1 or /metrics; through no web proxy but the one given.
 
     Raises WorkshopError: it does not answer, refuses the key, or answers with something else.
@@ -100,7 +118,9 @@ def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: s
         raise WorkshopError(f"{address} does not answer: {error or type(error).__name__}.",
                             "Is the server running? `workshop servers` lists those known here.") from error  # fmt: skip
     if answer.status_code in (401, 403):
-        raise WorkshopError(f"{address} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+        raise WorkshopError(
+            f"{address} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
+        )
     if answer.status_code != 200:
         raise WorkshopError(f"{address} answered {answer.status_code}.", "Is this a vLLM server?")
     return parse(page.decode(errors="replace"))
@@ -116,12 +136,21 @@ def rates(before: Metrics, after: Metrics) -> Rates:
     """Return the rates between two looks at one server. Raises BadInput: `after` is not later than `before`."""
     seconds = after.time - before.time
     if seconds <= 0:
-        raise BadInput(f"The second look is {-seconds:g} s before the first.", "Give them in their order.")
+        raise BadInput(
+            f"The second look is {-seconds:g} s before the first.", "Give them in their order."
+        )
     grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS]
-    if any(value < 0 for value in grown):  # a restart: counters begin at zero again, and what they show came after it
+    if any(
+        value < 0 for value in grown
+    ):  # a restart: counters begin at zero again, and what they show came after it
         grown = [getattr(after, name) or 0.0 for name in COUNTERS]
     prompt_tokens, generation_tokens, count, sum_s = grown
-    return Rates(seconds, prompt_tokens / seconds, generation_tokens / seconds, sum_s / count if count > 0 else None)
+    return Rates(
+        seconds,
+        prompt_tokens / seconds,
+        generation_tokens / seconds,
+        sum_s / count if count > 0 else None,
+    )
 
 
 def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]]:
@@ -144,4 +173,7 @@ def _accepted_at(samples: Samples) -> tuple[float, ...]:
 def _cache_config(samples: Samples) -> dict[str, int | None]:
     info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
     said = {"num_blocks": info.get("num_gpu_blocks", ""), "block_size": info.get("block_size", "")}
-    return {name: int(value) if re.fullmatch("[0-9]{1,18}", value) else None for name, value in said.items()}
+    return {
+        name: int(value) if re.fullmatch("[0-9]{1,18}", value) else None
+        for name, value in said.items()
+    }

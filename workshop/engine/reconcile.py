@@ -41,7 +41,10 @@ class Reconciliation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return {"rows": […], "advice": […]}, as `workshop reconcile --json` prints it."""
-        return {"rows": [asdict(row) for row in self.rows], "advice": [asdict(item) for item in self.advice]}
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "advice": [asdict(item) for item in self.advice],
+        }
 
     def row(self, quantity: str) -> Row | None:
         return next((row for row in self.rows if row.quantity == quantity), None)
@@ -70,12 +73,20 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
     return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
 
 
-def _row(quantity: str, predicted: float | None, actual: float | None, unit: str, reason: str) -> Row:
+def _row(
+    quantity: str, predicted: float | None, actual: float | None, unit: str, reason: str
+) -> Row:
     both = predicted is not None and actual
     error = (round((predicted / actual - 1) * 100, 2) or 0.0) if both else None  # no -0.0
     digits = 0 if unit == "tokens" else 3
     values = [None if value is None else round(value, digits) or 0 for value in (predicted, actual)]
-    return Row(quantity, *(int(v) if v is not None and digits == 0 else v for v in values), unit, error, reason)
+    return Row(
+        quantity,
+        *(int(v) if v is not None and digits == 0 else v for v in values),
+        unit,
+        error,
+        reason,
+    )
 
 
 def _gpu_rows(case: Case) -> list[Row]:
@@ -115,14 +126,18 @@ def _weights_row(case: Case) -> Row:
     if rounded:
         reason += f"; {predicted * 1024:.1f} MiB, of which the log prints two decimals of a GiB"
     elif actual is not None and abs(predicted - actual) > 0.01 * actual:
-        reason += "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
+        reason += (
+            "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
+        )
     row = _row("weights per GPU", predicted, actual, "GiB", reason)
     return replace(row, error_percent=0.0) if rounded else row
 
 
 def _overhead_row(case: Case) -> Row:
     plan = case.base
-    items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes)
+    items = ", ".join(
+        f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes
+    )
     share = f"{plan.settings.gpu_memory_utilization:g} of {case.gpu.title} ({plan.gpu_memory_gib:.2f} GiB)"
     actual, doubt = _actual_overhead(case), ""
     if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
@@ -133,7 +148,9 @@ def _overhead_row(case: Case) -> Row:
 
 def _actual_overhead(case: Case) -> float | None:
     available, weights = case.log.available_kv_gib, case.stage.weights_said_gib
-    return None if available is None or weights is None else _requested(case)[1] - weights - available
+    return (
+        None if available is None or weights is None else _requested(case)[1] - weights - available
+    )
 
 
 def _available_reason(case: Case) -> str:
@@ -160,10 +177,23 @@ def _capacity_rows(case: Case, available: float) -> list[Row]:
         capacity = case.capacity(case.kv_bytes)
         tokens, concurrency = capacity.tokens, capacity.max_concurrency
     rows, kib = [], (None, None)
-    if tokens and log.kv_cache_tokens and log.available_kv_gib and (case.kv_bytes or case.stage.tightest):
+    if (
+        tokens
+        and log.kv_cache_tokens
+        and log.available_kv_gib
+        and (case.kv_bytes or case.stage.tightest)
+    ):
         kib = (available * 2**20 / tokens, log.available_kv_gib * 2**20 / log.kv_cache_tokens)
         rows.append(_row("KV cache per token and GPU", *kib, "KiB", _per_token_reason(case, kib)))
-    rows.append(_row("KV cache size", tokens, log.kv_cache_tokens, "tokens", _tokens_reason(case, available, kib)))
+    rows.append(
+        _row(
+            "KV cache size",
+            tokens,
+            log.kv_cache_tokens,
+            "tokens",
+            _tokens_reason(case, available, kib),
+        )
+    )
     length = case.max_model_len
     rows.append(_row("maximum concurrency", concurrency, log.max_concurrency, "requests",
                      f"KV cache size for requests of {length:,} tokens each"))  # fmt: skip
@@ -181,7 +211,11 @@ def _per_token_reason(case: Case, kib: tuple[float, float]) -> str:
 def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float | None]) -> str:
     """Split the difference into what is left for the cache, and what a token takes."""
     log = case.log
-    blocks = f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; " if log.gpu_blocks else ""
+    blocks = (
+        f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; "
+        if log.gpu_blocks
+        else ""
+    )
     if not case.kv_bytes and not case.stage.tightest:
         return f"{blocks}the tightest stage decides, and the log prints the memory of stage {case.stage.index} only"
     if kib[0] is None:
@@ -193,9 +227,15 @@ def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float 
 
 def _graphs_row(case: Case) -> Row:
     log, plan = case.log, case.base
-    reserved = next((item.bytes / GIB for item in plan.overheads if "graph" in item.name.lower()), None)
+    reserved = next(
+        (item.bytes / GIB for item in plan.overheads if "graph" in item.name.lower()), None
+    )
     if log.cuda_graph_estimate_gib is not None and reserved is not None:
-        took = f", {log.cuda_graph_gib:.2f} GiB when they were captured" if log.cuda_graph_gib is not None else ""
+        took = (
+            f", {log.cuda_graph_gib:.2f} GiB when they were captured"
+            if log.cuda_graph_gib is not None
+            else ""
+        )
         return _row("CUDA graphs, reserved", reserved, log.cuda_graph_estimate_gib, "GiB",
                     f"vLLM estimates them before it sizes the KV cache{took}")  # fmt: skip
     free = plan.gpu_memory_gib - plan.requested_gib_per_gpu
@@ -234,5 +274,7 @@ def _cpu_rows(case: Case) -> list[Row]:
                          f"KV cache size for requests of {case.max_model_len:,} tokens each"))  # fmt: skip
     if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
         weights = whole_bytes(case.model) / GIB
-        rows.append(_row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files"))
+        rows.append(
+            _row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files")
+        )
     return rows

@@ -15,7 +15,9 @@ from workshop.engine.reconcile_case import GIB, Case, size_words
 
 WORTH_PERCENT = 1.0  # less is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
-NULL_BLOCKS = 1  # the block that stands for "none" is never given to a request: v1/core/block_pool.py
+NULL_BLOCKS = (
+    1  # the block that stands for "none" is never given to a request: v1/core/block_pool.py
+)
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
 ENOUGH_REQUESTS = 4  # fewer at once than this: offer a shorter context
 
@@ -36,7 +38,12 @@ def advise(case: Case) -> list[Advice]:
     """
     found = _on_cpu(case) if case.gpu is None else _on_gpu(case)
     worth = [item for item in found if item[0] >= WORTH_PERCENT]
-    return [advice for _, advice in sorted(worth, key=lambda item: (item[1].flag.endswith("parallel-size"), -item[0]))]
+    return [
+        advice
+        for _, advice in sorted(
+            worth, key=lambda item: (item[1].flag.endswith("parallel-size"), -item[0])
+        )
+    ]
 
 
 def _tokens(case: Case, after: Deployment) -> float:
@@ -78,7 +85,10 @@ def _brings(case: Case, flag: str, value: Any, tokens: float, note: str) -> tupl
 def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
     if case.kv_bytes:
         measured = "vLLM measures what is free, instead of taking the bytes that were given"
-        return [(math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)), *_longer(case)]
+        return [
+            (math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)),
+            *_longer(case),
+        ]
     return [*_shorter(case), *_changes(case), *_longer(case)]
 
 
@@ -89,9 +99,15 @@ def _changes(case: Case) -> list[tuple[float, Advice]]:
     changes = [change for rule in rules for change in rule(d)]
     changes += planned.utilization(d, _highest_share(case))
     changes += itertools.islice(planned.more_gpus(d), 1)
-    notes = [f"{change.note}, with {change.with_it}" if change.with_it else change.note for change in changes]
+    notes = [
+        f"{change.note}, with {change.with_it}" if change.with_it else change.note
+        for change in changes
+    ]
     tokens = [_tokens(case, change.after) for change in changes]
-    return [_brings(case, c.flag, c.value, *each) for c, *each in zip(changes, tokens, notes, strict=True)]
+    return [
+        _brings(case, c.flag, c.value, *each)
+        for c, *each in zip(changes, tokens, notes, strict=True)
+    ]
 
 
 def _highest_share(case: Case) -> float:
@@ -139,9 +155,22 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
         if (tokens := case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens) < length:
             found += _longest(tokens, length, CPU_BLOCK_SIZE)
         doubled = value if in_bytes else value * GIB
-        found.append(_brings(case, flag, value, case.capacity(doubled).tokens, f"{size_words(doubled)} on each rank"))
+        found.append(
+            _brings(
+                case,
+                flag,
+                value,
+                case.capacity(doubled).tokens,
+                f"{size_words(doubled)} on each rank",
+            )
+        )
         tp = case.settings["tensor_parallel_size"] * 2
         if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:
-            tokens, note = case.capacity(case.kv_bytes, tp).tokens, "ranks keeps its share of the KV heads"
-            found.append(_brings(case, "--tensor-parallel-size", tp, tokens, f"each of {tp} {note}"))
+            tokens, note = (
+                case.capacity(case.kv_bytes, tp).tokens,
+                "ranks keeps its share of the KV heads",
+            )
+            found.append(
+                _brings(case, "--tensor-parallel-size", tp, tokens, f"each of {tp} {note}")
+            )
     return [*found, *_longer(case)]

@@ -24,7 +24,9 @@ from workshop.errors import BadInput, WorkshopError
 
 GIB = 2**30
 LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
-SMALLEST_DEFAULT_BATCH = 2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
+SMALLEST_DEFAULT_BATCH = (
+    2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
+)
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
@@ -73,7 +75,9 @@ class Case:
         spoke = [(available, name) for name, available in said.items() if available is not None]
         name = min(spoke)[1] if spoke else ""
         number = re.search(r"PP(\d{1,4})(?!\d)", name)
-        index = int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
+        index = (
+            int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
+        )
         found = fit(self.base.deployment)
         weights = self.log.ranks[name].weights_gib if name in self.log.ranks else None
         return Stage(index, found.weights[index] / GIB, found.overheads[index], found.available[index] / GIB,
@@ -91,17 +95,22 @@ class Case:
             vllm_version=self.settings["vllm_version"],
             kv_cache_dtype=self.settings["kv_cache_dtype"],
             max_model_len=self.max_model_len,
-            max_num_batched_tokens=self.settings["max_num_batched_tokens"] or SMALLEST_DEFAULT_BATCH,
+            max_num_batched_tokens=self.settings["max_num_batched_tokens"]
+            or SMALLEST_DEFAULT_BATCH,
         )
         available = [kv_bytes] * pipeline_parallel_size
-        return kv_capacity(self.model, known, tensor_parallel_size, pipeline_parallel_size, available)
+        return kv_capacity(
+            self.model, known, tensor_parallel_size, pipeline_parallel_size, available
+        )
 
     @property
     def max_model_len(self) -> int:
         return self.settings["max_model_len"] or self.model.max_position_embeddings
 
 
-def make_case(log: EngineLog, model: str | Path | ModelConfig | None, gpu: str | GPU | None) -> Case:
+def make_case(
+    log: EngineLog, model: str | Path | ModelConfig | None, gpu: str | GPU | None
+) -> Case:
     """Find the model and the GPU of a log, and its settings.
 
     Raises:
@@ -123,7 +132,10 @@ def _check_something_to_compare(log: EngineLog) -> None:
     facts = (log.kv_cache_tokens, log.available_kv_gib, log.weights_gib, log.requested_kv_gib)
     if all(fact is None for fact in facts):
         if log.error is not None:
-            raise WorkshopError(f"The start failed before it was known what fits. {log.error.what}", log.error.remedy)
+            raise WorkshopError(
+                f"The start failed before it was known what fits. {log.error.what}",
+                log.error.remedy,
+            )
         raise WorkshopError("The log ends before the engine says what it loaded and what fits.",
                             "Give the log of a start that got at least as far as 'Model loading took'.")  # fmt: skip
 
@@ -139,7 +151,9 @@ def _check_memory(log: EngineLog, card: GPU) -> None:
                        f"Give the GPU of the run; enough memory have: {', '.join(enough) or 'none'}.")  # fmt: skip
 
 
-def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]) -> ModelConfig:
+def _find_model(
+    log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]
+) -> ModelConfig:
     if given is not None:
         found = load_model(given)
         if log.architecture and found.architecture != log.architecture:
@@ -150,10 +164,16 @@ def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed:
         with suppress(BadInput):
             found = load_model(name)
             if log.architecture in (None, found.architecture):
-                assumed.append(f"The model was taken to be {found.name}, since the log says {log.model!r}.")
+                assumed.append(
+                    f"The model was taken to be {found.name}, since the log says {log.model!r}."
+                )
                 return found
     name = (log.model or "")[:LONGEST_NAME]
-    said = f"only as {name!r}, which is not in the catalogue and no folder here" if name else "not at all"
+    said = (
+        f"only as {name!r}, which is not in the catalogue and no folder here"
+        if name
+        else "not at all"
+    )
     raise BadInput(f"The log names its model {said}.",
                    "Add --model with a catalogue name or the model's folder (or its config.json).")  # fmt: skip
 
@@ -164,7 +184,11 @@ def _names(said: str) -> list[str]:
     The likeliest first: looking for one that is not there costs the search for similar names.
     """
     parts = [part for part in said.rstrip("/").split("/") if part]
-    cached = [part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--")]
+    cached = [
+        part.removeprefix("models--").replace("--", "/")
+        for part in parts
+        if part.startswith("models--")
+    ]
     hub_id = len(parts) == 2 and not said.startswith(("/", ".", "~"))
     here = hub_id or existing(said) is not None
     names = [*cached, *([said] if here else []), *parts[-1:], "/".join(parts[-2:]), said]
@@ -173,7 +197,13 @@ def _names(said: str) -> list[str]:
 
 def _method(name: str) -> str:
     """One name of what vLLM calls by several: awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4."""
-    return name.lower().replace("-", "_").removesuffix("_marlin").removeprefix("gpt_oss_").removeprefix("auto_")
+    return (
+        name.lower()
+        .replace("-", "_")
+        .removesuffix("_marlin")
+        .removeprefix("gpt_oss_")
+        .removeprefix("auto_")
+    )
 
 
 def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
@@ -185,7 +215,9 @@ def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -
     asked_for = log.args.get("quantization")
     known = {_method(name): value for name, value in quant.METHODS.items()}
     if _method(said) not in known and has:
-        assumed.append(f"The log's quantization={said} is not known; that of {model.name}, {has}, was taken.")
+        assumed.append(
+            f"The log's quantization={said} is not known; that of {model.name}, {has}, was taken."
+        )
         return model
     if _method(said) not in known:
         raise BadInput(f"The log's quantization {said[:LONGEST_NAME]!r} is not known.",
@@ -202,7 +234,11 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
         assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
         return found
     total = log.profile.get("total_gpu_memory_gib")
-    same = [card for card in map(load_gpu, list_gpus()) if total and abs(card.engine_gib / total - 1) < SAME_MEMORY]
+    same = [
+        card
+        for card in map(load_gpu, list_gpus())
+        if total and abs(card.engine_gib / total - 1) < SAME_MEMORY
+    ]
     if len(same) == 1:
         assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
         return same[0]
@@ -212,7 +248,9 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
 
 
 def _gpu_by_name(name: str) -> GPU | None:
-    words = re.split(r"[\s_]+", name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip())
+    words = re.split(
+        r"[\s_]+", name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
+    )
     for count in range(len(words), 0, -1):
         with suppress(BadInput):
             return load_gpu(" ".join(words[:count]))
@@ -254,7 +292,9 @@ def _nearest_version(version: str | None, assumed: list[str]) -> str:
         return versions.DEFAULT
     nearest = versions.nearest(version)
     if not versions.same_minor(nearest, version):
-        assumed.append(f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known.")
+        assumed.append(
+            f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known."
+        )
     return nearest
 
 
@@ -262,6 +302,10 @@ def _kv_bytes(log: EngineLog) -> int | None:
     """Bytes of KV cache a rank, where they were given instead of measured."""
     given = log.args.get("kv_cache_memory_bytes")
     said = log.requested_kv_gib  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
-    if type(given) is int and 0 < given <= LARGEST and (said is None or abs(given / GIB - said) <= 0.01):
+    if (
+        type(given) is int
+        and 0 < given <= LARGEST
+        and (said is None or abs(given / GIB - said) <= 0.01)
+    ):
         return given
     return round(said * GIB) if said else None

@@ -20,10 +20,23 @@ from workshop.files import output, read_json
 
 HEAD = ("hardware", "software", "how", "date")
 # of a recorded run; the log's own names are without `_per_gpu`
-MEASURED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency", "cuda_graph_gib")
+MEASURED = (
+    "weights_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "cuda_graph_gib",
+)
 NEEDED = MEASURED[:3]
 # of every run
-FIELDS = {"name": (str,), "model": (str,), "extra": (dict,), "tp": (int,), "pp": (int,), "max_model_len": (int,)}
+FIELDS = {
+    "name": (str,),
+    "model": (str,),
+    "extra": (dict,),
+    "tp": (int,),
+    "pp": (int,),
+    "max_model_len": (int,),
+}
 FIELDS |= dict.fromkeys(NEEDED, (int, float))
 SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
 LARGEST_FILE_BYTES = 16 << 20
@@ -33,24 +46,51 @@ REMEDY = "Give a new file, or one that --record wrote."
 def run_of(case: Case) -> dict[str, Any]:
     """Return the run of a log. Raises BadInput for a CPU's, or one that does not say what it measured."""
     if case.gpu is None:
-        raise BadInput("The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU.")
+        raise BadInput(
+            "The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU."
+        )
     measured = {name: getattr(case.log, name.removesuffix("_per_gpu")) for name in MEASURED}
     if missing := [name for name in NEEDED if not measured[name]]:
-        raise BadInput(f"The log does not say {', '.join(missing)}.", "Give the log of a start that became ready.")
+        raise BadInput(
+            f"The log does not say {', '.join(missing)}.",
+            "Give the log of a start that became ready.",
+        )
     m, s = case.model, dict(case.settings)
     sizes = {"tp": s.pop("tensor_parallel_size"), "pp": s.pop("pipeline_parallel_size")}
     s.pop("max_model_len")
     stored = {}
-    if m.quantization and case.log.args.get("quantization") and not m.raw.get("quantization_config"):
+    if (
+        m.quantization
+        and case.log.args.get("quantization")
+        and not m.raw.get("quantization_config")
+    ):
         s["quantization"] = m.quantization.method
-    elif m.quantization and m.quantization != from_dict(m.raw, name=m.name).quantization:  # another checkpoint's
+    elif (
+        m.quantization and m.quantization != from_dict(m.raw, name=m.name).quantization
+    ):  # another checkpoint's
         stored = {"quantization_config": {"quant_method": m.quantization.method}}
     extra = {name: value for name, value in s.items() if value not in (None, "auto", False)}
-    if wrong := [name for name, value in extra.items() if isinstance(value, str) and not SHORT.fullmatch(value)]:
-        raise BadInput(f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it.")
+    if wrong := [
+        name
+        for name, value in extra.items()
+        if isinstance(value, str) and not SHORT.fullmatch(value)
+    ]:
+        raise BadInput(
+            f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it."
+        )
     known = m.name in list_models()
-    name = m.name if known else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
-    run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len}
+    name = (
+        m.name
+        if known
+        else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
+    )
+    run = {
+        "name": name,
+        "model": name,
+        "gpu": case.gpu.name,
+        **sizes,
+        "max_model_len": case.max_model_len,
+    }
     config = ({} if known else sizes_alone(m.raw)) | stored
     said = {name: value for name, value in measured.items() if value is not None}
     return {**run, **({"config": config} if config else {}), "extra": extra, **said}
@@ -58,7 +98,11 @@ def run_of(case: Case) -> dict[str, Any]:
 
 def sizes_alone(raw: Mapping) -> dict:
     """Return a config without what says where it came from: names of files and folders, and whoever wrote it."""
-    kept = {k: v for k, v in raw.items() if k not in NOT_SIZES and not (isinstance(v, str) and re.search(r"[/\\]", v))}
+    kept = {
+        k: v
+        for k, v in raw.items()
+        if k not in NOT_SIZES and not (isinstance(v, str) and re.search(r"[/\\]", v))
+    }
     return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in kept.items()}
 
 
@@ -69,7 +113,9 @@ def record(case: Case, file: Path) -> dict[str, Any]:
     """
     run, version = run_of(case), case.log.version or ""
     if not SHORT.fullmatch(version):
-        raise BadInput("The log does not say its version of vLLM.", "Give the log from its first line on.")
+        raise BadInput(
+            "The log does not say its version of vLLM.", "Give the log from its first line on."
+        )
     head = {
         "hardware": f"{case.gpu.title}, {case.gpu.engine_gib:.1f} GiB each for the engine",
         "software": f"vllm {version}",
@@ -79,7 +125,9 @@ def record(case: Case, file: Path) -> dict[str, Any]:
     content = check(file) if file.exists() else {**head, "runs": []}
     for key in ("hardware", "software"):
         if content[key] != head[key]:
-            raise BadInput(f"{file} has runs of {content[key]}, and the log is of {head[key]}.", REMEDY)
+            raise BadInput(
+                f"{file} has runs of {content[key]}, and the log is of {head[key]}.", REMEDY
+            )
     if run in content["runs"]:
         raise BadInput(f"{file} has this run already.", "Give another log.")
     content["runs"].append(run)
@@ -97,6 +145,10 @@ def check(file: Path) -> dict[str, Any]:
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
     for number, run in enumerate(runs, 1):
-        if wrong := next((name for name, kinds in FIELDS.items() if type(run.get(name)) not in kinds), None):
-            raise BadInput(f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY)
+        if wrong := next(
+            (name for name, kinds in FIELDS.items() if type(run.get(name)) not in kinds), None
+        ):
+            raise BadInput(
+                f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY
+            )
     return content

@@ -27,10 +27,14 @@ class RequestStep:
     prefill_tokens: int  # of its prompt, or computed again after a preemption
     decode_tokens: int  # 1, and the draft's guesses
     computed_tokens: int  # before this step, those that the prefix cache had included
-    prefix_hit_tokens: int  # found in the prefix cache; in its first step alone, or the first after a preemption
+    prefix_hit_tokens: (
+        int  # found in the prefix cache; in its first step alone, or the first after a preemption
+    )
     drafted: int  # guesses
     accepted: int  # … that the model agreed with
-    blocks: tuple[int, ...]  # ids of those that it holds from this step on, found in the prefix cache or taken
+    blocks: tuple[
+        int, ...
+    ]  # ids of those that it holds from this step on, found in the prefix cache or taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,16 @@ class Step:
 class Pool:
     """The KV cache and the queue after a step."""
 
-    tables: dict[str, list[int]] = field(default_factory=dict)  # request → the blocks that it holds, in order
-    waiting: dict[str, int] = field(default_factory=dict)  # request → tokens of its prompt, preempted ones first
+    tables: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # request → the blocks that it holds, in order
+    waiting: dict[str, int] = field(
+        default_factory=dict
+    )  # request → tokens of its prompt, preempted ones first
     prompts: dict[str, int] = field(default_factory=dict)  # the same, of all
-    hashes: dict[int, str] = field(default_factory=dict)  # of the blocks in the prefix cache, held or free
+    hashes: dict[int, str] = field(
+        default_factory=dict
+    )  # of the blocks in the prefix cache, held or free
     held: set[int] = field(default_factory=set)  # blocks that some request holds
 
     @property
@@ -90,7 +100,9 @@ class Pool:
         self.waiting = {name: self.prompts.get(name, 0) for name in step.preempted} | self.waiting
         if gone := set(step.freed):  # also of a sliding window, whose request goes on
             self.held -= gone
-            self.tables = {name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()}
+            self.tables = {
+                name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()
+            }
         self.held.update(step.taken)
         for one in step.requests:
             self.waiting.pop(one.id, None)
@@ -113,16 +125,22 @@ def reasons(step: Step, before: Pool) -> list[str]:
     prompts = before.prompts | dict(step.arrived)
     said = [f"{name} ended, and gave its blocks back." for name in step.finished]
     for name in step.preempted:
-        said.append(f"{name} is preempted: a request that came earlier needs a block, and none is free.")
+        said.append(
+            f"{name} is preempted: a request that came earlier needs a block, and none is free."
+        )
     for one in step.requests:
         if one.prefix_hit_tokens:
-            said.append(f"{one.id} finds {one.prefix_hit_tokens} tokens in the prefix cache, in whole blocks.")
+            said.append(
+                f"{one.id} finds {one.prefix_hit_tokens} tokens in the prefix cache, in whole blocks."
+            )
         left = prompts.get(one.id, 0) - one.computed_tokens - one.prefill_tokens
         if one.prefill_tokens and left > 0:
             part = f"{one.id} computes a part of its prompt"
             said.append(f"{part}: the step has room for no more. {left} tokens are left.")
         if one.drafted:
-            said.append(f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and need no step of their own.")
+            said.append(
+                f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and need no step of their own."
+            )
     return said
 
 
@@ -142,7 +160,9 @@ class Trace:
                 file.seek(self._at)
                 data = file.read(PART_BYTES) or b""
             except OSError as error:
-                raise BadInput(f"The trace {self.path} cannot be read: {reason(error)}.", MAKE_ONE) from None
+                raise BadInput(
+                    f"The trace {self.path} cannot be read: {reason(error)}.", MAKE_ONE
+                ) from None
         whole, end, _ = data.rpartition(b"\n")
         if not end and len(data) == PART_BYTES:
             said = f"Line {self._line + 1} of {self.path} is longer than {PART_BYTES >> 20} MiB."
@@ -154,7 +174,9 @@ class Trace:
             try:
                 steps.append(_step(json.loads(line)))
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+                raise BadInput(
+                    f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE
+                ) from None
         return steps
 
 
@@ -168,14 +190,21 @@ def _step(said: dict) -> Step:
         raise ValueError("no number")
     blocks = {name: tuple(map(_count, said[name])) for name in ("taken", "freed")}
     names = {name: tuple(map(str, said[name])) for name in ("preempted", "finished")}
-    hashes = {name: tuple((_count(block), str(key)) for block, key in said[name]) for name in ("stored", "removed")}
+    hashes = {
+        name: tuple((_count(block), str(key)) for block, key in said[name])
+        for name in ("stored", "removed")
+    }
     arrived = tuple((str(name), _count(tokens)) for name, tokens in said["arrived"])
     requests = tuple(map(_request, said["requests"]))
-    return Step(requests=requests, arrived=arrived, **numbers, **shares, **blocks, **names, **hashes)
+    return Step(
+        requests=requests, arrived=arrived, **numbers, **shares, **blocks, **names, **hashes
+    )
 
 
 def _request(said: dict) -> RequestStep:
-    numbers = {name: _count(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")}
+    numbers = {
+        name: _count(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")
+    }
     return RequestStep(id=str(said["id"]), blocks=tuple(map(_count, said["blocks"])), **numbers)
 
 

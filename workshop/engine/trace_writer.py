@@ -15,7 +15,9 @@ from functools import wraps
 from pathlib import Path
 
 FILE_VARIABLE = "WORKSHOP_TRACE"
-FLUSH_S = 0.05  # what a killed engine takes with it: vLLM kills its own without a word when it stops
+FLUSH_S = (
+    0.05  # what a killed engine takes with it: vLLM kills its own without a word when it stops
+)
 LIMIT_BYTES = 2**30
 BEHIND_BYTES = 64 * 2**20  # what may wait for a slow disk
 MAX_ID = 128  # characters of a request's id, which stands in every line of its steps; a client may choose it
@@ -41,7 +43,9 @@ class Recorder:
         self._scheduler, self._write, self._now, self._lost = scheduler, write, now, lost
         self._pool = pool = scheduler.kv_cache_manager.block_pool
         self._null = pool.null_block.block_id
-        self._fresh: set[str] = set()  # requests whose next step is their first, or their first again
+        self._fresh: set[str] = (
+            set()
+        )  # requests whose next step is their first, or their first again
         self._cached: dict[tuple[int, str], None] = {}
         self._under_way: deque[dict] = deque()
         self._steps, self._on = 0, True
@@ -52,13 +56,19 @@ class Recorder:
             (scheduler, "update_from_output", self._updated),
             (pool, "_insert_block_hash", self._store),
             (pool, "_remove_cached_block_hashes", self._drop_of),
-            (pool, "reset_prefix_cache", lambda done: self._drop(list(self._cached) if done else ())),
+            (
+                pool,
+                "reset_prefix_cache",
+                lambda done: self._drop(list(self._cached) if done else ()),
+            ),
             (pool.free_block_queue, "popleft_n", lambda blocks, _: self._take(blocks)),
             (pool.free_block_queue, "remove", lambda _, block: self._take([block])),
             (pool.free_block_queue, "append_n", lambda _, blocks: self._free(blocks)),
             (pool.free_block_queue, "prepend_n", lambda _, blocks: self._free(blocks)),
         )
-        for of, name, noted in [(of, name, self._noted(getattr(of, name), note)) for of, name, note in notes]:
+        for of, name, noted in [
+            (of, name, self._noted(getattr(of, name), note)) for of, name, note in notes
+        ]:
             setattr(of, name, noted)
 
     def _noted(self, original: Callable, note: Callable) -> Callable:
@@ -92,7 +102,9 @@ class Recorder:
 
     def _free(self, blocks: Iterable) -> None:
         for block in blocks:
-            if self._taken.pop(block.block_id, self) is self:  # else it was free before, and is again
+            if (
+                self._taken.pop(block.block_id, self) is self
+            ):  # else it was free before, and is again
                 self._freed[block.block_id] = None
 
     def _store(self, _, key: bytes, block, num_tokens: int | None = None) -> None:
@@ -115,18 +127,25 @@ class Recorder:
 
     def _scheduled(self, output, *_, **__) -> None:
         scheduler = self._scheduler
-        preempted, finished = sorted(output.preempted_req_ids or ()), sorted(output.finished_req_ids)
+        preempted, finished = (
+            sorted(output.preempted_req_ids or ()),
+            sorted(output.finished_req_ids),
+        )
         self._fresh.update(preempted)
         self._fresh.difference_update(finished)
         again = output.scheduled_cached_reqs
-        blocks = dict(zip(again.req_ids, again.new_block_ids, strict=True))  # by group; None where there are none
+        blocks = dict(
+            zip(again.req_ids, again.new_block_ids, strict=True)
+        )  # by group; None where there are none
         blocks |= {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
         said = {
             "step": self._steps,
             "time_s": 0.0,
             "budget": scheduler.max_num_scheduled_tokens,
             "kv_cache_usage": round(scheduler.kv_cache_manager.usage, 6),
-            "requests": [self._row(output, name, blocks[name] or ()) for name in output.num_scheduled_tokens],
+            "requests": [
+                self._row(output, name, blocks[name] or ()) for name in output.num_scheduled_tokens
+            ],
             "taken": list(self._taken),
             "freed": list(self._freed),
             "preempted": [short_id(name) for name in preempted],
@@ -137,7 +156,9 @@ class Recorder:
             "num_blocks": self._pool.num_gpu_blocks - 1,
             "block_size": scheduler.block_size,
         }
-        something = said["requests"] or finished or preempted or self._arrived or self._freed or self._taken
+        something = (
+            said["requests"] or finished or preempted or self._arrived or self._freed or self._taken
+        )
         self._under_way.append(said if something else {})
         if something:
             self._steps += 1
@@ -146,7 +167,10 @@ class Recorder:
     def _row(self, output, name: str, blocks: Iterable[list[int]]) -> dict:
         """Return what a request does in a step. vLLM has added the step's tokens to the computed ones already."""
         request, tokens = self._scheduler.requests[name], output.num_scheduled_tokens[name]
-        before, drafted = request.num_computed_tokens - tokens, len(output.scheduled_spec_decode_tokens.get(name, ()))
+        before, drafted = (
+            request.num_computed_tokens - tokens,
+            len(output.scheduled_spec_decode_tokens.get(name, ())),
+        )
         decodes = before >= request.num_prompt_tokens and tokens <= 1 + drafted
         hit = before if name in self._fresh else 0
         self._fresh.discard(name)
@@ -166,7 +190,9 @@ class Recorder:
         """Return a request's place among a step's answers."""
         if short in answers.req_id_to_index:
             return answers.req_id_to_index[short]
-        return next(index for name, index in answers.req_id_to_index.items() if short_id(name) == short)
+        return next(
+            index for name, index in answers.req_id_to_index.items() if short_id(name) == short
+        )
 
     def _updated(self, _, output, answers) -> None:
         said = self._under_way.popleft()
@@ -235,7 +261,10 @@ class Writer:
     def lost(self, error: Exception) -> None:
         """Say in the log, which is this process's output, why the trace ends."""
         said = getattr(error, "strerror", None) or str(error) or repr(error)
-        print(f"[workshop] The trace {self._file} ends here, and the server goes on: {said}.", flush=True)
+        print(
+            f"[workshop] The trace {self._file} ends here, and the server goes on: {said}.",
+            flush=True,
+        )
         self.close()
 
     def close(self) -> None:
@@ -268,7 +297,9 @@ def open_private(path: Path) -> int:
     """Return a new, empty file that its owner alone can read. Raises OSError, also where it is another thing."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no file")
-    found = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    found = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     os.fchmod(found, 0o600)
     return found
 
@@ -279,7 +310,9 @@ def traced(*args, vllm_config, **kwargs):
     config.scheduler_cls = None
     scheduler = config.get_scheduler_cls()(*args, vllm_config=vllm_config, **kwargs)
     try:
-        writer = Writer(name_of(os.environ[FILE_VARIABLE], vllm_config.parallel_config.data_parallel_index))
+        writer = Writer(
+            name_of(os.environ[FILE_VARIABLE], vllm_config.parallel_config.data_parallel_index)
+        )
         began_s, shut_down = time.monotonic(), scheduler.shutdown
         Recorder(scheduler, writer.write, lambda: time.monotonic() - began_s, writer.lost)
         scheduler.shutdown = lambda: (writer.close(), shut_down())

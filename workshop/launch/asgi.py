@@ -47,7 +47,9 @@ def keys_of(scope: dict[str, Any]) -> set[bytes]:
 def without_keys(scope: dict[str, Any]) -> dict[str, Any]:
     """Return the request without the headers that hold its key, so that nothing behind can log it."""
     secret = (b"authorization", *KEY_HEADERS)
-    headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() not in secret]
+    headers = [
+        (name, value) for name, value in scope.get("headers", ()) if name.lower() not in secret
+    ]
     return {**scope, "headers": headers}
 
 
@@ -63,7 +65,9 @@ def cors_of(scope: dict[str, Any], app: Any) -> Any | None:
     return None
 
 
-async def refuse(send, status: int, message: str, kind: str = "class_limit", *headers: tuple[bytes, bytes]) -> None:
+async def refuse(
+    send, status: int, message: str, kind: str = "class_limit", *headers: tuple[bytes, bytes]
+) -> None:
     """Answer with an error in the API's form."""
     body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
     length = str(len(body)).encode()

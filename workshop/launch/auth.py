@@ -22,10 +22,16 @@ if "uvicorn.config" in sys.modules:
     PARSERS["auto"] = PARSERS["h11"]
 
 GUARD = "workshop.launch.auth.RequireKey"  # what --middleware takes
-OPEN_PATHS = frozenset({"/health"})  # what load balancers and probes ask, and tells nothing but "alive"
+OPEN_PATHS = frozenset(
+    {"/health"}
+)  # what load balancers and probes ask, and tells nothing but "alive"
 RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
-KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
-METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"  # a key for /metrics alone; without the file there is none
+KEY_FILE_VARIABLE = (
+    "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
+)
+METRICS_KEY_FILE_VARIABLE = (
+    "WORKSHOP_METRICS_KEY_FILE"  # a key for /metrics alone; without the file there is none
+)
 METRICS_PATH = "/metrics"
 HOW = "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. workshop.connect() does so by itself."
 
@@ -39,7 +45,9 @@ def read_key() -> bytes:
         with open(path, encoding="utf-8") as file:
             key = file.read().strip()
     else:
-        raise ValueError(f"neither {RECORD_VARIABLE} nor {KEY_FILE_VARIABLE} is set: refusing to serve unguarded")
+        raise ValueError(
+            f"neither {RECORD_VARIABLE} nor {KEY_FILE_VARIABLE} is set: refusing to serve unguarded"
+        )
     if not key:
         raise ValueError(f"{path} holds no key: refusing to serve unguarded")
     return key.encode()
@@ -100,8 +108,14 @@ class RequireKey:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
         else:
-            what = "This request has two different keys; bring one" if len(keys) > 1 else "This server needs its key"
-            await refuse(send, 401, f"{what}: {HOW}", "invalid_api_key", (b"www-authenticate", b"Bearer"))
+            what = (
+                "This request has two different keys; bring one"
+                if len(keys) > 1
+                else "This server needs its key"
+            )
+            await refuse(
+                send, 401, f"{what}: {HOW}", "invalid_api_key", (b"www-authenticate", b"Bearer")
+            )
 
     def _opens(self, key: bytes, path: str) -> bool:
         right = hmac.compare_digest(key, self._key)

@@ -59,7 +59,9 @@ class _Memory:
                 self._waiting.remove(entry)
             self._serve_waiting()
             if isinstance(error, TimeoutError):
-                raise BodyRefused(503, "The server has no memory left for large requests; try again later.") from None
+                raise BodyRefused(
+                    503, "The server has no memory left for large requests; try again later."
+                ) from None
             raise
 
     def give(self, size: int) -> None:
@@ -157,7 +159,9 @@ async def _next(receive, began: float) -> dict[str, Any]:
     try:
         return await asyncio.wait_for(receive(), max(0.001, min(STALLED_S, left)))
     except TimeoutError:
-        raise BodyRefused(408, f"The request's body did not come within {STALLED_S:.0f} s; send it again.") from None
+        raise BodyRefused(
+            408, f"The request's body did not come within {STALLED_S:.0f} s; send it again."
+        ) from None
 
 
 def once_more(body: bytes | Body, receive):

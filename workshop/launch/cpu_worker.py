@@ -18,7 +18,9 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 def expand_batch_to_tokens(x, cu_num_tokens, num_tokens, replace_from=0, replace_to=0):
     """Return each request's value once for each of its guesses: [a, b] and [2, 5] make [a, a, b, b, b]."""
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
-    return torch.where(x == replace_from, replace_to, x).repeat_interleave(counts, output_size=num_tokens)
+    return torch.where(x == replace_from, replace_to, x).repeat_interleave(
+        counts, output_size=num_tokens
+    )
 
 
 rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens

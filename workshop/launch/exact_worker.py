@@ -23,10 +23,16 @@ from workshop.launch.no_machine import be_no_machine
 from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
-LAYOUT, PACKED_LAYOUT = "LBNHC", "BLNHC"  # FlashAttention's; what packs layers of different sizes into a block
+LAYOUT, PACKED_LAYOUT = (
+    "LBNHC",
+    "BLNHC",
+)  # FlashAttention's; what packs layers of different sizes into a block
 PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128
-SPARSE_BLOCKS = {"compress_ratios": 256, "index_topk": 64}  # field of a config -> tokens that its kernels on a GPU take
+SPARSE_BLOCKS = {
+    "compress_ratios": 256,
+    "index_topk": 64,
+}  # field of a config -> tokens that its kernels on a GPU take
 
 
 def engine_config(job: dict, folder: str):
@@ -34,7 +40,9 @@ def engine_config(job: dict, folder: str):
     from vllm.engine.arg_utils import EngineArgs
 
     Path(folder, "config.json").write_text(json.dumps(as_plain_fields(job["config"])))
-    block = next((size for name, size in SPARSE_BLOCKS.items() if job["config"].get(name)), GPU_BLOCK)
+    block = next(
+        (size for name, size in SPARSE_BLOCKS.items() if job["config"].get(name)), GPU_BLOCK
+    )
     asked = {key: job[key] for key in ("dtype", "max_model_len") if job.get(key)}
     config = EngineArgs(
         model=folder,
@@ -90,9 +98,18 @@ def as_plain_fields(raw: dict) -> dict:
         _CONFIG_REGISTRY[model_type] = Plain
         PLAIN.add(model_type)
     scaling = dict(raw.get("rope_scaling") or {})
-    rope = {"rope_theta": raw.get("rope_theta") or 10000.0, "rope_type": scaling.pop("type", "default"), **scaling}
-    gone = {"rope_scaling"} | ({"sliding_window"} if raw.get("use_sliding_window") is False else set())
-    return {"rope_parameters": rope, **{name: value for name, value in raw.items() if name not in gone}}
+    rope = {
+        "rope_theta": raw.get("rope_theta") or 10000.0,
+        "rope_type": scaling.pop("type", "default"),
+        **scaling,
+    }
+    gone = {"rope_scaling"} | (
+        {"sliding_window"} if raw.get("use_sliding_window") is False else set()
+    )
+    return {
+        "rope_parameters": rope,
+        **{name: value for name, value in raw.items() if name not in gone},
+    }
 
 
 @contextlib.contextmanager
@@ -106,7 +123,9 @@ def rank(config, number: int) -> Iterator[None]:
     parallel = config.parallel_config
     parallel.rank, world = number, parallel.world_size
     everybody = world * parallel.data_parallel_size
-    torch.distributed.init_process_group("fake", rank=number, world_size=everybody, store=FakeStore())
+    torch.distributed.init_process_group(
+        "fake", rank=number, world_size=everybody, store=FakeStore()
+    )
     try:
         with set_current_vllm_config(config):
             parallel_state.init_distributed_environment(world, number, "env://", 0, "fake")
@@ -131,7 +150,11 @@ def stage(config, number: int) -> tuple[dict, dict]:
         sizes = tensor_sizes(model)
         take_gpu_blocks(config)
         specs = get_kv_cache_spec(config)
-        language = tensor_sizes(model.get_language_model()) if hasattr(model, "get_language_model") else sizes
+        language = (
+            tensor_sizes(model.get_language_model())
+            if hasattr(model, "get_language_model")
+            else sizes
+        )
     memory = Allocator()
     for size in sizes.values():
         memory.alloc(size)
@@ -144,7 +167,9 @@ def stage(config, number: int) -> tuple[dict, dict]:
 def tensor_sizes(model) -> dict[int, int]:
     """Return the bytes of every parameter and buffer, by its identity, and of what loading makes of a latent's."""
     sizes = {id(t): t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())}
-    return sizes | {id(module): size for module in model.modules() if (size := unpacked_bytes(module))}
+    return sizes | {
+        id(module): size for module in model.modules() if (size := unpacked_bytes(module))
+    }
 
 
 def unpacked_bytes(module) -> int:
@@ -154,9 +179,14 @@ def unpacked_bytes(module) -> int:
     """
     from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 
-    if not isinstance(module, MLAAttention) or min(p.element_size() for p in module.kv_b_proj.parameters()) > 1:
+    if (
+        not isinstance(module, MLAAttention)
+        or min(p.element_size() for p in module.kv_b_proj.parameters()) > 1
+    ):
         return 0
-    return 2 * module.num_heads * (module.qk_nope_head_dim + module.v_head_dim) * module.kv_lora_rank
+    return (
+        2 * module.num_heads * (module.qk_nope_head_dim + module.v_head_dim) * module.kv_lora_rank
+    )
 
 
 def without_memory(config):
@@ -190,7 +220,9 @@ def take_gpu_blocks(config) -> None:
     from vllm.v1.attention.backend import MultipleOf
 
     for backend in current_platform._find_non_ssm_backends(config):
-        backend.get_supported_kernel_block_sizes = staticmethod(lambda spec=None: [MultipleOf(GPU_BLOCK)])
+        backend.get_supported_kernel_block_sizes = staticmethod(
+            lambda spec=None: [MultipleOf(GPU_BLOCK)]
+        )
     current_platform.update_block_size_for_backend(config)  # of hybrid models
 
 
@@ -215,7 +247,9 @@ def cache(config, stages: list[dict]) -> dict:
     mine = [vllm_cache._project_kv_cache_groups_to_worker(groups, specs) for specs in stages]
     return {
         "groups": facts,
-        "pool_bytes_per_block": [vllm_cache._pool_bytes_per_block(config, g) if g else 0 for g in mine],
+        "pool_bytes_per_block": [
+            vllm_cache._pool_bytes_per_block(config, g) if g else 0 for g in mine
+        ],
         "blocks_per_request": sum(each["blocks_per_request"] for each in facts),
         "bytes_per_token": sum(token_bytes(config, spec) for spec in merged.values()),
         "max_model_len": config.model_config.max_model_len,
@@ -236,7 +270,9 @@ def group_facts(config, group, stages: list[dict]) -> dict:
         "layers": [sum(name in specs for name in group.layer_names) for specs in stages],
         "block_size": one.block_size,
         "page_bytes": one.page_size_bytes,
-        "size": getattr(one, "sliding_window", None) or getattr(one, "attention_chunk_size", None) or 0,
+        "size": getattr(one, "sliding_window", None)
+        or getattr(one, "attention_chunk_size", None)
+        or 0,
         "blocks_per_request": cdiv(spec.max_memory_usage_bytes(config), spec.page_size_bytes),
     }
 
@@ -248,7 +284,11 @@ def token_bytes(config, spec) -> int:
     if not isinstance(spec, AttentionSpec) or isinstance(spec, CrossAttentionSpec):
         return 0
     heads = 1 if config.model_config.use_mla else config.model_config.get_total_num_kv_heads()
-    return spec.unpadded_page_size_bytes // spec.block_size * min(config.parallel_config.tensor_parallel_size, heads)
+    return (
+        spec.unpadded_page_size_bytes
+        // spec.block_size
+        * min(config.parallel_config.tensor_parallel_size, heads)
+    )
 
 
 def run(job: dict) -> dict:
@@ -261,7 +301,10 @@ def run(job: dict) -> dict:
             built = [stage(config, number) for number in range(job["pp"])]
             found = cache(config, [specs for _, specs in built])
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}".rstrip(": ")[:2000], "vllm": vllm.__version__}
+            return {
+                "error": f"{type(error).__name__}: {error}".rstrip(": ")[:2000],
+                "vllm": vllm.__version__,
+            }
     facts = {"vllm": vllm.__version__, "architecture": config.model_config.architecture}
     return {**facts, "stages": [weights for weights, _ in built], "kv_cache": found}
 

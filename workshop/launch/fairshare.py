@@ -36,7 +36,9 @@ MAX_WAITING = 64  # of one learner; then 429
 MAX_NAME = 128  # bytes of a learner's name
 # Of a large request a learner has one in the engine at a time.
 LARGE_SEQUENCES = 8
-LARGE_BYTES = 8 * 1024  # of text: about 2,000 tokens, which take a step or more of the engine to read
+LARGE_BYTES = (
+    8 * 1024
+)  # of text: about 2,000 tokens, which take a step or more of the engine to read
 LARGE_LOGPROBS = 16  # a step
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
@@ -83,7 +85,9 @@ class FairShare:
         self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)  # requests
         self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
-        self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
+        self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(self.at_a_time)
+        )
         self._large: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pace = Pace()
         self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
@@ -107,12 +111,20 @@ class FairShare:
             await app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "not open in this class"})
+            await send(
+                {"type": "websocket.close", "code": 1008, "reason": "not open in this class"}
+            )
             return
 
         async def marked(message):
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
+                message = {
+                    **message,
+                    "headers": [
+                        *message.get("headers", ()),
+                        (HEADER.encode(), self.words.encode()),
+                    ],
+                }
             await send(message)
 
         if scope["type"] != "http":
@@ -127,9 +139,15 @@ class FairShare:
         learner = _learner(scope)
         path = path_of(scope)
         if path not in OPEN:
-            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.")
+            await refuse(
+                marked,
+                403,
+                f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.",
+            )
         elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
-            await refuse(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
+            await refuse(
+                marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them."
+            )
         else:
             await self._in_turn(learner, scope, receive, marked, app)
 
@@ -151,7 +169,9 @@ class FairShare:
         try:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
-            await refuse(send, refused.status, refused.message, "class_limit", (b"connection", b"close"))
+            await refuse(
+                send, refused.status, refused.message, "class_limit", (b"connection", b"close")
+            )
             return
         except ConnectionError:
             return  # nobody is there to be answered
@@ -172,11 +192,15 @@ class FairShare:
         finally:
             body.drop()
 
-    def problem(self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None) -> str:
+    def problem(
+        self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None
+    ) -> str:
         """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
         return self._judged(body, generates, scope)[0]
 
-    def _judged(self, body: bytes, generates: bool, scope: dict[str, Any] | None) -> tuple[str, bool, int]:
+    def _judged(
+        self, body: bytes, generates: bool, scope: dict[str, Any] | None
+    ) -> tuple[str, bool, int]:
         """Return what is wrong with a request, whether it is large, and how many sequences it asks for."""
         if problem := request_limits.shape_problem(body):
             return problem, False, 1
@@ -184,12 +208,18 @@ class FairShare:
             request = _read(body)
             if not generates:
                 problem = self._beyond(request, body, 1, False, scope)
-                return problem, len(body) > LARGE_BYTES, 2  # a text is read at once, as those of several sequences are
+                return (
+                    problem,
+                    len(body) > LARGE_BYTES,
+                    2,
+                )  # a text is read at once, as those of several sequences are
             asked = max([0, *_numbers(request, TOKENS)])
             sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:
             return f"{error}.", False, 1
-        problem = self._too_much(asked, sequences) or self._beyond(request, body, sequences, True, scope)
+        problem = self._too_much(asked, sequences) or self._beyond(
+            request, body, sequences, True, scope
+        )
         if problem:
             return problem, False, 1
         logprobs = request_limits.logprobs_a_step(request, sequences)
@@ -291,8 +321,12 @@ def _numbers(request: dict, names: tuple[str, ...]) -> list[int]:
 def _prompts(request: dict) -> int:
     """Return how many prompts a request has: a list of whole numbers is one (token ids)."""
     given = [request[name] for name in ("prompt", "prompt_embeds") if request.get(name)]
-    lists = [isinstance(each, list) and not all(type(part) is int for part in each) for each in given]
-    return max(1, sum(len(each) if several else 1 for each, several in zip(given, lists, strict=True)))
+    lists = [
+        isinstance(each, list) and not all(type(part) is int for part in each) for each in given
+    ]
+    return max(
+        1, sum(len(each) if several else 1 for each, several in zip(given, lists, strict=True))
+    )
 
 
 def _short(number: int) -> str:

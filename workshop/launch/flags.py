@@ -20,7 +20,12 @@ from inference_planner.settings import DTYPES
 
 from workshop.errors import BadInput
 
-SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "r": "node-rank"}
+SHORT = {
+    "tp": "tensor-parallel-size",
+    "pp": "pipeline-parallel-size",
+    "n": "nnodes",
+    "r": "node-rank",
+}
 SHORT |= {"dpa": "data-parallel-address", "sc": "speculative-config"}
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
@@ -28,9 +33,7 @@ REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
 WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
 SWITCHES = ("enforce-eager", "enable-expert-parallel")
 COUNTS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs", "decode-context-parallel-size")
-JOB_REMEDY = (
-    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
-)
+JOB_REMEDY = "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
 
 
 def flags_of(args: tuple[str, ...]) -> dict[str, str]:
@@ -71,7 +74,9 @@ def checked(args: tuple[str, ...]) -> dict[str, str]:
     """Return the flags of `args` with those of the file that --config names; a BadInput where one is not for us."""
     if os.environ.get("VLLM_API_KEY"):
         said = "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody."
-        raise BadInput(said, "Unset it: the workshop makes a key for each server, and connect() finds it.")
+        raise BadInput(
+            said, "Unset it: the workshop makes a key for each server, and connect() finds it."
+        )
     given = flags_of(args)
     names = [arg[2:].partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")]
     _refuse(names)
@@ -91,9 +96,15 @@ def _refuse(names: list[str]) -> None:
         if name in REFUSED:
             why, instead = REFUSED[name]
             raise BadInput(f"--{name} is not for vLLM here. {why}", instead)
-        longer = [each for each in (*REFUSED, *LOOKED_AT) if each.startswith(name) and name not in LOOKED_AT]
+        longer = [
+            each
+            for each in (*REFUSED, *LOOKED_AT)
+            if each.startswith(name) and name not in LOOKED_AT
+        ]
         if longer:
-            raise BadInput(f"--{name} could be short for --{longer[0]}.", "Write the names of flags out.")
+            raise BadInput(
+                f"--{name} could be short for --{longer[0]}.", "Write the names of flags out."
+            )
 
 
 def _flags_in(path: str, separate: bool) -> dict[str, str]:
@@ -102,7 +113,9 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
     how = "Write one flag a line, as in `max-model-len: 4096`."
     if not os.path.isfile(path):
-        raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
+        raise BadInput(
+            f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`."
+        )
     try:
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -132,7 +145,10 @@ def words(texts: Iterable[str]) -> tuple[str, ...]:
 def check_for_job(given: tuple[str, ...]) -> None:
     """Refuse flags that a SLURM job sets itself, in every spelling: one that fails at its start has waited for nothing."""
     if given and not given[0].startswith("-"):
-        raise BadInput(f"--vllm: {given[0][:80]!r} is no flag.", "A flag begins with --; the model stands before it.")
+        raise BadInput(
+            f"--vllm: {given[0][:80]!r} is no flag.",
+            "A flag begins with --; the model stands before it.",
+        )
     if any("\n" in word for word in given):
         raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
     _refuse_of_job(flags_of(given))

@@ -9,7 +9,11 @@ import re
 from typing import Any
 
 MOST = 10**9  # where counting stops
-NOTHING = (1, 0, 1)  # of a part without quantifiers: the product, the nesting, and what * and + count as
+NOTHING = (
+    1,
+    0,
+    1,
+)  # of a part without quantifiers: the product, the nesting, and what * and + count as
 UNBOUNDED = 20  # * or + inside a counted repeat
 COUNTED = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 BRANCHES = ("anyOf", "oneOf")
@@ -131,7 +135,9 @@ class _Combinations:
         inner = max([1, *(self._inside(part, keyword, merged, path) for keyword in PARTS)])
         return min(own * inner if merged else max(own, inner), MOST)
 
-    def _inside(self, part: dict[str, Any], keyword: str, merged: bool, path: tuple[str, ...]) -> int:
+    def _inside(
+        self, part: dict[str, Any], keyword: str, merged: bool, path: tuple[str, ...]
+    ) -> int:
         value = part.get(keyword)
         if keyword in ("properties", "patternProperties") and isinstance(value, dict):
             return self.of(list(value.values()), merged, path)
@@ -141,7 +147,9 @@ class _Combinations:
         if target in path:
             return 1
         if (target, merged) not in self._known:
-            self._known[target, merged] = self.of(_target(self._root, target), merged, (*path, target))
+            self._known[target, merged] = self.of(
+                _target(self._root, target), merged, (*path, target)
+            )
         return self._known[target, merged]
 
 

@@ -43,10 +43,22 @@ SLOW_FORMATS = ("uri", "uri-reference", "email", "idn-email", "iri")
 GUIDANCE = "This server's back end is slow with it: its owner can start it with --learners, or leave it out"
 
 SCHEMA_LISTS = ("anyOf", "oneOf")
-ROOTS = ("schema", "json_schema", "parameters", "input_schema")  # what stands under them is a schema of its own
+ROOTS = (
+    "schema",
+    "json_schema",
+    "parameters",
+    "input_schema",
+)  # what stands under them is a schema of its own
 NUMBER_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LENGTHS = ("minLength", "maxLength")
-ITEM_BOUNDS = ("minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties")
+ITEM_BOUNDS = (
+    "minItems",
+    "maxItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+)
 
 
 class TooCostly(ValueError):
@@ -81,7 +93,9 @@ class Form:
 
     def _combinations(self, schema: Any) -> None:
         if combinations(schema) > MAX_COMBINATIONS:
-            self._refuse("has an allOf that multiplies more branches", f"{MAX_COMBINATIONS} combinations")
+            self._refuse(
+                "has an allOf that multiplies more branches", f"{MAX_COMBINATIONS} combinations"
+            )
 
     def choices(self, choices: Any) -> None:
         """Check a list of texts of which the answer is one."""
@@ -103,7 +117,9 @@ class Form:
         if largest > most:
             self._refuse("has a pattern with more counted repeats, as in {1,10000}", f"{most}")
         if nesting > MAX_NESTING:
-            self._refuse("has a pattern with quantifiers inside quantifiers", f"{MAX_NESTING} of them")
+            self._refuse(
+                "has a pattern with quantifiers inside quantifiers", f"{MAX_NESTING} of them"
+            )
 
     def grammar(self, grammar: Any) -> None:
         """Check a grammar in EBNF or Lark's form."""
@@ -190,7 +206,9 @@ class Form:
     def _reference(self, target: str) -> None:
         self._count("references", 1, MAX_REFERENCES)
         if not target.startswith("#"):
-            raise TooCostly(f"{self.name} refers to another document, {target[:60]!r}: only # references are followed")
+            raise TooCostly(
+                f"{self.name} refers to another document, {target[:60]!r}: only # references are followed"
+            )
 
     def _bound(self, keyword: str, value: float) -> None:
         if keyword in ITEM_BOUNDS:

@@ -13,11 +13,18 @@ from inference_planner.versions import numbers
 from workshop.launch.programs import ask
 
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
-UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB and means 2**20 bytes
+UNIT_BYTES = {
+    "B": 1,
+    "KB": 2**10,
+    "MB": 2**20,
+    "GB": 2**30,
+}  # amd-smi says MB and means 2**20 bytes
 SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 # CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-LOCKED_CUDA = "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
+LOCKED_CUDA = (
+    "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,10 @@ def visible(found: Look | None = None) -> list[Gpu]:
     """Return the GPUs that the environment leaves to this session, in its order."""
     found = found or look()
     gpus = list(found.gpus)
-    chain = (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))  # HIP counts what ROCR leaves
+    chain = (
+        ("ROCR_VISIBLE_DEVICES",),
+        ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    )  # HIP counts what ROCR leaves
     for names in chain if found.maker == "amd" else (("CUDA_VISIBLE_DEVICES",),):
         given = next((os.environ[name] for name in names if name in os.environ), None)
         if given is not None:
@@ -70,7 +80,11 @@ def _chosen(gpus: list[Gpu], wanted: list[str]) -> list[Gpu]:
         if key.isdigit():
             places = [int(key), place]
         else:
-            places = [number for number, gpu in enumerate(gpus) if gpu.uuid.lower().startswith(key.lower())] or [place]
+            places = [
+                number
+                for number, gpu in enumerate(gpus)
+                if gpu.uuid.lower().startswith(key.lower())
+            ] or [place]
         found += [gpus[number] for number in places if number < len(gpus)][:1]
     return found
 
@@ -107,7 +121,10 @@ def _device(nvml, handle) -> list[Gpu]:
                 slices += _device(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
             except nvml.NVMLError_NotFound:  # that many are possible, and fewer are made
                 continue
-    except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):  # not divisible, or a slice itself
+    except (
+        nvml.NVMLError_NotSupported,
+        nvml.NVMLError_InvalidArgument,
+    ):  # not divisible, or a slice itself
         pass
     if slices:
         return slices
@@ -125,7 +142,11 @@ def _nvidia_smi() -> Look | None:
     code, text, said = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
     if code:
         return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join((text or said).split())[:200]}")
-    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") >= 4]
+    rows = [
+        [part.strip() for part in line.split(",")]
+        for line in text.splitlines()
+        if line.count(",") >= 4
+    ]
     driver = rows[0][5] if rows and len(rows[0]) > 5 else ""
     cards = [Gpu(name, _mib(total), _mib(free), uuid) for _, uuid, name, total, free, *_ in rows]
     return Look(tuple(_with_slices(cards)), "nvidia", driver)
@@ -159,9 +180,13 @@ def _amd_smi() -> Look | None:
         return None
     _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        cards, usage = map(json.loads, (text, ask("amd-smi", "metric", "--mem-usage", "--json").out))
+        cards, usage = map(
+            json.loads, (text, ask("amd-smi", "metric", "--mem-usage", "--json").out)
+        )
         # One object a GPU: newer versions wrap the list.
-        cards, usage = (each["gpu_data"] if isinstance(each, dict) else each for each in (cards, usage))
+        cards, usage = (
+            each["gpu_data"] if isinstance(each, dict) else each for each in (cards, usage)
+        )
         free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
         gpus = []
         for each in cards:
@@ -169,7 +194,9 @@ def _amd_smi() -> Look | None:
             uuid = f"GPU-{str(each['asic'].get('asic_serial', '')).lower().removeprefix('0x')}"
             sizes = _size(each["vram"]["size"]), _size(free.get(each["gpu"]))
             gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
-        return Look(tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else "")
+        return Look(
+            tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else ""
+        )
     return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
 
@@ -182,7 +209,10 @@ def _size(given: object) -> int:
 
 def cuda_needed() -> str:
     """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra `gpu` locks."""
-    for name in ("nvidia-cuda-runtime", *(f"nvidia-cuda-runtime-cu{major}" for major in LEAST_DRIVER)):
+    for name in (
+        "nvidia-cuda-runtime",
+        *(f"nvidia-cuda-runtime-cu{major}" for major in LEAST_DRIVER),
+    ):
         with suppress(importlib.metadata.PackageNotFoundError):
             return ".".join(importlib.metadata.version(name).split(".")[:2])
     return LOCKED_CUDA
@@ -194,7 +224,10 @@ def driver_problem(driver: str) -> tuple[str, str] | None:
     least = LEAST_DRIVER.get(int(cuda.split(".")[0]))
     if not least or not re.match(r"\d+\.", driver) or numbers(driver) >= numbers(least):
         return None
-    ways = ["ask for a newer driver", f"on a data-centre GPU put NVIDIA's cuda-compat {cuda} first in LD_LIBRARY_PATH"]
+    ways = [
+        "ask for a newer driver",
+        f"on a data-centre GPU put NVIDIA's cuda-compat {cuda} first in LD_LIBRARY_PATH",
+    ]
     if numbers(driver) >= numbers(LEAST_DRIVER[12]):
         ways.append("install the wheel +cu129 of vLLM's release page with PyTorch for CUDA 12.9")
     said = f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, for which this vLLM is built."

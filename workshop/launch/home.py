@@ -38,13 +38,17 @@ def private_folder(*parts: str) -> Path:
     return folder
 
 
-def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None, *, sync: bool = False) -> None:
+def write_private(
+    path: Path, text: str, mode: int = 0o600, gid: int | None = None, *, sync: bool = False
+) -> None:
     """Write a whole file or nothing, as `replace_file`; raises a WorkshopError where that cannot be."""
     with writing(path):
         replace_file(path, text.encode(), mode, gid, sync=sync)
 
 
-def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None, *, sync: bool = False) -> None:
+def replace_file(
+    path: Path, data: bytes, mode: int, gid: int | None = None, *, sync: bool = False
+) -> None:
     """Put a whole file in the place of what is there, a link too: a reader never sees half of it, whatever dies.
 
     Until it is whole and belongs to `gid` (if given), nobody else may read it. sync: it is on disk before it takes
@@ -103,5 +107,7 @@ def cannot_write(path: Path, error: OSError, remedy: str = "") -> CannotWrite:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
         return NoSpace(f"No space is left to write {path} ({error.strerror}).", remedy or free)
-    elsewhere = "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
+    elsewhere = (
+        "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
+    )
     return CannotWrite(f"Cannot write {path} ({error.strerror}).", remedy or elsewhere)

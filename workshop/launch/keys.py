@@ -144,7 +144,9 @@ def add(name: str) -> str:
     key = secrets.token_urlsafe(24)
     with _changing() as entries:
         if name in entries and not entries[name]["revoked"]:
-            raise BadInput(f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}")
+            raise BadInput(
+                f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
+            )
         entries[name] = {"sha256": _digest(key), "created": ledger.now(), "revoked": None}
     return key
 
@@ -153,7 +155,10 @@ def revoke(name: str) -> None:
     """Take a name's key back: every server of yours refuses it from then on, within a second."""
     with _changing() as entries:
         if name not in entries or entries[name]["revoked"]:
-            valid = ", ".join(other for other, entry in entries.items() if not entry["revoked"]) or "none"
+            valid = (
+                ", ".join(other for other, entry in entries.items() if not entry["revoked"])
+                or "none"
+            )
             raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
         entries[name]["revoked"] = ledger.now()
 
@@ -182,11 +187,15 @@ class Learners:
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
         self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
-        self._limits = FairShare(None)  # a class's, also where the server was started without --learners
+        self._limits = FairShare(
+            None
+        )  # a class's, also where the server was started without --learners
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, as it was said
-        self._served: dict[asyncio.Event, str] = {}  # the digest of what is served, by the event that ends it
+        self._served: dict[
+            asyncio.Event, str
+        ] = {}  # the digest of what is served, by the event that ends it
         self._watcher: asyncio.Task | None = None
         self._settling: set[asyncio.Task] = set()
         self._write_is_due = False
@@ -202,10 +211,16 @@ class Learners:
         """Return when this began, {digest: name} of the file (None: it is not whole), and what is wrong with it."""
         began = time.monotonic()
         try:
-            entries = read_table(self._path)  # opened anew: on a shared file system that asks for the newest
+            entries = read_table(
+                self._path
+            )  # opened anew: on a shared file system that asks for the newest
         except WorkshopError as error:
             return began, None, error.message
-        return began, {entry["sha256"]: name for name, entry in entries.items() if not entry["revoked"]}, ""
+        return (
+            began,
+            {entry["sha256"]: name for name, entry in entries.items() if not entry["revoked"]},
+            "",
+        )
 
     def _take(self, began: float, names: dict[str, str] | None, problem: str) -> None:
         if began < self._read_at:  # a slower look at an older file
@@ -220,7 +235,11 @@ class Learners:
 
     async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
-        headers = [(header, value) for header, value in scope.get("headers", ()) if header.lower() != LEARNER]
+        headers = [
+            (header, value)
+            for header, value in scope.get("headers", ())
+            if header.lower() != LEARNER
+        ]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
         path = scope.get("path")
 
@@ -273,7 +292,9 @@ class Learners:
     def _count(self, name: str, scope: dict[str, Any], meter: Meter, states: list[Any]) -> None:
         app = scope.get("app")
         meter.close()
-        if meter.reported is None and engine_tokens.are_running(app, states):  # the client has left just now
+        if meter.reported is None and engine_tokens.are_running(
+            app, states
+        ):  # the client has left just now
             task = asyncio.ensure_future(engine_tokens.aborted(app, states))
             self._settling.add(task)  # asyncio itself keeps no task
             task.add_done_callback(self._settling.discard)

@@ -15,7 +15,10 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-TRIES, PAUSE_S = 20, 0.05  # a reader's look at the lock, or the end of its last holder, passes in this time
+TRIES, PAUSE_S = (
+    20,
+    0.05,
+)  # a reader's look at the lock, or the end of its last holder, passes in this time
 
 
 class Lock:
@@ -36,9 +39,13 @@ class Lock:
         """Return whether the lock could be taken; raises a WorkshopError if its file cannot be made."""
         for attempt in range(tries):
             if attempt:
-                time.sleep(PAUSE_S * random.uniform(0.5, 1.5))  # else two that wait could meet each time
+                time.sleep(
+                    PAUSE_S * random.uniform(0.5, 1.5)
+                )  # else two that wait could meet each time
             with writing(self.path):
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+                descriptor = os.open(
+                    self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
+                )
                 try:
                     if self._alone(descriptor):
                         self.descriptor = descriptor
@@ -64,7 +71,11 @@ class Lock:
         if not self._marker.is_held():
             return ""
         holder = self._marker.holder()
-        whose = f"Process {holder.pid} on {holder.host} has it since {holder.since}" if holder else "A process has it"
+        whose = (
+            f"Process {holder.pid} on {holder.host} has it since {holder.since}"
+            if holder
+            else "A process has it"
+        )
         return f"{whose}; if that process has ended, remove {self._marker.path}."
 
     def give_back(self) -> None:
@@ -97,7 +108,9 @@ class Lock:
         if not flock(descriptor) or not is_at(descriptor, self.path):
             return False
         if excludes(self.path):
-            return not self._marker.is_held()  # by a machine that has mounted this folder without locks
+            return (
+                not self._marker.is_held()
+            )  # by a machine that has mounted this folder without locks
         return self._marker.take()
 
 

@@ -16,21 +16,28 @@ import psutil
 
 from workshop.errors import WorkshopError
 
-FIRST_JOB_PORT, LAST_JOB_PORT = 20000, 31999  # below the ports that Linux hands out by itself (32768 and up)
+FIRST_JOB_PORT, LAST_JOB_PORT = (
+    20000,
+    31999,
+)  # below the ports that Linux hands out by itself (32768 and up)
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def cpus() -> float:
     """Return the processors that this session may use: its affinity, cut by a cgroup's quota."""
-    count = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    count = float(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     limits = (text.split() for (text,) in _cgroups("cpu.max"))
     return min([count, *(int(quota) / int(period) for quota, period in limits)])
 
 
 def memory_limit_bytes() -> int:
     """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM, container)."""
-    return min([psutil.virtual_memory().total, *(int(limit) for (limit,) in _cgroups("memory.max"))])
+    return min(
+        [psutil.virtual_memory().total, *(int(limit) for (limit,) in _cgroups("memory.max"))]
+    )
 
 
 def memory_available_bytes() -> int:
@@ -90,7 +97,9 @@ def interfaces() -> dict[str, str]:
 def own_address(interface: str, *hosts: str) -> str:
     """Return this node's address: that of the interface, if one is named, else that on the way to the first reachable host."""
     known, node = interfaces(), socket.gethostname()
-    outward = {name: each for name, each in known.items() if not ipaddress.ip_address(each).is_loopback}
+    outward = {
+        name: each for name, each in known.items() if not ipaddress.ip_address(each).is_loopback
+    }
     choices = ", ".join(f"{name} ({address})" for name, address in outward.items()) or "none is up"
     remedy = f"Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {choices}."
     if interface and interface not in known:
@@ -104,7 +113,10 @@ def own_address(interface: str, *hosts: str) -> str:
         return found
     if len(outward) == 1:
         return next(iter(outward.values()))
-    calls_itself, others = "a name that is not known", " or ".join(filter(None, hosts)) or "another host"
+    calls_itself, others = (
+        "a name that is not known",
+        " or ".join(filter(None, hosts)) or "another host",
+    )
     with suppress(OSError):
         calls_itself = socket.gethostbyname(node)
     said = f"it calls itself {calls_itself}, and knows no way to {others}."
@@ -169,7 +181,9 @@ def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> li
     for step in range(span):
         first = FIRST_JOB_PORT + (job_id + step) % span * PORTS_PER_JOB
         ports = list(range(first, first + PORTS_PER_JOB))
-        if all(port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports):
+        if all(
+            port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports
+        ):
             return [fixed or ports[0], *ports[1:]]
     said = f"No eight ports in a row from {FIRST_JOB_PORT} to {LAST_JOB_PORT} are free on {socket.gethostname()}."
     raise WorkshopError(said, "Ask for a node of your own: sbatch --exclusive.")
@@ -182,7 +196,9 @@ def fixed_port() -> int | None:
         return None
     if not text.isdigit() or not 1024 <= int(text) <= 65535:
         remedy = "Ports go from 1024 to 65535; unset it, and each job takes a port of its own."
-        raise WorkshopError(f"WORKSHOP_PORT is {text!r}, which is no port that you may use.", remedy)
+        raise WorkshopError(
+            f"WORKSHOP_PORT is {text!r}, which is no port that you may use.", remedy
+        )
     return int(text)
 
 

@@ -67,8 +67,12 @@ def be_no_machine() -> None:
     from vllm.v1.worker import workspace
 
     registry._run_in_subprocess = lambda inspect: inspect()  # which would not have the stand-ins
-    torch.cuda.Event = torch.cuda.Stream = type("Idle", (), {"__init__": lambda self, *_, **__: None})
-    moe.current_platform = type("Gpu", (type(current_platform),), {"is_cuda_alike": lambda self: True})()
+    torch.cuda.Event = torch.cuda.Stream = type(
+        "Idle", (), {"__init__": lambda self, *_, **__: None}
+    )
+    moe.current_platform = type(
+        "Gpu", (type(current_platform),), {"is_cuda_alike": lambda self: True}
+    )()
     torch.accelerator.empty_cache = lambda: None
     torch.nn.Module.to = stay_but_for_the_dtype(torch.nn.Module.to)
     workspace.init_workspace_manager(torch.device("meta"))
@@ -79,13 +83,21 @@ def be_no_machine() -> None:
         *args, **{**options, "use_message_queue_broadcaster": False}
     )
     CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
-    torch.cpu._is_avx512_bf16_supported = lambda: False  # or recurrent states would be kept in 32 bit
-    torch.cpu._is_amx_tile_supported = lambda: True  # or latent attention would go without prefix caching
+    torch.cpu._is_avx512_bf16_supported = lambda: (
+        False
+    )  # or recurrent states would be kept in 32 bit
+    torch.cpu._is_amx_tile_supported = lambda: (
+        True
+    )  # or latent attention would go without prefix caching
     type(current_platform).supported_quantization = []  # any: nothing is computed
-    type(current_platform).get_attn_backend_cls = classmethod(sparse_too(current_platform.get_attn_backend_cls))
+    type(current_platform).get_attn_backend_cls = classmethod(
+        sparse_too(current_platform.get_attn_backend_cls)
+    )
     int_wna16._get_priority_backends = lambda: [int_wna16.WNA16MoEBackend.MARLIN]
     of_4_bits = [mxfp4.Mxfp4MoeBackend.CPU, mxfp4.Mxfp4MoeBackend.MARLIN]
-    mxfp4._get_priority_backends = mxfp4._get_priority_backends_for_gpt_oss = lambda: list(of_4_bits)
+    mxfp4._get_priority_backends = mxfp4._get_priority_backends_for_gpt_oss = lambda: list(
+        of_4_bits
+    )
     for kernels, kernel in (
         (linear._POSSIBLE_NVFP4_KERNELS, linear.MarlinNvFp4LinearKernel),
         (linear._POSSIBLE_MXFP8_KERNELS, linear.MarlinMxfp8LinearKernel),
@@ -95,8 +107,12 @@ def be_no_machine() -> None:
     experts = [each for each in vars(cpu_moe).values() if isinstance(each, type)]
     for each in (MarlinExpertsBase, *(c for c in experts if issubclass(c, FusedMoEExperts))):
         each._supports_activation = each._supports_no_act_and_mul = staticmethod(lambda *_: True)
-    MarlinExpertsBase._supports_current_device = staticmethod(lambda: True)  # where the CPU has no experts of 4 bits
-    ExpertMapManager.get_compressed_map_string = lambda self: ""  # a line of the log, which would need the numbers
+    MarlinExpertsBase._supports_current_device = staticmethod(
+        lambda: True
+    )  # where the CPU has no experts of 4 bits
+    ExpertMapManager.get_compressed_map_string = lambda self: (
+        ""
+    )  # a line of the log, which would need the numbers
 
 
 def stay_but_for_the_dtype(move):

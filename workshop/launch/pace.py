@@ -14,7 +14,9 @@ BURST = 40  # requests that may come at once
 REFUSED = 8  # a refused request counts as so many
 OBJECTS = 100  # so many objects and lists count as a request more: each is checked several times
 TEXT_BYTES = 128 * 1024  # so much text counts as a request more
-SEVERAL_BYTES = 1024  # the same of prompts for several sequences, which the engine reads all at once
+SEVERAL_BYTES = (
+    1024  # the same of prompts for several sequences, which the engine reads all at once
+)
 MOST_SEVERAL_BYTES = 32 * 1024  # the rest is pictures (request_limits.MAX_READ_BYTES)
 PRESENT_S = 5.0  # how long after their last request somebody is there
 MAX_WAIT_S = 10.0  # nobody waits longer, whatever they have sent before
@@ -34,9 +36,13 @@ class Pace:
     """Says how long a request has to wait (a generic cell rate algorithm, one cell for each learner)."""
 
     def __init__(self):
-        self._due: dict[bytes, float] = {}  # when a learner's next request would come at the right pace
+        self._due: dict[
+            bytes, float
+        ] = {}  # when a learner's next request would come at the right pace
         self._newest: tuple[bytes, float] | None = None
-        self._other: tuple[bytes, float] | None = None  # the newest request of somebody else than the newest
+        self._other: tuple[bytes, float] | None = (
+            None  # the newest request of somebody else than the newest
+        )
 
     def arrive(self, learner: bytes, now: float) -> float:
         """Note a request; return the seconds that it has to wait."""

@@ -49,7 +49,9 @@ SAY_EVERY_S = 60.0
 LARGER = "Ask for a larger volume (--pvc-size). A claim grows if its storage class allows that; otherwise delete the claim and apply it again."
 OWNER = "The driver of this volume ignores the pod's fsGroup. Add the component volume-owner, which gives the volume to the pod's user once, or let the storage class mount it for that user (mountOptions: uid=, gid=); kubernetes/README.md says how."
 AGAIN = "Remove that file from the volume, delete the Job and apply it again: it downloads what is missing."
-TOKEN = "put the token alone into the Secret hf-token (key: token), delete the Job and apply it again."
+TOKEN = (
+    "put the token alone into the Secret hf-token (key: token), delete the Job and apply it again."
+)
 WAY_OUT = "The Job tries again and goes on where it stopped. If it never gets through, this namespace has no way out: a NetworkPolicy or a firewall closes it, or it needs a proxy (HTTPS_PROXY), the site's certificates (SSL_CERT_FILE) or a mirror (--hf-endpoint); kubernetes/README.md has the patches."
 WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
 
@@ -59,7 +61,9 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
     Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
     """
-    from workshop.launch.weights import hub as prefetch_hub  # httpx: a probe, every few seconds, does without
+    from workshop.launch.weights import (
+        hub as prefetch_hub,
+    )  # httpx: a probe, every few seconds, does without
     from workshop.launch.weights import prefetch
 
     refuse_closed_volume(folder)
@@ -72,11 +76,20 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     prefetch.refuse_small_disk(remote, folder)
     say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
     sometimes = _say_once_in(every_s)
-    prefetch.download(remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}"))
+    prefetch.download(
+        remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}")
+    )
     report = prefetch.verify(folder, remote)
     if not report.ok:
-        raise WorkshopError(report.problems[0], "Remove that file from the volume; the Job then downloads it anew.")
-    mark = {"model": hub, "revision": remote.revision, "shards": report.shards, "bytes": report.bytes}
+        raise WorkshopError(
+            report.problems[0], "Remove that file from the volume; the Job then downloads it anew."
+        )
+    mark = {
+        "model": hub,
+        "revision": remote.revision,
+        "shards": report.shards,
+        "bytes": report.bytes,
+    }
     (folder / WHOLE).write_text(json.dumps(mark) + "\n", encoding="utf-8")
     say(f"whole and checked: {report.shards} shards, {report.bytes / 1e9:.1f} GB")
 
@@ -88,14 +101,18 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
     sometimes = _say_once_in(every_s)
     try:
         while not (folder / WHOLE).is_file():
-            sometimes(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
+            sometimes(
+                f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download"
+            )
             time.sleep(ask_every_s)
         absent = slurm_weights.missing(folder)
     except PermissionError as error:
         raise closed_volume(folder, "read", error) from None
     if absent:
         remedy = "Delete the Job and apply it again: it downloads what is missing."
-        raise WorkshopError(f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy)
+        raise WorkshopError(
+            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy
+        )
     say(f"the weights in {folder} are whole")
 
 
@@ -105,7 +122,11 @@ def workers(count: int) -> None:
     A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
     """
     gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    known = (each.info for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] not in gone)
+    known = (
+        each.info
+        for each in psutil.process_iter(["cmdline", "status"])
+        if each.info["status"] not in gone
+    )
     alive = sum((each["cmdline"] or [""])[0].startswith(WORKER_TITLE) for each in known)
     if alive < count:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")

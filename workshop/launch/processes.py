@@ -52,7 +52,9 @@ def _look(pid: int) -> tuple[bool, int | None]:
     """Return (does it run, when was it started)."""
     if sys.platform == "linux":
         try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold blanks
+            fields = (
+                Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            )  # a name may hold blanks
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
@@ -69,7 +71,9 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
 
 
 @contextlib.contextmanager
-def on_signals(numbers: Iterable[int], act: Callable[[], None], again: Any = None) -> Iterator[None]:
+def on_signals(
+    numbers: Iterable[int], act: Callable[[], None], again: Any = None
+) -> Iterator[None]:
     """Call `act` at the first of these signals; later ones do what they did before, or `again` (a handler) if given."""
     before = {number: signal.getsignal(number) for number in numbers}
 
@@ -87,7 +91,9 @@ def on_signals(numbers: Iterable[int], act: Callable[[], None], again: Any = Non
             signal.signal(number, handler)
 
 
-def spawn(command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any) -> subprocess.Popen:
+def spawn(
+    command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any
+) -> subprocess.Popen:
     """Start a program as the leader of a session of its own, its words going to the log; with_parent: it ends with us."""
     given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
     tie = end_with_parent if with_parent and os.name == "posix" else None
@@ -123,7 +129,12 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
             running, now = _look(pid)
-            if pid != os.getpid() and running and os.getsid(pid) == leader and (own or _writes_to(pid, log)):
+            if (
+                pid != os.getpid()
+                and running
+                and os.getsid(pid) == leader
+                and (own or _writes_to(pid, log))
+            ):
                 found.append((pid, now))
     return found
 

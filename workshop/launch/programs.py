@@ -31,12 +31,16 @@ class Finished(NamedTuple):
 def run(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Finished:
     """Run a program to its end, or for so long at most."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=within_s, env=env)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=within_s, env=env
+        )
     except subprocess.TimeoutExpired:
         return Finished(LATE, "", f"no answer within {within_s:.0f} s")
     except OSError as error:
         return Finished(1, "", f"it cannot be run ({error.strerror})")
-    except ValueError as error:  # a null byte, or half of a surrogate pair, which no argument can hold
+    except (
+        ValueError
+    ) as error:  # a null byte, or half of a surrogate pair, which no argument can hold
         return Finished(1, "", f"it cannot be run ({error})")
     return Finished(done.returncode, done.stdout, done.stderr)
 

@@ -22,7 +22,9 @@ MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CLUSTER = NAME.pattern  # the name of a SLURM cluster
-COULD_SWAP = "and so could put a server of their own in the place of the class's."  # who: who_could_swap
+COULD_SWAP = (
+    "and so could put a server of their own in the place of the class's."  # who: who_could_swap
+)
 STATES = ("starting", "ready", "failed")
 
 
@@ -34,7 +36,9 @@ _job = _text_like(r"\d{1,20}(_\d{1,10})?")
 
 
 def _whole(value: Any, least: int, above: int = 2**62) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < above)
+    return value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and least <= value < above
+    )
 
 
 def _address(value: Any) -> bool:
@@ -74,15 +78,23 @@ class ServerRecord:
     where: str = _text("local")  # local, slurm, vm, kubernetes
     host: str = _text()
     # Of vLLM's API server. 0 and negative numbers mean whole groups of processes to kill(2), 1 is the system's first.
-    pid: int | None = _field(lambda value: _whole(value, 2, 2**31), "the number of a process", default=None)
+    pid: int | None = _field(
+        lambda value: _whole(value, 2, 2**31), "the number of a process", default=None
+    )
     boot_id: str = _text()
-    job_id: str | None = _field(lambda value: value is None or _job(value), "the number of a job", default=None)
+    job_id: str | None = _field(
+        lambda value: value is None or _job(value), "the number of a job", default=None
+    )
     log: str = _text()
     vllm_version: str = _text()
-    state: str = _field(_text_like("|".join(STATES)), f"one of {', '.join(STATES)}", default="starting")
+    state: str = _field(
+        _text_like("|".join(STATES)), f"one of {', '.join(STATES)}", default="starting"
+    )
     reason: str = _text()  # why it failed; of one that is ready: why that is in doubt
     started: str = _field(_time, "a time with its zone", default="")  # ISO 8601, UTC
-    process_started: int | None = _field(lambda value: _whole(value, 0), "a whole number", default=None)  # of that pid
+    process_started: int | None = _field(
+        lambda value: _whole(value, 0), "a whole number", default=None
+    )  # of that pid
     # The SLURM cluster of the job; '' in records of earlier versions.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
 
@@ -112,7 +124,9 @@ def read(path: Path) -> dict[str, Any]:
 
 def text_of(path: Path) -> str:
     # A FIFO without a writer would wait for ever, a terminal would become ours.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    )
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is no file")

@@ -35,7 +35,9 @@ def now() -> str:
 
 def new(**fields: str) -> ServerRecord:
     """Return the record of a server of this machine that is about to start, with a new key."""
-    return ServerRecord(api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields)
+    return ServerRecord(
+        api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields
+    )
 
 
 def boot_id() -> str:
@@ -69,7 +71,9 @@ def write(record: ServerRecord) -> None:
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
     path = path_of(name)
-    with contextlib.suppress(WorkshopError):  # of a note that cannot be read: it stays, for `workshop share --stop`
+    with contextlib.suppress(
+        WorkshopError
+    ):  # of a note that cannot be read: it stays, for `workshop share --stop`
         withdraw(name)
     with writing(path):
         path.unlink(missing_ok=True)
@@ -79,7 +83,10 @@ def load(path: Path) -> ServerRecord:
     """Read one record file, as it stands, as `record_file.read`; keys that a later version may add are ignored."""
     record = ServerRecord(**record_file.read(path))
     if record.name != path.stem:
-        raise WorkshopError(f"The server record {path} is that of another server: {record.name}.", record_file.REMEDY)
+        raise WorkshopError(
+            f"The server record {path} is that of another server: {record.name}.",
+            record_file.REMEDY,
+        )
     return record
 
 
@@ -100,7 +107,9 @@ def withdraw(name: str) -> list[Path]:
         own = stored(name)
     for path in copies_of(name):
         with contextlib.suppress(OSError, WorkshopError):
-            if path.lstat().st_uid == os.geteuid() and (own is None or load(path).api_key == own.api_key):
+            if path.lstat().st_uid == os.geteuid() and (
+                own is None or load(path).api_key == own.api_key
+            ):
                 path.unlink()
                 removed.append(path)
     path_of(name, ".shared").unlink(missing_ok=True)
@@ -120,7 +129,9 @@ def copies_of(name: str) -> list[Path]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:
-        raise WorkshopError(f"The note of what was shared, {note}, cannot be read: {error}.", remedy) from None
+        raise WorkshopError(
+            f"The note of what was shared, {note}, cannot be read: {error}.", remedy
+        ) from None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise WorkshopError(f"The note of what was shared, {note}, is no list of files.", remedy)
     return [Path(path) for path in paths]
@@ -179,7 +190,9 @@ def shared() -> list[ServerRecord]:
     found = _in_folder(folder, lambda path: checked(load(path)))
     for record in found:
         if who := record_file.who_could_swap(folder / f"{record.name}.json"):
-            _say_once(f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w.")
+            _say_once(
+                f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w."
+            )
             break
     return found
 
@@ -187,7 +200,9 @@ def shared() -> list[ServerRecord]:
 def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:
     found, refused = [], []
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        paths = sorted(
+            path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != "."
+        )
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -235,5 +250,7 @@ def _why_gone(record: ServerRecord) -> str:
     if record.pid is None:
         return ""
     # None: it had ended before its start could be asked for.
-    lives = record.process_started is not None and processes.alive(record.pid, record.process_started)
+    lives = record.process_started is not None and processes.alive(
+        record.pid, record.process_started
+    )
     return "" if lives else "its process ended without a word (killed, or out of memory)"

@@ -16,7 +16,9 @@ from workshop.launch.form_limits import Form, TooCostly
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
-MAX_READ_BYTES = 32 * KIB  # of the prompts of several sequences, each counted as often as it is answered
+MAX_READ_BYTES = (
+    32 * KIB
+)  # of the prompts of several sequences, each counted as often as it is answered
 MAX_TOKENIZE_BYTES = 64 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
@@ -179,7 +181,9 @@ def _answers(request: dict[str, Any]) -> int:
 def _read_often(request: dict[str, Any], size: int, sequences: int) -> None:
     if sequences <= 1:
         return
-    total = size * _answers(request)  # several prompts are in the body one by one, and each is read n times
+    total = size * _answers(
+        request
+    )  # several prompts are in the body one by one, and each is read n times
     if total > MAX_READ_BYTES:
         raise _Refused(
             f"{sequences} sequences of such long prompts are more than one request may have in this class: "
@@ -218,7 +222,9 @@ def has_pattern(request: dict[str, Any]) -> bool:
     given = request.get("structured_outputs")
     if not isinstance(given, dict):
         return False
-    return any(given.get(name) for name in ("regex", "grammar", "structural_tag", "whitespace_pattern"))
+    return any(
+        given.get(name) for name in ("regex", "grammar", "structural_tag", "whitespace_pattern")
+    )
 
 
 class _Refused(ValueError):
@@ -235,11 +241,15 @@ def _sizes(request: dict[str, Any]) -> None:
     for name, most in LENGTHS.items():
         value = request.get(name)
         if isinstance(value, list | dict) and len(value) > most:
-            raise _Refused(f'"{name}" has {len(value):,} entries; a request may have {most:,} in this class.')
+            raise _Refused(
+                f'"{name}" has {len(value):,} entries; a request may have {most:,} in this class.'
+            )
     for name, most in TEXTS.items():
         longest = max(map(_longest, _entries(request.get(name))), default=0)
         if longest > most:
-            raise _Refused(f'"{name}" has a text of {longest:,} characters; at most {most:,} may be in this class.')
+            raise _Refused(
+                f'"{name}" has a text of {longest:,} characters; at most {most:,} may be in this class.'
+            )
     repetition = request.get("repetition_detection")
     if isinstance(repetition, dict):
         largest = max((value for value in repetition.values() if isinstance(value, int)), default=0)
@@ -270,7 +280,9 @@ def _logprobs(request: dict[str, Any], most: int) -> None:
         if not isinstance(value, int):
             raise _Refused(f'"{name}" must be a whole number in this class, as in "{name}": 5')
         if value > most or value < 0:
-            raise _Refused(f"Requested {kind} logprobs of {value}, which is greater than max allowed: {most}")
+            raise _Refused(
+                f"Requested {kind} logprobs of {value}, which is greater than max allowed: {most}"
+            )
 
 
 def _text(size: int, generates: bool) -> None:
@@ -303,7 +315,9 @@ class _Media:
     def _part(self, part: dict[str, Any]) -> None:
         for name in UNPACKED:
             if part.get(name) is not None:
-                raise _Refused(f'"{name}" is a file that the server would have to unpack, and is closed in this class.')
+                raise _Refused(
+                    f'"{name}" is a file that the server would have to unpack, and is closed in this class.'
+                )
         for name in MEDIA:
             value = part.get(name)
             self._address(value.get("url") if isinstance(value, dict) else value)
@@ -346,7 +360,9 @@ class _Media:
     def _more(self) -> None:
         self._count += 1
         if self._count > MAX_MEDIA:
-            raise _Refused(f"A request may have {MAX_MEDIA} pictures, sounds and films in this class.")
+            raise _Refused(
+                f"A request may have {MAX_MEDIA} pictures, sounds and films in this class."
+            )
 
 
 def _forms(request: dict[str, Any], guidance: bool) -> None:

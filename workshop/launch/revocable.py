@@ -84,7 +84,9 @@ class _Answer:
         elif self._is_stream:
             between = b"" if self._last.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
             event = f"event: error\ndata: {json.dumps(REVOKED)}\n\n".encode()
-            await self._send({"type": "http.response.body", "body": between + event, "more_body": False})
+            await self._send(
+                {"type": "http.response.body", "body": between + event, "more_body": False}
+            )
         # Another answer that has begun stays unfinished: the server then closes the connection.
 
     def _note(self, message: dict[str, Any]) -> None:

@@ -43,12 +43,18 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 def renew(record: ServerRecord) -> None:
     """Write the record over the copies that were shared of it: after a restart it has another address."""
     copies: list[Path] = []
-    with contextlib.suppress(WorkshopError):  # the server runs; `workshop share` says what is wrong with the note
+    with contextlib.suppress(
+        WorkshopError
+    ):  # the server runs; `workshop share` says what is wrong with the note
         copies = records.copies_of(record.name)
     for path in copies:
-        with contextlib.suppress(OSError, WorkshopError):  # it was taken away, or is somebody else's
+        with contextlib.suppress(
+            OSError, WorkshopError
+        ):  # it was taken away, or is somebody else's
             if (found := path.lstat()).st_uid == os.geteuid():
-                write_private(path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid)
+                write_private(
+                    path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid
+                )
 
 
 def _group_id(group: str) -> int:
@@ -62,7 +68,9 @@ def _group_id(group: str) -> int:
     except KeyError:
         raise BadInput(f"There is no group {group!r} here.", mine) from None
     if os.geteuid() != 0 and gid not in own:
-        raise BadInput(f"You do not belong to the group {group!r}, so you cannot give it a file.", mine)
+        raise BadInput(
+            f"You do not belong to the group {group!r}, so you cannot give it a file.", mine
+        )
     return gid
 
 
@@ -70,7 +78,9 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     """Return the class's folder, having checked that the group can get to it."""
     chosen = folder or os.environ.get("WORKSHOP_SHARED")
     if not chosen:
-        remedy = "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to."
+        remedy = (
+            "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to."
+        )
         raise BadInput("No folder for the class is given.", remedy)
     place = Path(os.path.realpath(os.path.expanduser(chosen)))
     if not os.path.isdir(place):

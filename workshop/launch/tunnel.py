@@ -59,7 +59,9 @@ def fetch(login: str, name: str | None) -> ServerRecord:
     remote = f"sh -c {shlex.quote(remote)}"  # the login's own shell may be tcsh or fish
     by_hand = f"Try it by hand: ssh {login}"
     try:
-        done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120)
+        done = subprocess.run(
+            ["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or "no answer within 120 s"
         raise WorkshopError(f"ssh to {login} did not work: {why}.", by_hand) from None
@@ -91,8 +93,12 @@ def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRec
         return ready[0]
     names = ", ".join(f"{record.name} ({record.state})" for record in found) or "none"
     if ready:
-        raise WorkshopError(f"Several servers are ready on {where}: {names}.", "Say which: workshop tunnel NAME …")
-    raise WorkshopError(f"No server{f' {name!r}' if name else ''} is ready on {where}.", f"Known there: {names}.")
+        raise WorkshopError(
+            f"Several servers are ready on {where}: {names}.", "Say which: workshop tunnel NAME …"
+        )
+    raise WorkshopError(
+        f"No server{f' {name!r}' if name else ''} is ready on {where}.", f"Known there: {names}."
+    )
 
 
 def open_tunnel(
@@ -108,14 +114,23 @@ def open_tunnel(
     server answers through it, with the record of this machine; say: told when the server is gone.
     """
     port = port or machine.free_port("127.0.0.1")
-    here = {"url": f"http://127.0.0.1:{port}/v1", "where": "local", "host": socket.gethostname(), "log": ""}
+    here = {
+        "url": f"http://127.0.0.1:{port}/v1",
+        "where": "local",
+        "host": socket.gethostname(),
+        "log": "",
+    }
     nobody = {"pid": None, "process_started": None, "state": "starting"}
     begun = {"boot_id": records.boot_id(), "started": records.now(), "job_id": None}
     claim, process = claims.claim(replace(record, **here, **nobody, **begun)), None
     try:
         while True:
             process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
-            _wait(process, claim.write(pid=process.pid, process_started=processes.started(process.pid)), login)
+            _wait(
+                process,
+                claim.write(pid=process.pid, process_started=processes.started(process.pid)),
+                login,
+            )
             ready(claim.write(state="ready"))
             moved = _moved(process, claim.record, record, login, say)
             end(process, claim.record)
@@ -128,7 +143,11 @@ def open_tunnel(
 
 
 def _moved(
-    process: subprocess.Popen, local: ServerRecord, record: ServerRecord, login: str, say: Callable[[str], None]
+    process: subprocess.Popen,
+    local: ServerRecord,
+    record: ServerRecord,
+    login: str,
+    say: Callable[[str], None],
 ) -> ServerRecord:
     """Return the server's new record once it has another address or key; raise a WorkshopError when ssh ends."""
     while True:
@@ -152,7 +171,9 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
         raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.", remedy)
     if not answered:
         remedy = "Does the login node reach the server's node? On it: workshop servers"
-        raise WorkshopError(f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.", remedy)
+        raise WorkshopError(
+            f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.", remedy
+        )
 
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:
@@ -172,13 +193,19 @@ def forward(name: str, port: int, opened: Callable[[], None] = lambda: None) -> 
     try:
         asyncio.run(_forwarding(name, port, opened))
     except OSError:
-        raise WorkshopError(f"Port {port} is taken, or not yours to use.", "Give another --port, or none.") from None
+        raise WorkshopError(
+            f"Port {port} is taken, or not yours to use.", "Give another --port, or none."
+        ) from None
 
 
 def path_of(name: str) -> Path:
     """Return where the record of a server lies: this user's own, else one that was shared with them."""
     own = records.path_of(name)
-    return own if own.exists() else Path(os.path.expanduser(os.environ.get("WORKSHOP_SHARED", ""))) / own.name
+    return (
+        own
+        if own.exists()
+        else Path(os.path.expanduser(os.environ.get("WORKSHOP_SHARED", ""))) / own.name
+    )
 
 
 def record_of(name: str) -> ServerRecord:
@@ -188,7 +215,9 @@ def record_of(name: str) -> ServerRecord:
     except FileNotFoundError:
         raise WorkshopError(f"The server {name} is stopped.") from None
     if record.state != "ready":
-        raise WorkshopError(f"The server {name} is {record.state}{f': {record.reason}' if record.reason else ''}.")
+        raise WorkshopError(
+            f"The server {name} is {record.state}{f': {record.reason}' if record.reason else ''}."
+        )
     return record
 
 
@@ -213,7 +242,9 @@ async def _forwarding(name: str, port: int, opened: Callable[[], None]) -> None:
 async def _connected(record: ServerRecord) -> Connection:
     address = urlsplit(record.url)
     try:
-        return await asyncio.wait_for(asyncio.open_connection(address.hostname, address.port or 80), CONNECT_S)
+        return await asyncio.wait_for(
+            asyncio.open_connection(address.hostname, address.port or 80), CONNECT_S
+        )
     except (OSError, asyncio.TimeoutError):  # noqa: UP041
         raise WorkshopError(f"{record.name} does not answer at {record.url}.") from None
 
@@ -277,6 +308,8 @@ async def _discard(reader: asyncio.StreamReader) -> None:
 
 
 def _refusal(error: WorkshopError) -> bytes:
-    body = json.dumps({"error": {"message": str(error), "type": "server_not_ready", "code": 503}}).encode()
+    body = json.dumps(
+        {"error": {"message": str(error), "type": "server_not_ready", "code": 503}}
+    ).encode()
     head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_S}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

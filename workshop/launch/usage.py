@@ -18,7 +18,13 @@ TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 # Routes whose streams report their usage only if "stream_options" asks for it.
 ASKED_FOR = ("/completions", "/invocations", "/generate")
-FINAL_EVENTS = (None, "message_delta", "response.completed", "response.incomplete", "response.failed")
+FINAL_EVENTS = (
+    None,
+    "message_delta",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+)
 END_OF_EVENT = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 
 
@@ -133,7 +139,9 @@ def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
     if not _is(request.get("stream"), TRUE_WORDS) or not isinstance(options, dict):
         return body, False, answers
     wanted = options.get("include_usage")
-    if wanted is not None and not _is(wanted, FALSE_WORDS):  # asked for, or a word that vLLM refuses
+    if wanted is not None and not _is(
+        wanted, FALSE_WORDS
+    ):  # asked for, or a word that vLLM refuses
         return body, False, answers
     options = {**options, "include_usage": True}
     if "continuous_usage_stats" in options:
@@ -189,7 +197,11 @@ def _tokens_in(event: dict[str, Any]) -> int:
     if str(event.get("type", "")).endswith("delta"):
         return 1
     choices = event.get("choices")
-    return sum(_tokens_of_choice(choice) for choice in choices if isinstance(choice, dict)) if choices else 0
+    return (
+        sum(_tokens_of_choice(choice) for choice in choices if isinstance(choice, dict))
+        if choices
+        else 0
+    )
 
 
 def _tokens_of_choice(choice: dict[str, Any]) -> int:

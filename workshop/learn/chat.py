@@ -19,7 +19,9 @@ from workshop.learn import labs, recordings
 from workshop.use.client import Client, connect
 
 RECORDED = recordings.DATA / "chat" / "reader.json"
-WITH_TOOLS = RECORDED.with_name("with_tools.jinja")  # tells the model of its tools; its own template does not
+WITH_TOOLS = RECORDED.with_name(
+    "with_tools.jinja"
+)  # tells the model of its tools; its own template does not
 READER = "reader"
 OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}'
 READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config", OUTPUTS)
@@ -40,10 +42,19 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
     """
     own, messages = own_template(), copy.deepcopy(list(messages))
     for call in (call for message in messages for call in message.get("tool_calls") or []):
-        call["function"]["arguments"] = json.loads(call["function"]["arguments"])  # templates want a dictionary
+        call["function"]["arguments"] = json.loads(
+            call["function"]["arguments"]
+        )  # templates want a dictionary
     jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)  # Jinja's own is meant for HTML
-    names = {"add_generation_prompt": True, "bos_token": own["bos_token"], "eos_token": own["eos_token"], **more}
+    jinja.filters["tojson"] = lambda value: json.dumps(
+        value, ensure_ascii=False
+    )  # Jinja's own is meant for HTML
+    names = {
+        "add_generation_prompt": True,
+        "bos_token": own["bos_token"],
+        "eos_token": own["eos_token"],
+        **more,
+    }
     return jinja.from_string(template or own["chat_template"]).render(messages=messages, **names)
 
 
@@ -75,7 +86,10 @@ class Recorded:
         from openai.types.chat import ChatCompletion  # not where a browser reads this
 
         if (asked := key(messages, sampling)) not in self.recording["answers"]:
-            raise BadInput("This request was not recorded.", "Ask as the notebook does, or where vLLM is installed.")
+            raise BadInput(
+                "This request was not recorded.",
+                "Ask as the notebook does, or where vLLM is installed.",
+            )
         return ChatCompletion.model_validate(self.recording["answers"][asked])
 
 
@@ -87,7 +101,9 @@ def key(messages: Sequence[Mapping], sampling: Mapping) -> str:
 def reader(flags: Sequence[str]) -> Client | Recorded:
     """Start a second teaching server with these flags and READER_FLAGS; one that is left over is stopped."""
     if flags is ...:
-        return Recorded("There are no flags yet, and a server starts with those of the exercise above")
+        return Recorded(
+            "There are no flags yet, and a server starts with those of the exercise above"
+        )
     if not installed()[0]:
         return Recorded("vLLM is not installed here")
     labs.start(READER, *flags, *READER_FLAGS)

@@ -60,11 +60,16 @@ def folder() -> Path:
     """Return the class's folder of progress; a BadInput says how to make one."""
     given = os.environ.get("WORKSHOP_SHARED")
     if not given:
-        raise BadInput("WORKSHOP_SHARED is not set.", "Set it to the folder that your class shares.")
+        raise BadInput(
+            "WORKSHOP_SHARED is not set.", "Set it to the folder that your class shares."
+        )
     place = Path(os.path.expanduser(given)) / "progress"
     if not os.path.isdir(place):
         how = f"mkdir {place} && chgrp GROUP {place} && chmod 3730 {place}"
-        raise BadInput(f"There is no folder {place}, or it is closed to you.", f"The instructor makes it: {how}")
+        raise BadInput(
+            f"There is no folder {place}, or it is closed to you.",
+            f"The instructor makes it: {how}",
+        )
     return place.resolve()
 
 
@@ -72,7 +77,9 @@ def folder_note(place: Path) -> str:
     """Return what is wrong with the folder's mode: who could put a file in the place of another's ('' if nobody)."""
     mode = place.stat().st_mode
     if mode & 0o022 and not mode & stat.S_ISVTX:
-        return f"Others than you may replace a learner's file in {place}. Close it: chmod +t {place}"
+        return (
+            f"Others than you may replace a learner's file in {place}. Close it: chmod +t {place}"
+        )
     return ""
 
 
@@ -111,14 +118,20 @@ def withdraw() -> bool:
         path = Path(_note()["path"])
     except DAMAGED as error:
         said = f"{note} does not say which file is yours: {error}"
-        raise WorkshopError(said, f"Remove your file from the class's folder, then {note}.") from None
+        raise WorkshopError(
+            said, f"Remove your file from the class's folder, then {note}."
+        ) from None
     if not path.parent.is_dir():
         remedy = "Withdraw again where that folder is there."
-        raise WorkshopError(f"Your file cannot be removed: the folder {path.parent} is away.", remedy)
+        raise WorkshopError(
+            f"Your file cannot be removed: the folder {path.parent} is away.", remedy
+        )
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise WorkshopError(f"{path} cannot be removed: {error.strerror}.", "Ask the folder's owner.") from None
+        raise WorkshopError(
+            f"{path} cannot be removed: {error.strerror}.", "Ask the folder's owner."
+        ) from None
     note.unlink()
     return True
 
@@ -143,7 +156,9 @@ def _write(progress: Mapping[str, Mapping]) -> None:
         "name": note["name"],
         "updated": datetime.now(UTC).isoformat(timespec="seconds"),
         "checks": checks,
-        "tests": {when: progress[f"test.{when}"]["right"] for when in TESTS if f"test.{when}" in progress},
+        "tests": {
+            when: progress[f"test.{when}"]["right"] for when in TESTS if f"test.{when}" in progress
+        },
     }
     path = Path(note["path"])
     write_private(path, json.dumps(shared) + "\n", 0o640, path.parent.stat().st_gid)
@@ -155,7 +170,9 @@ def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
     try:
         paths = sorted(place / name for name in os.listdir(place) if name.endswith(".json"))
     except OSError as error:
-        raise WorkshopError(f"You may not list {place} ({error.strerror}).", "Only its owner sees the table.") from None
+        raise WorkshopError(
+            f"You may not list {place} ({error.strerror}).", "Only its owner sees the table."
+        ) from None
     owners, seen = [], set()
     for path in paths:
         try:
@@ -193,7 +210,9 @@ def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
     return data.decode("utf-8"), found
 
 
-def _with_claims(place: Path, learners: list[Learner], owners: list[int]) -> tuple[list[Learner], str]:
+def _with_claims(
+    place: Path, learners: list[Learner], owners: list[int]
+) -> tuple[list[Learner], str]:
     """Return the learners, each with what the owner of the file says of the name; remember whose a new name is.
 
     The text says why that could not be remembered.
@@ -264,8 +283,21 @@ def _checked(data: Mapping, known: Collection[str]) -> Learner:
     if updated.tzinfo is None:
         raise ValueError("its time has no zone")
     for entry in data["checks"].values():
-        if type(entry["tries"]) is not int or not 0 < entry["tries"] <= MOST_TRIES or type(entry["done"]) is not bool:
+        if (
+            type(entry["tries"]) is not int
+            or not 0 < entry["tries"] <= MOST_TRIES
+            or type(entry["done"]) is not bool
+        ):
             raise ValueError("its tries are no numbers")
-    tests = {when: n for when, n in data["tests"].items() if when in TESTS and type(n) is int and 0 <= n <= 10}
+    tests = {
+        when: n
+        for when, n in data["tests"].items()
+        if when in TESTS and type(n) is int and 0 <= n <= 10
+    }
     checks = {key: data["checks"][key] for key in known if key in data["checks"]}
-    return Learner(plain(str(data["name"]))[:40], updated.astimezone(UTC).isoformat(timespec="seconds"), checks, tests)
+    return Learner(
+        plain(str(data["name"]))[:40],
+        updated.astimezone(UTC).isoformat(timespec="seconds"),
+        checks,
+        tests,
+    )

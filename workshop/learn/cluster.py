@@ -46,7 +46,9 @@ def where() -> str:
         return f"No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, and {starts}"
     if shared := _class_server():
         return f"A SLURM cluster answers here, and your class shares the server {shared!r}: submit() starts no job, and {starts}"
-    return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
+    return (
+        "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
+    )
 
 
 def directives(name: str) -> Table:
@@ -78,7 +80,9 @@ def _script(name: str) -> str:
 def submission(name: str, **options) -> Table:
     """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
     planned = slurm.prepare(slurm.Request(name, **options))
-    rows = [("plan", reason) for reason in planned.reasons] + [("advice", advice) for advice in planned.advice]
+    rows = [("plan", reason) for reason in planned.reasons] + [
+        ("advice", advice) for advice in planned.advice
+    ]
     return Table(("", "what and why"), [*rows, ("command", planned.command)])
 
 
@@ -89,7 +93,9 @@ def submit(name: str, **options) -> str:
     """
     if not available():
         return "recorded"
-    known = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
+    known = [
+        record for record in records.own() if record.where == "slurm" and record.state != "failed"
+    ]
     running = [record for record in known if not record.in_doubt]
     if running:
         return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
@@ -109,9 +115,13 @@ def watch(job: str, name: str = "70b"):
         return LoadingView(name)
     shown = widgets.HTML()
     display(View(shown))
-    now = slurm_status.follow(job, lambda progress: shown.set_trait("value", status(None, progress)), print)
+    now = slurm_status.follow(
+        job, lambda progress: shown.set_trait("value", status(None, progress)), print
+    )
     if now.server != "ready":
-        raise WorkshopError(f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}")
+        raise WorkshopError(
+            f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}"
+        )
     return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
 
 
@@ -131,7 +141,9 @@ def grep(letter: str, pattern: str) -> Table:
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise BadInput(f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'.") from None
+        raise BadInput(
+            f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'."
+        ) from None
     return _matching(letter, wanted)
 
 
@@ -140,6 +152,8 @@ def _matching(letter: str, wanted: re.Pattern, last: int = 0) -> Table:
         raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
     text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
-    found = [(str(number), line[:220]) for number, line in enumerate(lines, 1) if wanted.search(line)]
+    found = [
+        (str(number), line[:220]) for number, line in enumerate(lines, 1) if wanted.search(line)
+    ]
     rows = found[-last:] or [("–", "no line matches")]
     return Table(("line", f"log {letter}, {len(lines)} lines"), rows, ["muted"] * len(rows))

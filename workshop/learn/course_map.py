@@ -36,14 +36,18 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
 
 
 def _chapter(path: Path) -> Chapter:
-    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    cells = [
+        "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
     title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
     found = re.search(NEED, cells[0])
     if not found:
         wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
         raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
     # Of what it needs the first sentence, without brackets and links.
-    text = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", found[2]))
+    text = re.sub(
+        r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", found[2])
+    )
     needs = re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
     keys = exercises.of_notebook(path.stem), tuple(re.findall(ASKED, "\n".join(cells)))
     return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), needs, *keys)
@@ -68,17 +72,25 @@ class CourseMap:
     @property
     def next(self) -> Chapter | None:
         """The first notebook whose checks are not all answered."""
-        return next((one for one in self.chapters if one.checks and self.state(one) != "done"), None)
+        return next(
+            (one for one in self.chapters if one.checks and self.state(one) != "done"), None
+        )
 
     def __repr__(self) -> str:
         signs, lines = {"done": "✓", "begun": "…", "": " "}, []
         for one in self.chapters:
             name = f"{one.title}: {one.goal}" if one.goal else one.title
-            lines.append(f"{signs[self.state(one)]} {name:<58} {one.minutes:>3} min  {self.count(one)}")
+            lines.append(
+                f"{signs[self.state(one)]} {name:<58} {one.minutes:>3} min  {self.count(one)}"
+            )
         return "\n".join([*lines, self.summary()])
 
     def count(self, chapter: Chapter) -> str:
-        return f"{self.answered(chapter)} of {len(chapter.checks)} checks" if chapter.checks else "nothing to check"
+        return (
+            f"{self.answered(chapter)} of {len(chapter.checks)} checks"
+            if chapter.checks
+            else "nothing to check"
+        )
 
     def made(self, chapters: tuple[Chapter, ...]) -> str:
         """Return how many predictions of these notebooks were made and came true, in words; '' if none was made."""
@@ -90,13 +102,17 @@ class CourseMap:
     def summary(self) -> str:
         every = sum(len(one.checks) for one in self.chapters)
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
-        hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
+        hours = (
+            f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
+        )
         checks = f"{sum(map(self.answered, self.chapters))} of {every} checks answered"
         to_go = f"about {hours} to go" if left else "all done"
         return " · ".join(filter(None, (checks, self.made(self.chapters), to_go)))
 
     def _repr_html_(self) -> str:
-        path = tag("nav", tag("ol", *map(self._step, self.chapters), cls="course"), aria_label="Course map")
+        path = tag(
+            "nav", tag("ol", *map(self._step, self.chapters), cls="course"), aria_label="Course map"
+        )
         return alone(panel(path, muted(self.summary(), cls="below")))
 
     def _step(self, one: Chapter) -> Html:
@@ -114,9 +130,18 @@ class CourseMap:
         """Return what was predicted in a notebook beside the results, folded."""
         if not (made := self.made((one,))):
             return Html()
-        entries = [(key.split(".")[1], self.predicted[key]) for key in one.predictions if key in self.predicted]
-        rows = [(name.replace("_", " "), entry["predicted"], entry["result"] or "…") for name, entry in entries]
-        return tag("details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note")
+        entries = [
+            (key.split(".")[1], self.predicted[key])
+            for key in one.predictions
+            if key in self.predicted
+        ]
+        rows = [
+            (name.replace("_", " "), entry["predicted"], entry["result"] or "…")
+            for name, entry in entries
+        ]
+        return tag(
+            "details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note"
+        )
 
     def dots(self, one: Chapter) -> Html:
         if not one.checks:
@@ -136,7 +161,9 @@ class ProgressLine:
 
     def _repr_html_(self) -> str:
         on = tag("a", "the whole map", cls="plain", href="00_start.ipynb")
-        return alone(panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress")))
+        return alone(
+            panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress"))
+        )
 
 
 def course_map(name: str | None = None) -> CourseMap | ProgressLine:
@@ -156,7 +183,9 @@ def course_map(name: str | None = None) -> CourseMap | ProgressLine:
     """
     stored = exercises.progress()
     predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
-    found = CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
+    found = CourseMap(
+        tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted
+    )
     if name is None:
         return found
     known = {one.name: one for one in found.chapters}

@@ -23,9 +23,17 @@ from workshop.learn.judging import Exercise, letter, shown
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
-HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
-LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}  # state → sign, edge
-FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
+HELD_BACK = (
+    "Held back until you have tried: run the cell above with your answer, then this one again."
+)
+LOOKS = {
+    "right": ("✓", "good"),
+    "wrong": ("✗", "bad"),
+    "unanswered": ("…", "open"),
+}  # state → sign, edge
+FROM_SOLUTION = (
+    "This is the solution's answer. Only yours counts as done: put it in the cell above."
+)
 
 
 @cache
@@ -111,12 +119,17 @@ class Result:
         head, why = (f"{sign} {self.option}) ", self.message) if self.option else (repr(self), "")
         said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
         notes = map(muted, filter(None, (*more, self.note)))
-        return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
+        return alone(
+            panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key))
+        )
 
 
 def dots(keys: Iterable[str], done: Collection[str]) -> Html:
     titles = ((key in done, all_exercises()[key].title) for key in keys)
-    return join(span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done) for is_done, t in titles)
+    return join(
+        span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done)
+        for is_done, t in titles
+    )
 
 
 def progress_bar(key: str) -> Html:
@@ -130,7 +143,13 @@ def progress_bar(key: str) -> Html:
 
 
 def _open_parts(answer: object) -> bool:
-    parts = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, tuple | list) else ()
+    parts = (
+        answer.values()
+        if isinstance(answer, dict)
+        else answer
+        if isinstance(answer, tuple | list)
+        else ()
+    )
     return answer is ... or any(map(_open_parts, parts))
 
 
@@ -142,7 +161,13 @@ class Question:
 
     def __repr__(self) -> str:
         options = [f"  {letter}) {text}" for letter, (text, _) in self.exercise.options.items()]
-        return "\n".join([self.exercise.title, *options, f'Answer with check("{self.key}", "a"), or another letter.'])
+        return "\n".join(
+            [
+                self.exercise.title,
+                *options,
+                f'Answer with check("{self.key}", "a"), or another letter.',
+            ]
+        )
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
@@ -153,13 +178,22 @@ class Question:
 
         from workshop.learn.widgets.controls import View
 
-        options, said = [(f"{each}) {text}", each) for each, (text, _) in self.exercise.options.items()], widgets.HTML()
+        options, said = (
+            [(f"{each}) {text}", each) for each, (text, _) in self.exercise.options.items()],
+            widgets.HTML(),
+        )
         buttons = widgets.ToggleButtons(options=options, value=None)
         buttons.add_class("workshop-options")
-        buttons.observe(lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value")
+        buttons.observe(
+            lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value"
+        )
         if strict():
-            buttons.value = next(each for each in self.exercise.options if self.exercise.judge(each) is None)
-        return View(widgets.HTML(panel(tag("b", self.exercise.title))), buttons, said, max_width="760px")
+            buttons.value = next(
+                each for each in self.exercise.options if self.exercise.judge(each) is None
+            )
+        return View(
+            widgets.HTML(panel(tag("b", self.exercise.title))), buttons, said, max_width="760px"
+        )
 
 
 def check(key: str, answer: object = ...) -> Result | Question:
@@ -184,7 +218,9 @@ def check(key: str, answer: object = ...) -> Result | Question:
         AssertionError: the answer is wrong and WORKSHOP_STRICT=1.
     """
     if key not in all_exercises():
-        raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
+        raise BadInput(
+            f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}."
+        )
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
@@ -193,12 +229,16 @@ def check(key: str, answer: object = ...) -> Result | Question:
         return Question(key)
     if _open_parts(answer):
         part = "the ... above" if answer is ... else "each ... that is left"
-        return Result(key, "unanswered", f"replace {part} with your answer, then run the cell again")
+        return Result(
+            key, "unanswered", f"replace {part} with your answer, then run the cell again"
+        )
     try:
         message = exercise.test(answer)
     except WorkshopError as error:  # such as that no server answers: it says nothing of the answer
         return Result(key, "unanswered", str(error))
-    except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
+    except (
+        Exception
+    ) as error:  # whatever a learner's answer does must not look like a fault of theirs
         message = f"the check could not use {shown(answer)} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
@@ -209,9 +249,13 @@ def check(key: str, answer: object = ...) -> Result | Question:
     tries = before.get("tries", 0) + 1
     done = before.get("done", False) or message is None
     option = letter(answer) if letter(answer) in exercise.options else ""
-    note = keep(key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done})
+    note = keep(
+        key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done}
+    )
     if message is None:
-        return Result(key, "right", exercise.options[option][1] if option else "", note, option=option)
+        return Result(
+            key, "right", exercise.options[option][1] if option else "", note, option=option
+        )
     return Result(key, "wrong", message, note, exercise.hints[:tries], option)
 
 
@@ -224,7 +268,9 @@ class Prediction:
         asks: whether it is shown to be made, and not to be compared; what was compared stays as it is.
     """
 
-    def __init__(self, key: str, options: list[str], predicted: str | None, result: str | None, asks: bool):
+    def __init__(
+        self, key: str, options: list[str], predicted: str | None, result: str | None, asks: bool
+    ):
         self.key, self.options, self.predicted, self.result = key, options, predicted, result
         self.asks = asks and not (predicted and result)
         if options:
@@ -233,7 +279,9 @@ class Prediction:
     def choose(self, option: str) -> None:
         """Predict it; in a notebook a click does the same."""
         if option not in self.options:
-            raise BadInput(f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}.")
+            raise BadInput(
+                f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}."
+            )
         self.predicted = option
         keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
 
@@ -245,7 +293,10 @@ class Prediction:
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         if not self.asks:
             edge = "good" if self.predicted == self.result else "open"
-            return {"text/plain": repr(self), "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}")))}
+            return {
+                "text/plain": repr(self),
+                "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}"))),
+            }
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def buttons(self) -> object:
@@ -253,7 +304,9 @@ class Prediction:
         import ipywidgets as widgets
 
         chosen = self.predicted if self.predicted in self.options else None
-        buttons = widgets.ToggleButtons(options=self.options, value=chosen, description="I predict:")
+        buttons = widgets.ToggleButtons(
+            options=self.options, value=chosen, description="I predict:"
+        )
         buttons.style.button_width = "auto"
         buttons.observe(lambda change: self.choose(change["new"]), "value")
         return buttons
@@ -278,5 +331,9 @@ def predict(key: str, options: Sequence[str] = (), *, result: str | None = None)
     kept = progress().get(key, {})
     options = list(options or kept.get("options", ()))
     if result is not None and options and result not in options:
-        raise BadInput(f"{result!r} is none of the options of {key!r}.", f"There are: {', '.join(options)}.")
-    return Prediction(key, options, kept.get("predicted"), result or kept.get("result"), asks=result is None)
+        raise BadInput(
+            f"{result!r} is none of the options of {key!r}.", f"There are: {', '.join(options)}."
+        )
+    return Prediction(
+        key, options, kept.get("predicted"), result or kept.get("result"), asks=result is None
+    )

@@ -17,8 +17,14 @@ from workshop.learn.numbers import number
 from workshop.learn.widgets import style
 
 KINDS = ("line", "barh", "stacked", "points")
-INK, SOFT, HAIR = "#1f2328", "#59636e", "#d0d7de"  # the theme's own stand for them where a notebook shows the figure
-STYLE = str(Path(__file__).with_name("course.mplstyle"))  # what matplotlib's `context` and `style.use` take
+INK, SOFT, HAIR = (
+    "#1f2328",
+    "#59636e",
+    "#d0d7de",
+)  # the theme's own stand for them where a notebook shows the figure
+STYLE = str(
+    Path(__file__).with_name("course.mplstyle")
+)  # what matplotlib's `context` and `style.use` take
 
 
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
@@ -45,14 +51,22 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         BadInput: an unknown kind, or nothing to draw.
     """
     if kind not in KINDS:
-        raise BadInput(f"There is no kind of figure {kind!r}.", f"Choose one of {', '.join(KINDS)}.")
+        raise BadInput(
+            f"There is no kind of figure {kind!r}.", f"Choose one of {', '.join(KINDS)}."
+        )
     series = series_of(data)
     if not any(xs for _, xs, _ in series):
-        raise BadInput("There are no numbers to draw.", "Give a table with at least one row and one column.")
+        raise BadInput(
+            "There are no numbers to draw.", "Give a table with at least one row and one column."
+        )
     words = words or words_of(series, title, xlabel, ylabel)
     if not height and kind != "line":
         each = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
-        height = 92 + len(rows_of(series)) * each + (22 * (1 + len(series) // 4) if len(series) > 1 else 0)
+        height = (
+            92
+            + len(rows_of(series)) * each
+            + (22 * (1 + len(series) // 4) if len(series) > 1 else 0)
+        )
     height = height or 280
     try:
         from matplotlib.figure import Figure
@@ -61,7 +75,9 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         return figure_svg.picture(series, kind, colours_of(series, colours), xlabel, ylabel, title, names=names,
                                   limit=limit, width=width, height=height, words=words)  # fmt: skip
     with context(STYLE):
-        made = Figure(figsize=(width / 72, height / 72), layout="constrained")  # not pyplot's, which shows it again
+        made = Figure(
+            figsize=(width / 72, height / 72), layout="constrained"
+        )  # not pyplot's, which shows it again
         made.words, axes = words, made.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
@@ -91,7 +107,9 @@ def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *
     labels = [label for label, _, _ in series if label]
     if legend and len(labels) > 1:
         wide = axes.xaxis.label.get_size() * (0.6 * max(map(len, labels)) + 4)
-        axes.figure.legend(loc="outside lower left", ncols=max(1, int(axes.figure.get_figwidth() * 72 // wide)))
+        axes.figure.legend(
+            loc="outside lower left", ncols=max(1, int(axes.figure.get_figwidth() * 72 // wide))
+        )
 
 
 def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequence[str]) -> None:
@@ -100,22 +118,37 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
     axes.set_ylim(bottom=min(0, *(min(ys) for _, _, ys in series)))
     for axis in (axes.yaxis, *([] if isinstance(series[0][1][0], str) else [axes.xaxis])):
         axis.set_major_formatter(lambda value, _: number(value))
-    beside = {"xytext": (10, 0), "textcoords": "offset points", "annotation_clip": False, "weight": "bold"}
-    apart = 2.4 * axes.xaxis.label.get_size() / (axes.figure.get_figheight() * 72) * axes.get_ylim()[1]
-    for (label, xs, _), y in zip(series, spread([ys[-1] for _, _, ys in series], apart), strict=True):
+    beside = {
+        "xytext": (10, 0),
+        "textcoords": "offset points",
+        "annotation_clip": False,
+        "weight": "bold",
+    }
+    apart = (
+        2.4 * axes.xaxis.label.get_size() / (axes.figure.get_figheight() * 72) * axes.get_ylim()[1]
+    )
+    for (label, xs, _), y in zip(
+        series, spread([ys[-1] for _, _, ys in series], apart), strict=True
+    ):
         if not names:
             axes.annotate(label, (xs[-1], y), va="center", **beside)
     _, xs, ys = series[0]
     for n, name in enumerate(names):
-        falls = n + 1 < len(ys) and ys[n + 1] < ys[n]  # then the line to the next point leaves room above
+        falls = (
+            n + 1 < len(ys) and ys[n + 1] < ys[n]
+        )  # then the line to the next point leaves room above
         axes.annotate(name, (xs[n], ys[n]), va="bottom" if falls else "top", **beside)
 
 
-def _bars(axes, series: list[Series], rows: list[str], colours: Mapping[str, str], *, stacked: bool) -> None:
+def _bars(
+    axes, series: list[Series], rows: list[str], colours: Mapping[str, str], *, stacked: bool
+) -> None:
     thick, ends = 0.7 if stacked else 0.76 / len(series), [0.0] * len(rows)
     for n, (label, xs, ys) in enumerate(series):
         places = [rows.index(str(x)) for x in xs]
-        at = places if stacked else [place + (n - (len(series) - 1) / 2) * thick for place in places]
+        at = (
+            places if stacked else [place + (n - (len(series) - 1) / 2) * thick for place in places]
+        )
         left = [ends[place] for place in places] if stacked else 0
         drawn = axes.barh(at, ys, 0.94 * thick, left=left, color=colours[label], label=label)
         for place, y in zip(places, ys, strict=True):
@@ -123,10 +156,19 @@ def _bars(axes, series: list[Series], rows: list[str], colours: Mapping[str, str
         if not stacked:
             axes.bar_label(drawn, [number(y) for y in ys], padding=5, color=INK, weight="bold")
     for place, end in enumerate(ends if stacked else ()):
-        axes.annotate(number(end), (end, place), (6, 0), textcoords="offset points", va="center", weight="bold")
+        axes.annotate(
+            number(end),
+            (end, place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            weight="bold",
+        )
 
 
-def _points(axes, series: list[Series], rows: list[str], colours: Mapping[str, str], limit: float | None) -> None:
+def _points(
+    axes, series: list[Series], rows: list[str], colours: Mapping[str, str], limit: float | None
+) -> None:
     far = limit or max(abs(y) for _, _, ys in series for y in ys)
     axes.set_xlim(-far, far)
     axes.axvline(0, color=SOFT, linewidth=1)
@@ -136,8 +178,19 @@ def _points(axes, series: list[Series], rows: list[str], colours: Mapping[str, s
         axes.plot(shown, places, "o", label=label, clip_on=False, **look)
         for y, at, place in zip(ys, shown, places, strict=True):
             if y != at:  # beyond the axis: its number stands inside, where there is room
-                inside = {"xytext": (-9, 0), "ha": "right"} if y > 0 else {"xytext": (9, 0), "ha": "left"}
-                axes.annotate(f"{y:+.0f}", (at, place), textcoords="offset points", va="center", size=10, **inside)
+                inside = (
+                    {"xytext": (-9, 0), "ha": "right"}
+                    if y > 0
+                    else {"xytext": (9, 0), "ha": "left"}
+                )
+                axes.annotate(
+                    f"{y:+.0f}",
+                    (at, place),
+                    textcoords="offset points",
+                    va="center",
+                    size=10,
+                    **inside,
+                )
 
 
 def svg(made, *, alone: bool = False) -> str:
@@ -151,11 +204,19 @@ def svg(made, *, alone: bool = False) -> str:
     with context(STYLE):
         made.savefig(file, format="svg", transparent=not alone, metadata=without)
     text = file.getvalue()[file.getvalue().index("<svg") :]
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)  # it styles the whole page
-    text = re.sub(r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text)
+    text = re.sub(
+        r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL
+    )  # it styles the whole page
+    text = re.sub(
+        r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text
+    )
     text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
     # Places need no more than hundredths of a pixel; the numbers that are written keep all their digits.
-    text = re.sub(r' (?:d|x|y|width|height)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), text)
+    text = re.sub(
+        r' (?:d|x|y|width|height)="[^"]*"',
+        lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]),
+        text,
+    )
     text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1) if alone else text
     return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", text)).strip()
 
@@ -164,12 +225,20 @@ def to_html(made) -> str:
     """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for screen readers."""
     titles = [each for axes in made.axes for each in (axes.get_title("left") or axes.get_title(), axes.get_ylabel(),
                                                       axes.get_xlabel()) if each]  # fmt: skip
-    drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg(made), count=1).removeprefix("<svg ")
+    drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg(made), count=1).removeprefix(
+        "<svg "
+    )
     for ours, theirs in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
         drawn = drawn.replace(ours, theirs)
     wide = round(made.get_figwidth() * 72)
-    drawn = f'<svg style="min-width:{min(wide, 520)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
-    return html.alone(chart.scrolled(html.Html(drawn), getattr(made, "words", "") or ". ".join(titles) or "A figure"))
+    drawn = (
+        f'<svg style="min-width:{min(wide, 520)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
+    )
+    return html.alone(
+        chart.scrolled(
+            html.Html(drawn), getattr(made, "words", "") or ". ".join(titles) or "A figure"
+        )
+    )
 
 
 def show_figures() -> None:

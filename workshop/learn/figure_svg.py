@@ -44,7 +44,9 @@ def colours_of(series: Sequence[Series], given: Mapping[str, str] | None) -> dic
     """Return label → colour: as given, else by what a label means, else in the course's order."""
     known = {**MEANING, **(given or {}), "": "none" if len(series) > 1 else style.BLUE}
     taken = {known[label] for label, _, _ in series if label in known}
-    order = iter([colour for colour in style.CYCLE if colour not in taken] + list(style.CYCLE) * len(series))
+    order = iter(
+        [colour for colour in style.CYCLE if colour not in taken] + list(style.CYCLE) * len(series)
+    )
     return {label: known.get(label) or next(order) for label, _, _ in series}
 
 
@@ -52,7 +54,10 @@ def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> 
     """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and the last."""
     said = []
     for label, xs, ys in series:
-        points = [f"{x if isinstance(x, str) else number(x)}: {number(y)}" for x, y in zip(xs, ys, strict=True)]
+        points = [
+            f"{x if isinstance(x, str) else number(x)}: {number(y)}"
+            for x, y in zip(xs, ys, strict=True)
+        ]
         points = points if len(points) <= 16 else [points[0], points[-1]]
         said.append(f"{label}: {', '.join(points)}" if label else ", ".join(points))
     axes = " against ".join(name for name in (ylabel, xlabel) if name)
@@ -93,15 +98,24 @@ def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]
         places = axes.points([at[x] for x in xs], ys)
         drawn.append(chart.line(places, colours[label]))
         drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places] if len(xs) <= 20 else []
-        drawn += [chart.text(x + 10, y + 12, name, bold=True) for (x, y), name in zip(places, names, strict=False)]
-        drawn += [] if names else [chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True)]
+        drawn += [
+            chart.text(x + 10, y + 12, name, bold=True)
+            for (x, y), name in zip(places, names, strict=False)
+        ]
+        drawn += (
+            [] if names else [chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True)]
+        )
     return axes, drawn
 
 
 def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
     rows = rows_of(series)
-    sums = [sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows]
-    far = max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
+    sums = [
+        sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows
+    ]
+    far = (
+        max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
+    )
     left = 16 + LETTER * max(map(len, rows))
     axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=-far if kind == "points" else 0)
     tall = (axes.bottom - axes.top) / len(rows)
@@ -130,8 +144,12 @@ def _points(axes, series, colours, middles, far) -> list[str]:
     for label, xs, ys in reversed(series):  # the first over the others
         for row, y in zip(map(str, xs), ys, strict=True):
             at = axes.x(max(-far, min(far, y)))
-            drawn.append(chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}"))
+            drawn.append(
+                chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}")
+            )
             if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
                 side, anchor = (-9, "end") if y > 0 else (9, "start")
-                drawn.append(chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor))
+                drawn.append(
+                    chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor)
+                )
     return drawn

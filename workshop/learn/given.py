@@ -21,11 +21,24 @@ from workshop.learn.exercise_sets.e13_scale_out import toy as experts
 from workshop.learn.timeline import Span
 from workshop.learn.widgets.reconcile.view import recorded_errors
 
-__all__ = ["CAUSES", "CLUSTERS", "SERVICES", "TIGHT", "WAYS", "engine_lab", "experts", "recorded_errors", "toy"]
+__all__ = [
+    "CAUSES",
+    "CLUSTERS",
+    "SERVICES",
+    "TIGHT",
+    "WAYS",
+    "engine_lab",
+    "experts",
+    "recorded_errors",
+    "toy",
+]
 
 
 def engine_lab() -> dict:
     """Return what was recorded: runs of requests with a budget of 256 tokens, budget → what the simulation says."""
     recorded = recordings.read("engine_lab.json")
     runs = [[Span(*span[:-1], tuple(span[-1])) for span in run] for run in recorded["runs"]]
-    return recorded | {"runs": runs, "budgets": {int(budget): row for budget, row in recorded["budgets"].items()}}
+    return recorded | {
+        "runs": runs,
+        "budgets": {int(budget): row for budget, row in recorded["budgets"].items()},
+    }

@@ -31,7 +31,9 @@ def join(children: Iterable[object]) -> Html:
 
 
 def _joined(children: Iterable[object]) -> str:
-    return "".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children])
+    return "".join(
+        [one if one.__class__ is Html else escape(str(one), quote=False) for one in children]
+    )
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
@@ -52,7 +54,13 @@ def muted(*children: object, cls: str = "") -> Html:
 
 def panel(*children: object, label: str = "", cls: str = "") -> Html:
     """Return the frame of all that the course shows; with a label it is one picture, which a screen reader says so."""
-    return tag("div", *children, cls=f"workshop {cls}".rstrip(), role="img" if label else "", aria_label=label)
+    return tag(
+        "div",
+        *children,
+        cls=f"workshop {cls}".rstrip(),
+        role="img" if label else "",
+        aria_label=label,
+    )
 
 
 def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
@@ -68,13 +76,19 @@ def alert(error: WorkshopError) -> Html:
 
 def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int) -> Html:
     """Return numbers side by side, each with what it is, and perhaps a note."""
-    cells = (div(tag("b", big), div(what), *map(muted, filter(None, more)), cls="tile") for big, what, *more in items)
+    cells = (
+        div(tag("b", big), div(what), *map(muted, filter(None, more)), cls="tile")
+        for big, what, *more in items
+    )
     return div(*cells, cls=f"tiles of{columns}")
 
 
 def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
     """Return what colours mean: (classes of the key, words) each."""
-    return muted(*(span(tag("i", cls=f"key {key}"), words) for key, words in items), cls=f"legend {cls}".rstrip())
+    return muted(
+        *(span(tag("i", cls=f"key {key}"), words) for key, words in items),
+        cls=f"legend {cls}".rstrip(),
+    )
 
 
 def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = None, now: float | None = None,
@@ -83,16 +97,27 @@ def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = No
 
     With `now`, the percent that a screen reader says, it is a progress bar of what `label` says.
     """
-    filled = [tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts]
+    filled = [
+        tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts
+    ]
     said = {}
     if now is not None:
-        said = {"role": "progressbar", "aria_valuenow": f"{now:.0f}", "aria_valuemin": 0, "aria_valuemax": 100}
+        said = {
+            "role": "progressbar",
+            "aria_valuenow": f"{now:.0f}",
+            "aria_valuemin": 0,
+            "aria_valuemax": 100,
+        }
     return div(*filled, *marks, cls=f"bar {cls}".rstrip(), **said, aria_label=label)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:
     """Return a table; an empty head is left out. Class `numbers` sets all but the first two columns to the right."""
-    top = tag("thead", tag("tr", *(tag("th" if name else "td", name) for name in head))) if any(head) else ""
+    top = (
+        tag("thead", tag("tr", *(tag("th" if name else "td", name) for name in head)))
+        if any(head)
+        else ""
+    )
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
     return tag("table", *([top] if top else []), tag("tbody", *body), cls=f"table {cls}".rstrip())
 
@@ -126,7 +151,11 @@ def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
     values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
     both = ".workshop .bg-{0}{{background:var(--{0})}}.workshop .ink-{0}{{color:color-mix(in srgb,var(--{0}) 55%,var(--text))}}"
     written = (files("workshop.learn.widgets") / "style.css").read_text(encoding="utf-8")
-    text = re.sub(r"(?s)/\*.*?\*/", "", f".workshop{{{values}}}{''.join(map(both.format, style.NAMES))}{written}")
+    text = re.sub(
+        r"(?s)/\*.*?\*/",
+        "",
+        f".workshop{{{values}}}{''.join(map(both.format, style.NAMES))}{written}",
+    )
     text = re.sub(r"\s*([{};,>])\s*|(:)\s+|\s+(?=\s)", r"\1\2", text.replace("\n", " "))
     rules = [rule.strip() for rule in re.findall(r"[^{}]+{[^}]*}", text)]
     selectors = (rule[: rule.index("{")].split(",") for rule in rules)

@@ -37,7 +37,13 @@ class Exercise:
 
     def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] = MappingProxyType({}),
                  options: Mapping[str, Sequence[str]] = MappingProxyType({})):  # fmt: skip
-        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong, options
+        self.title, self.judge, self.hints, self.wrong, self.options = (
+            title,
+            judge,
+            hints,
+            wrong,
+            options,
+        )
 
     @classmethod
     def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
@@ -52,9 +58,14 @@ class Exercise:
             judge = shaped(judge, words["give"], words.get("keys", ()))
         elif judge is None:
             rule = {name: words[name] for name in ("rel", "digits") if name in words}
-            as_asked = exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
+            as_asked = (
+                exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
+            )
             judge = as_asked(words["answer"], words.get("unit", ""), **rule)
-        wrong = {tuple(value) if isinstance(value, list) else value: why for value, why in words.get("wrong", ())}
+        wrong = {
+            tuple(value) if isinstance(value, list) else value: why
+            for value, why in words.get("wrong", ())
+        }
         exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
         exercise.factors = words.get("factors", 0)
         return exercise
@@ -63,7 +74,11 @@ class Exercise:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)
         if self.factors and isinstance(answer, tuple | list) and len(answer) > 1:
-            few = "" if len(answer) == self.factors else f"give {self.factors} numbers, or their product without commas"
+            few = (
+                ""
+                if len(answer) == self.factors
+                else f"give {self.factors} numbers, or their product without commas"
+            )
             if problem := few or next(filter(None, map(not_a_number, answer)), None):
                 return misread(answer, self.wrong) or problem
             answer = math.prod(answer)
@@ -75,7 +90,9 @@ def plain(answer: object) -> object:
     """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
     if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
         answer = answer.model_dump()
-    if isinstance(answer, Mapping) or (hasattr(answer, "ndim") and hasattr(answer, "items")):  # a Series, a DataFrame
+    if isinstance(answer, Mapping) or (
+        hasattr(answer, "ndim") and hasattr(answer, "items")
+    ):  # a Series, a DataFrame
         found = {plain(key): plain(value) for key, value in answer.items()}
         counted = not isinstance(answer, Mapping) and list(found) == list(range(len(found)))
         return list(found.values()) if counted else found  # without labels it is a list
@@ -105,7 +122,9 @@ def single(answer: object) -> object:
 def called(answer: object, names: Iterable[str]) -> object:
     """Return which of the names a text means, whatever its capitals and spaces: "dp+ep" is "DP + EP"; else the answer."""
     bare = {"".join(name.split()).casefold(): name for name in names}
-    return bare.get("".join(answer.split()).casefold(), answer) if isinstance(answer, str) else answer
+    return (
+        bare.get("".join(answer.split()).casefold(), answer) if isinstance(answer, str) else answer
+    )
 
 
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
@@ -125,11 +144,17 @@ def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
 def not_a_number(answer: object, unit: str = "") -> str | None:
     """Return why an answer is no number; None if it is one."""
     if isinstance(answer, str) and re.fullmatch(NUMBER, answer):
-        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")  # Python reads 131,072 as no number
+        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(
+            ",", "."
+        )  # Python reads 131,072 as no number
         return f"give {plainly} as a number, without quotes"
     if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
         return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
-    if isinstance(answer, tuple) and len(answer) > 1 and all(isinstance(part, int) for part in answer):
+    if (
+        isinstance(answer, tuple)
+        and len(answer) > 1
+        and all(isinstance(part, int) for part in answer)
+    ):
         return f"Python reads commas as several numbers, here {answer}: leave them out; a decimal point is a point"
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
         return f"{shown(answer)} is not a number{f' of {unit}' if unit else ''}"
@@ -146,7 +171,9 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
             return problem
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
-        too = f"too {'large' if answer > expected else 'small'}{another_unit(answer, expected, unit)}"
+        too = (
+            f"too {'large' if answer > expected else 'small'}{another_unit(answer, expected, unit)}"
+        )
         return f"{answer:,.6g} {unit}".rstrip() + f" is {too}"
 
     return judge
@@ -158,7 +185,11 @@ def another_unit(answer: float, expected: float, unit: str) -> str:
     known = [base**power for base in bases for power in (1, 2, 3)] + [1.024**3] * (unit in SIZES)
     small, large = sorted((abs(answer), abs(expected)))
     factor = next((each for each in known if math.isclose(small * each, large, rel_tol=0.002)), 0)
-    return f", by a factor of {factor:,.10g}: is it in {unit}, or in another unit?" if factor and small else ""
+    return (
+        f", by a factor of {factor:,.10g}: is it in {unit}, or in another unit?"
+        if factor and small
+        else ""
+    )
 
 
 def exactly(expected: int, unit: str = "") -> Judge:
@@ -191,7 +222,11 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
 
     def judged(answer: object) -> str | None:
         given = answer if len(kinds) > 1 else (answer,)
-        fits = isinstance(given, list | tuple) and len(given) == len(kinds) and all(map(isinstance, given, kinds))
+        fits = (
+            isinstance(given, list | tuple)
+            and len(given) == len(kinds)
+            and all(map(isinstance, given, kinds))
+        )
         fits = fits and (not keys or set(answer) == set(keys))
         said = judge(*given) if fits else SHAPELESS
         return give.replace("{answer}", shown(answer)) if said is SHAPELESS else said

@@ -39,9 +39,16 @@ RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
-SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
-NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
-ROLES = {"EngineCore": "engine core: scheduler and block tables", "Worker": "worker: one rank's weights and KV cache"}
+SMALL_KV_CACHE_BYTES = (
+    10 * 2**20
+)  # 10,240 tokens of the teaching model: one request of its whole length, and a little
+NEEDED_BYTES = int(
+    2.8 * 2**30
+)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
+ROLES = {
+    "EngineCore": "engine core: scheduler and block tables",
+    "Worker": "worker: one rank's weights and KV cache",
+}
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
@@ -50,11 +57,20 @@ def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
     for record in records.own():
         if machine.memory_available_bytes() >= needed_bytes:
             break
-        if record.where == "local" and record.state == "ready" and record.model == local.TEACHING_MODEL:
-            print(f"{machine.memory_available_bytes() / 2**30:.1f} GiB are free:", supervise.stop(record.name))
+        if (
+            record.where == "local"
+            and record.state == "ready"
+            and record.model == local.TEACHING_MODEL
+        ):
+            print(
+                f"{machine.memory_available_bytes() / 2**30:.1f} GiB are free:",
+                supervise.stop(record.name),
+            )
             stopped.append(record.name)
     free = machine.memory_available_bytes() / 2**30
-    print(f"{free:.1f} GiB of memory are free; two ranks need about {needed_bytes / 2**30:.1f} GiB.")
+    print(
+        f"{free:.1f} GiB of memory are free; two ranks need about {needed_bytes / 2**30:.1f} GiB."
+    )
     return stopped
 
 
@@ -79,11 +95,17 @@ def workers(record: ServerRecord) -> Table:
     found = [(main, "API server", "answers HTTP; no weights")]
     for process in main.children(recursive=True):
         name = process.name()
-        found += [(process, name.removeprefix("VLLM::"), role) for key, role in ROLES.items() if key in name]
+        found += [
+            (process, name.removeprefix("VLLM::"), role)
+            for key, role in ROLES.items()
+            if key in name
+        ]
     rows = []
     for process, name, role in found:
         memory = process.memory_full_info()
-        rows.append((name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role))
+        rows.append(
+            (name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role)
+        )
     return Table(("process", "pid", "MiB", "what it is"), rows)
 
 
@@ -101,7 +123,11 @@ def lab(*vllm_args: str) -> Client | None:
     """Return a client of a server that is started with these flags and a trace; None without vLLM, or memory for it."""
     free = machine.memory_available_bytes()
     if not installed()[0] or free < LAB_BYTES:
-        why = f"Only {free / 2**30:.1f} GiB of memory are free" if installed()[0] else "vLLM is not installed here"
+        why = (
+            f"Only {free / 2**30:.1f} GiB of memory are free"
+            if installed()[0]
+            else "vLLM is not installed here"
+        )
         print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None
     return connect(start(LAB, *vllm_args, trace=_trace_file()).name)
@@ -115,7 +141,9 @@ def lab_trace(lab: Client | None) -> Path:
     growing, ended, until = trace.Trace(_trace_file()), 0, time.monotonic() + TRACED_WITHIN_S
     while (ended := ended + sum(len(step.finished) for step in growing.more())) < answered:
         if time.monotonic() > until:
-            raise WorkshopError("The trace of the lab has ended too soon.", f"Its log says why: {lab.record.log}")
+            raise WorkshopError(
+                "The trace of the lab has ended too soon.", f"Its log says why: {lab.record.log}"
+            )
         time.sleep(0.1)
     return growing.path
 

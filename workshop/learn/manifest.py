@@ -20,7 +20,9 @@ from workshop.launch.kubernetes import GIB, Case, Options
 from workshop.learn.exercise_sets import words
 from workshop.learn.html import alone, div, panel, tag
 
-POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"]["policies"]  # name → what a manifest must have
+POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"][
+    "policies"
+]  # name → what a manifest must have
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
@@ -54,19 +56,30 @@ class Manifests:
         claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
         short = {name: box[name] for name in SHOWN}
         # What is the same in every pod is left out.
-        short["env"] = [e for e in box["env"] if e["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))]
-        short["volumeMounts"] = [v for v in box["volumeMounts"] if v["name"] in ("shm", "key", "models")]
+        short["env"] = [
+            e for e in box["env"] if e["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))
+        ]
+        short["volumeMounts"] = [
+            v for v in box["volumeMounts"] if v["name"] in ("shm", "key", "models")
+        ]
         kept = {name: pod[name] for name in ("securityContext", "nodeSelector", "tolerations")}
         volumes = [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")]
         parts = [
             {"kind": claim["kind"], "spec": claim["spec"]},
-            {"kind": "Deployment", "spec": {"template": {"spec": {**kept, "containers": [short], "volumes": volumes}}}},
+            {
+                "kind": "Deployment",
+                "spec": {"template": {"spec": {**kept, "containers": [short], "volumes": volumes}}},
+            },
         ]
         return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
     def _repr_html_(self) -> str:
-        lines = [div(tag("i", number), line) for number, line in enumerate(repr(self).splitlines(), 1)]
-        return alone(panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest")))
+        lines = [
+            div(tag("i", number), line) for number, line in enumerate(repr(self).splitlines(), 1)
+        ]
+        return alone(
+            panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest"))
+        )
 
 
 def sound() -> Manifests:
@@ -81,7 +94,11 @@ def spoiled() -> Manifests:
     bad = Manifests(good.plan, copy.deepcopy(good.documents))
     box = bad.vllm
     box["args"] = [a for a in box["args"] if not a.startswith(("--dtype", "--middleware"))]
-    box["args"] += ["--dtype=bfloat16", "--middleware=workshop.launch.auth.RequireKey", "--api-key=sk-mistral-2024"]
+    box["args"] += [
+        "--dtype=bfloat16",
+        "--middleware=workshop.launch.auth.RequireKey",
+        "--api-key=sk-mistral-2024",
+    ]
     box["startupProbe"]["failureThreshold"] = 6
     box["volumeMounts"] = [m for m in box["volumeMounts"] if m["mountPath"] != "/dev/shm"]
     bad.pod["volumes"] = [v for v in bad.pod["volumes"] if v["name"] != "shm"]
@@ -91,7 +108,12 @@ def spoiled() -> Manifests:
 
 def broken(m: Manifests) -> Iterator[tuple[str, str]]:
     """Yield each policy that these manifests break, by its name, and what is wrong."""
-    box, gpu, case, tp = m.vllm, load_gpu(m.plan.gpu), Case(m.plan, Options()), m.argument("--tensor-parallel-size")
+    box, gpu, case, tp = (
+        m.vllm,
+        load_gpu(m.plan.gpu),
+        Case(m.plan, Options()),
+        m.argument("--tensor-parallel-size"),
+    )
     dtype = m.argument("--dtype") or "auto"
     dtype = load_model(m.plan.model).dtype if dtype == "auto" else dtype
     if not gpu.has_bfloat16 and dtype == "bfloat16":
@@ -100,8 +122,14 @@ def broken(m: Manifests) -> Iterator[tuple[str, str]]:
         yield "gpus", f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
     probe, needed = box.get("startupProbe"), case.start_budget_s
     if (given := probe["failureThreshold"] * probe["periodSeconds"] if probe else 0) < needed:
-        yield "startup", f"Kubernetes kills the container after {given} s, and loading may take {needed} s"
-    if [box[name]["httpGet"]["path"] for name in PROBES[1:] if name in box] != ["/health", "/health"]:
+        yield (
+            "startup",
+            f"Kubernetes kills the container after {given} s, and loading may take {needed} s",
+        )
+    if [box[name]["httpGet"]["path"] for name in PROBES[1:] if name in box] != [
+        "/health",
+        "/health",
+    ]:
         yield "liveness", "readiness and liveness ask /health, which needs no key"
     if m.argument("--api-key") is not None:
         yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
@@ -118,8 +146,13 @@ def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
     shm = [volumes.get(v["name"], {}) for v in box["volumeMounts"] if v["mountPath"] == "/dev/shm"]
     if m.plan.gpus > 1 and not any(v.get("emptyDir", {}).get("medium") == "Memory" for v in shm):
         yield "shm", "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
-    inner, plain_user = box.get("securityContext", {}), pod.get("securityContext", {}).get("runAsNonRoot")
-    stays = inner.get("allowPrivilegeEscalation") is False and inner.get("capabilities", {}).get("drop") == ["ALL"]
+    inner, plain_user = (
+        box.get("securityContext", {}),
+        pod.get("securityContext", {}).get("runAsNonRoot"),
+    )
+    stays = inner.get("allowPrivilegeEscalation") is False and inner.get("capabilities", {}).get(
+        "drop"
+    ) == ["ALL"]
     if not (plain_user and stays):
         yield "user", "the container may become root"
     address = next((e for e in box["env"] if e["name"] == "VLLM_HOST_IP"), {})

@@ -19,7 +19,11 @@ from workshop.learn.widgets import style
 __all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
            "step_parts", "step_table"]  # fmt: skip
 
-READING, REST, WAITS = "reading the weights, at full bandwidth", "matrix products, the rest", "the GPU waits"
+READING, REST, WAITS = (
+    "reading the weights, at full bandwidth",
+    "matrix products, the rest",
+    "the GPU waits",
+)
 KERNELS = {    # part of a step → the kinds of kernels in it, as benchmarks/gpu/kernels.py names them
     READING: (),
     REST: ("matrix products",),
@@ -42,7 +46,9 @@ def drawing(name: str) -> Picture:
     return Picture(body, int(width), int(height), words)
 
 
-kinds, kv_caching, links, megatron = (partial(drawing, name) for name in ("kinds", "kv_caching", "links", "megatron"))
+kinds, kv_caching, links, megatron = (
+    partial(drawing, name) for name in ("kinds", "kv_caching", "links", "megatron")
+)
 
 
 def step_parts(name: str) -> dict[str, float]:
@@ -50,7 +56,10 @@ def step_parts(name: str) -> dict[str, float]:
     run = recorded.tuned(name)
     found = run["kernels"]["by_kind"]
     limit = 1e3 / recorded.limit_tokens_per_s(run)
-    parts = {part: sum(found.get(kind, [0])[0] for kind in kinds_of) for part, kinds_of in KERNELS.items()}
+    parts = {
+        part: sum(found.get(kind, [0])[0] for kind in kinds_of)
+        for part, kinds_of in KERNELS.items()
+    }
     parts[READING] = limit
     parts[REST] -= limit
     parts[WAITS] = max(0.0, 1e3 / run["single_tok_s"] - sum(parts.values()))
@@ -61,4 +70,6 @@ def step_table() -> dict[str, dict[str, float]]:
     """Return ms of one token of 70B on 4 H200: part → {the limit, as vLLM starts it, tuned}; for a DataFrame."""
     rows = {label: step_parts(name) for label, name in STEPS.items()}
     rows = {"the limit": {READING: rows["tuned"][READING]}, **rows}
-    return {part: {label: parts.get(part, 0.0) for label, parts in rows.items()} for part in KERNELS}
+    return {
+        part: {label: parts.get(part, 0.0) for label, parts in rows.items()} for part in KERNELS
+    }

@@ -22,13 +22,18 @@ def rows() -> list[tuple[str, ...]]:
         ours, theirs, engine = ("",) * 4, ("",) * 3, row.get("engine", {})
         if one := row.get("numpy"):
             digits = {"known": 2, "glosses": 1, "prose": 1}
-            ours = *(f"{math.exp(one[text]):,.{n}f}" for text, n in digits.items()), str(one["right"])
+            ours = (
+                *(f"{math.exp(one[text]):,.{n}f}" for text, n in digits.items()),
+                str(one["right"]),
+            )
         if "refused" in engine:
             theirs = ("✗",) * 3
         elif engine:
             rate = f"{engine['single_stream_tokens_per_s']:.0f}"
             theirs = f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]), rate
-        found.append((name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", error, *ours, *theirs))
+        found.append(
+            (name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", error, *ours, *theirs)
+        )
     return found
 
 

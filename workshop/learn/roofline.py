@@ -27,7 +27,9 @@ from workshop.learn.chart import Axes, Picture, dot, line, path, text
 from workshop.learn.widgets import style
 
 BATCHES = (16, 64, 256)  # of the recorded runs
-DECODED_AT = 320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each
+DECODED_AT = (
+    320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each
+)
 BURST = (256, 1024)  # requests at once and tokens of each, in the recorded bursts
 
 
@@ -81,14 +83,24 @@ def points() -> list[Point]:
         for batch in BATCHES:
             if rate := run.get(f"batch{batch}_decode_tok_s"):
                 tflops = rate * flops(d, 1, DECODED_AT) / d.gpus / 1e12
-                found.append(_point(f"{run['name']}, {batch} at once", "decoding", d, batch, DECODED_AT, tflops))
+                found.append(
+                    _point(
+                        f"{run['name']}, {batch} at once", "decoding", d, batch, DECODED_AT, tflops
+                    )
+                )
     for name, load in recordings.read("simulated.json").items():
         if load["gpu"] == "h200" and "burst" in name:
             fp8 = "--quantization fp8" in load["command"]
-            d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None).split(load["gpus"], 1)
+            d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None).split(
+                load["gpus"], 1
+            )
             count, length = BURST
-            rate = 0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)  # decoding goes on beside it
-            found.append(_point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / d.gpus / 1e12))
+            rate = (
+                0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)
+            )  # decoding goes on beside it
+            found.append(
+                _point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / d.gpus / 1e12)
+            )
     return found
 
 
@@ -107,21 +119,45 @@ def picture(gpu: str = "h200") -> Picture:
     for name, peak, colour in (roof for roof in roofs if roof[1]):
         ridge = peak * 1e3 / g.bandwidth_gb_s
         corner = [(1, g.bandwidth_gb_s / 1e3), (ridge, peak), (20_000, peak)]
-        parts.append(line(axes.points((log(x) for x, _ in corner), (log(y) for _, y in corner)), colour, 2))
-        parts.append(text(axes.x(2.8), axes.y(log(peak)) - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11))
-        parts.append(path(f"M{axes.x(log(ridge)):.1f} {axes.y(log(peak)):.1f}V330", colour, dash="3 4"))
+        parts.append(
+            line(axes.points((log(x) for x, _ in corner), (log(y) for _, y in corner)), colour, 2)
+        )
+        parts.append(
+            text(axes.x(2.8), axes.y(log(peak)) - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11)
+        )
+        parts.append(
+            path(f"M{axes.x(log(ridge)):.1f} {axes.y(log(peak)):.1f}V330", colour, dash="3 4")
+        )
     slope = axes.x(0.6), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.8)
-    parts.append(text(*slope, f"{g.bandwidth_gb_s:,.0f} GB/s", anchor="end", size=11, fill=style.MUTED))
+    parts.append(
+        text(*slope, f"{g.bandwidth_gb_s:,.0f} GB/s", anchor="end", size=11, fill=style.MUTED)
+    )
     for point in shown:
-        colour, edge = (style.PURPLE if point.fp8 else style.BLUE), ("none" if point.kind == "decoding" else style.TEXT)
+        colour, edge = (
+            (style.PURPLE if point.fp8 else style.BLUE),
+            ("none" if point.kind == "decoding" else style.TEXT),
+        )
         place = axes.x(log(point.intensity)), axes.y(log(point.tflops))
-        parts.append(dot(*place, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s"))
-    for y, edge, words in ((296, "none", "decoding"), (314, style.TEXT, "reading prompts")) if shown else ():
-        parts += [dot(560, y, 5, style.BLUE, stroke=edge), text(572, y + 4, words, size=11, fill=style.MUTED)]
+        parts.append(
+            dot(*place, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s")
+        )
+    for y, edge, words in (
+        ((296, "none", "decoding"), (314, style.TEXT, "reading prompts")) if shown else ()
+    ):
+        parts += [
+            dot(560, y, 5, style.BLUE, stroke=edge),
+            text(572, y + 4, words, size=11, fill=style.MUTED),
+        ]
     ticks, power = [0, 1, 2, 3, 4], lambda exponent: f"{10**exponent:,.0f}"
     parts += [path("M64 40V330H700"), axes.x_ticks(ticks, power), axes.y_ticks(ticks[:4], power)]
-    parts.append(text(382, 366, "FLOP for each byte that is read", anchor="middle", size=12, fill=style.MUTED))
+    parts.append(
+        text(
+            382, 366, "FLOP for each byte that is read", anchor="middle", size=12, fill=style.MUTED
+        )
+    )
     parts.append(text(64, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
-    kinds = ", ".join(f"{sum(p.kind == kind for p in shown)} of {kind}" for kind in ("decoding", "prefill"))
+    kinds = ", ".join(
+        f"{sum(p.kind == kind for p in shown)} of {kind}" for kind in ("decoding", "prefill")
+    )
     words = f"Roofline of one {g.title}: {g.bandwidth_gb_s:,.0f} GB/s up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: {kinds}."
     return Picture("".join(parts), 720, 376, words)

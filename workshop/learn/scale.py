@@ -28,7 +28,9 @@ from workshop.simulate.report import Simulation, parse_slo
 from workshop.use.client import Client
 
 RECORDED = recordings.DATA / "scale_out.json"
-REMEDY = "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
+REMEDY = (
+    "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
+)
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
@@ -44,17 +46,26 @@ def kept(part: str, key: str) -> object:
     return found[key]
 
 
-def handbooks(count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1) -> list[Arrival]:
+def handbooks(
+    count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1
+) -> list[Arrival]:
     """Return questions of 50 to 200 tokens, each behind one of `count` handbooks of `tokens` tokens, drawn evenly."""
     load = drawn(rate=rate, seconds=seconds, prompt=(50, 200), output=(50, 150), seed=seed)
     chosen = random.Random(seed).choices(range(count), k=len(load))
     return [
-        replace(one, prompt_tokens=one.prompt_tokens + tokens, prefix=f"handbook {n}", prefix_tokens=tokens)
+        replace(
+            one,
+            prompt_tokens=one.prompt_tokens + tokens,
+            prefix=f"handbook {n}",
+            prefix_tokens=tokens,
+        )
         for one, n in zip(load, chosen, strict=True)
     ]
 
 
-def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options) -> dict[str, float]:
+def simulated(
+    model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options
+) -> dict[str, float]:
     """Return what this load would find, in one row: GPUs, waiting times, tokens/s, share of the requests within the SLO.
 
     options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
@@ -68,7 +79,10 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
     """Return the name under which a simulated row is recorded."""
-    prompts, answers = sum(one.prompt_tokens for one in load), sum(one.output_tokens for one in load)
+    prompts, answers = (
+        sum(one.prompt_tokens for one in load),
+        sum(one.output_tokens for one in load),
+    )
     prefixes = len({one.prefix for one in load if one.prefix})
     said = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
     asked = f"{len(load)} requests of {prompts} and {answers} tokens, {prefixes} prefixes"
@@ -96,7 +110,11 @@ def hand_over() -> tuple[str, str]:
     """Return the flag with which engines leave the KV cache of prompts in a folder, an empty one, for each other."""
     shutil.rmtree(handed_over())
     where = {"shared_storage_path": str(handed_over())}
-    connector = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": where}
+    connector = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": where,
+    }
     return "--kv-transfer-config", json.dumps(connector)
 
 
@@ -111,9 +129,14 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
         return kept("engines", SPREAD)
     found: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
-    for sample in (each for family in text_string_to_metric_families(page) for each in family.samples):
+    for sample in (
+        each for family in text_string_to_metric_families(page) for each in family.samples
+    ):
         source = SOURCES.get(sample.labels.get("source", ""))
-        counted = {"vllm:request_success_total": "requests", "vllm:prompt_tokens_by_source_total": source}
+        counted = {
+            "vllm:request_success_total": "requests",
+            "vllm:prompt_tokens_by_source_total": source,
+        }
         if name := counted.get(sample.name):
             zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
             found.setdefault(f"engine {sample.labels['engine']}", zeros)[name] += int(sample.value)
@@ -130,7 +153,9 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
         answer = pair.complete(prompt, max_tokens=max_tokens, temperature=0, extra_headers=to)
         after = engines(pair)[f"engine {engine}"]
         counts = {name: after[name] - before[name] for name in SOURCES.values()}
-        rows.append({"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text})
+        rows.append(
+            {"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text}
+        )
     return rows
 
 

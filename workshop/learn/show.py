@@ -50,7 +50,9 @@ class Table:
         kinds: how the first cell of each row is written: text, muted, good or bad (the colours of style.py).
     """
 
-    def __init__(self, head: tuple[str, ...], rows: list[tuple[str, ...]], kinds: list[str] | None = None):
+    def __init__(
+        self, head: tuple[str, ...], rows: list[tuple[str, ...]], kinds: list[str] | None = None
+    ):
         self.head, self.rows, self._kinds = head, rows, kinds or ["text"] * len(rows)
 
     def __repr__(self) -> str:
@@ -74,7 +76,10 @@ def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
     looks = {_doctor.OK: ("✓", "good"), _doctor.NOTE: ("·", "text"), _doctor.LACK: ("✗", "bad")}
     checks = list(_doctor.examine())
-    rows = [(f"{looks[c.state][0]} {c.name}", c.found, "" if c.state == _doctor.OK else c.remedy) for c in checks]
+    rows = [
+        (f"{looks[c.state][0]} {c.name}", c.found, "" if c.state == _doctor.OK else c.remedy)
+        for c in checks
+    ]
     return Table(("", "found", "remedy"), rows, [looks[c.state][1] for c in checks])
 
 
@@ -87,7 +92,11 @@ def fields(answer: Mapping | object) -> Table:
         inner = value[0] if name == "choices" and value else value if name == "usage" else None
         if isinstance(inner, Mapping):
             prefix = "  choices[0]." if name == "choices" else "  usage."
-            rows += [(prefix + key, _short(each), FIELDS[key]) for key, each in inner.items() if key in FIELDS]
+            rows += [
+                (prefix + key, _short(each), FIELDS[key])
+                for key, each in inner.items()
+                if key in FIELDS
+            ]
     return Table(("field", "value", "what it means"), [row for row in rows if row[2]])
 
 
@@ -106,7 +115,11 @@ def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame
     import pandas as pd  # 0.5 s, and only notebooks need it
 
     frame = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
-    return frame if alternatives else frame[frame["chosen"]].drop(columns="chosen").reset_index(drop=True)
+    return (
+        frame
+        if alternatives
+        else frame[frame["chosen"]].drop(columns="chosen").reset_index(drop=True)
+    )
 
 
 def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
@@ -123,7 +136,9 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
     if isinstance(script, str):
         starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
     if batch := summary:
-        answers = load(summary.output).head(3)[["prompt", "text"]].astype(str).itertuples(index=False)
+        answers = (
+            load(summary.output).head(3)[["prompt", "text"]].astype(str).itertuples(index=False)
+        )
         batch = panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
     parts = (
         ("What it is for", said.get("need")),
@@ -144,7 +159,10 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
 
 def _plan(plan: Plan) -> Html:
     figures = (
-        (f"{plan.gpus} × {plan.gpu}", f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"),
+        (
+            f"{plan.gpus} × {plan.gpu}",
+            f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}",
+        ),
         (f"{plan.weights_gib_per_gpu:.1f} GiB", "weights on each GPU"),
         (f"{plan.kv_cache_tokens:,}", "tokens of KV cache"),
         (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),

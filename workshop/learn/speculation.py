@@ -22,13 +22,27 @@ from workshop.simulate import clock
 from workshop.teaching_model import DRAFT, FOLDER, reference
 from workshop.use.client import Client
 
-__all__ = ["DRAFT", "FOLDER", "PROMPTS", "Run", "agreement", "ask", "choices", "lengths", "speedup", "step_ms", "words"]
+__all__ = [
+    "DRAFT",
+    "FOLDER",
+    "PROMPTS",
+    "Run",
+    "agreement",
+    "ask",
+    "choices",
+    "lengths",
+    "speedup",
+    "step_ms",
+    "words",
+]
 PROMPTS = (
     "San Francisco is a", "Boston is a", "A lion is a", "Question: What is the capital of France?\nAnswer:",
     "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
 )  # fmt: skip
 WARM_UP_TOKENS = 8
-DRAFT_LAYER_MS = 0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
+DRAFT_LAYER_MS = (
+    0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
+)
 DRAFT_REQUEST_MS = 0.006  # and each request's share of a guess (EAGLE-3, 0.33.0)
 
 
@@ -44,7 +58,9 @@ class Run:
     accepted_at: tuple  # those accepted, by their place in a step
 
 
-def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64) -> Run:
+def ask(
+    client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64
+) -> Run:
     """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
     if client is None or client.model != TEACHING_MODEL:
         print(f"Recorded: {(name := f'{recorded}, temperature {temperature:g}')}.")
@@ -53,10 +69,16 @@ def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_t
     before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
     asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
-    took_ms, after = 1000 * (time.perf_counter() - began), metrics.fetch(client.url, client.record.api_key)
+    took_ms, after = (
+        1000 * (time.perf_counter() - began),
+        metrics.fetch(client.url, client.record.api_key),
+    )
     answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
     counters = {name: f"{name}_total" for name in ("drafts", "drafted", "accepted")}
-    grown = {key: int((getattr(after, name) or 0) - (getattr(before, name) or 0)) for key, name in counters.items()}
+    grown = {
+        key: int((getattr(after, name) or 0) - (getattr(before, name) or 0))
+        for key, name in counters.items()
+    }
     places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
     return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
 
@@ -75,7 +97,9 @@ def agreement(run: Run) -> list[list[bool]]:
     """Return for each answer whether the draft would have guessed each token after the first, given those before."""
     found = []
     for prompt, answer in run.answers:
-        guess = choices([*prompt, *answer])[len(prompt) : -1]  # the first token comes from the prefill
+        guess = choices([*prompt, *answer])[
+            len(prompt) : -1
+        ]  # the first token comes from the prefill
         found.append((guess == np.array(answer[1:])).tolist())
     return found
 
@@ -96,7 +120,10 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
 
 def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
     """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
-    return sum(t.ms for t in speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context))
+    return sum(
+        t.ms
+        for t in speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
+    )
 
 
 def speedup(
@@ -123,6 +150,8 @@ def speedup(
         guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
     else:
         launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
-        guess_ms = max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
+        guess_ms = (
+            max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
+        )
         guessing_ms = guesses * guess_ms
     return tokens_a_step * step_ms(target, requests, context=context) / (guessing_ms + check_ms)

@@ -18,7 +18,9 @@ class Span:
     first: float  # token
     ended: float
     tokens: int  # that were generated
-    seen: tuple[float, ...] = ()  # when each piece of the answer came: a token, or several where the client was slow
+    seen: tuple[
+        float, ...
+    ] = ()  # when each piece of the answer came: a token, or several where the client was slow
 
     @property
     def ttft_s(self) -> float:
@@ -29,13 +31,17 @@ class Span:
         return self.ended - self.sent
 
 
-def ask(client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling) -> list[Span]:
+def ask(
+    client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling
+) -> list[Span]:
     """Send the prompts through `at_once` threads, and return what happened when; each answer has exactly its max_tokens."""
     began = time.monotonic()
 
     def one(number: int, prompt: str, tokens: int) -> Span:
         sent = time.monotonic() - began
-        stream = client.complete(prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling)
+        stream = client.complete(
+            prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
+        )
         seen = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
         return Span(f"{number}: {tokens} tokens", sent, seen[0], seen[-1], tokens, tuple(seen))
 
@@ -56,7 +62,12 @@ def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
 def draw(spans: Sequence[Span]):
     """Draw a bar for each request on one time axis: how long it waited for its first token, how long tokens came."""
     total = max(span.ended for span in spans)
-    said = [f"{s.name}: sent at {s.sent:.2f}, first token {s.first:.2f}, ended {s.ended:.2f}." for s in spans]
+    said = [
+        f"{s.name}: sent at {s.sent:.2f}, first token {s.first:.2f}, ended {s.ended:.2f}."
+        for s in spans
+    ]
     words = " ".join([f"Timeline of {len(spans)} requests over {total:.2f} seconds.", *said])
     title = f"{len(spans)} requests in {total:.1f} seconds"
-    return figure(parts(spans), "stacked", xlabel="seconds since the first was sent", title=title, words=words)
+    return figure(
+        parts(spans), "stacked", xlabel="seconds since the first was sent", title=title, words=words
+    )

@@ -11,6 +11,10 @@ True
 from workshop.lazy import call, lazily
 
 _HOMES = {name: f"{__name__}.arrivals:{name}" for name in ("Arrival", "drawn", "read_trace")}
-_HOMES |= {"load": f"{__name__}.load", "on_plan": f"{__name__}.load:on_plan", "tune": f"{__name__}.tuning:tune"}
+_HOMES |= {
+    "load": f"{__name__}.load",
+    "on_plan": f"{__name__}.load:on_plan",
+    "tune": f"{__name__}.tuning:tune",
+}
 __getattr__, __dir__ = lazily(__name__, _HOMES)
 call(__name__, "load.simulate")

@@ -15,7 +15,9 @@ from workshop.files import open_regular
 
 MOST_REQUESTS = 200_000
 MOST_TOKENS = 10_000_000
-LONGEST_LINE_BYTES = 1 << 20  # Mooncake's lines, with the hashes of long prompts, have some thousand
+LONGEST_LINE_BYTES = (
+    1 << 20
+)  # Mooncake's lines, with the hashes of long prompts, have some thousand
 # Memory, measured (benchmarks/simulate/memory.py): of a token of a prompt and a request that are unfinished, and of a
 # token of an answer, whose time is kept.
 TOKEN_BYTES, REQUEST_BYTES, OUTPUT_TOKEN_BYTES = 24, 4000, 60
@@ -58,20 +60,31 @@ def drawn(
     """
     for name, (low, high) in (("prompt", prompt), ("output", output)):
         if not 1 <= low <= high <= MOST_TOKENS:
-            raise BadInput(f"{name} is {low}:{high}.", f"Give FEWEST:MOST tokens, from 1 to {MOST_TOKENS:,}.")
+            raise BadInput(
+                f"{name} is {low}:{high}.", f"Give FEWEST:MOST tokens, from 1 to {MOST_TOKENS:,}."
+            )
     if not 0 <= prefix < prompt[0]:
         said = f"A shared prefix of {prefix} tokens is not shorter than the shortest prompt ({prompt[0]} tokens)."
-        raise BadInput(said, "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt.")
+        raise BadInput(
+            said, "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt."
+        )
     dice = random.Random(seed)
     return [
-        Arrival(at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix)
+        Arrival(
+            at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix
+        )
         for at in _times(rate, seconds, burst, dice)
     ]
 
 
-def _times(rate: float | None, seconds: float | None, burst: int | None, dice: random.Random) -> list[float]:
+def _times(
+    rate: float | None, seconds: float | None, burst: int | None, dice: random.Random
+) -> list[float]:
     if (burst is None) == (rate is None) or (rate is None) != (seconds is None):
-        raise BadInput("It is not clear when requests arrive.", "Give --rate with --seconds, or --burst, or --trace.")
+        raise BadInput(
+            "It is not clear when requests arrive.",
+            "Give --rate with --seconds, or --burst, or --trace.",
+        )
     if burst is not None and not 1 <= burst <= MOST_REQUESTS:
         raise BadInput(f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
     if burst is not None:
@@ -79,9 +92,13 @@ def _times(rate: float | None, seconds: float | None, burst: int | None, dice: r
     if not (0 < rate < math.inf and 0 < seconds <= LONGEST_S and rate * seconds <= MOST_REQUESTS):
         remedy = f"Give numbers above 0 whose product is at most {MOST_REQUESTS:,} requests."
         raise BadInput(f"{rate:g} requests a second for {seconds:g} s cannot be.", remedy)
-    times = list(takewhile(lambda at: at < seconds, accumulate(iter(lambda: dice.expovariate(rate), None))))
+    times = list(
+        takewhile(lambda at: at < seconds, accumulate(iter(lambda: dice.expovariate(rate), None)))
+    )
     if not times:
-        raise BadInput(f"At {rate:g} requests a second none came within {seconds:g} s.", "Give more --seconds.")
+        raise BadInput(
+            f"At {rate:g} requests a second none came within {seconds:g} s.", "Give more --seconds."
+        )
     return times
 
 
@@ -98,8 +115,13 @@ def read_trace(path: str | Path) -> list[Arrival]:
         raise BadInput(f"The trace {path} has 0 requests.", f"Give 1 to {MOST_REQUESTS:,}.")
     start = min(one.arrival_s for one in arrivals)
     if max(one.arrival_s for one in arrivals) - start > LONGEST_S:
-        raise BadInput(f"The requests of the trace {path} come over more than {LONGEST_S:,} s.", "Give a part of it.")
-    return sorted((replace(a, arrival_s=a.arrival_s - start) for a in arrivals), key=lambda a: a.arrival_s)
+        raise BadInput(
+            f"The requests of the trace {path} come over more than {LONGEST_S:,} s.",
+            "Give a part of it.",
+        )
+    return sorted(
+        (replace(a, arrival_s=a.arrival_s - start) for a in arrivals), key=lambda a: a.arrival_s
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -112,7 +134,9 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 data = file.readline(LONGEST_LINE_BYTES + 1)
                 line = data.decode("utf-8-sig" if number == 1 else "utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise BadInput(f"The trace {path} cannot be read ({error}).", "Give a file of JSON lines.") from None
+                raise BadInput(
+                    f"The trace {path} cannot be read ({error}).", "Give a file of JSON lines."
+                ) from None
             if not data:
                 return
             if len(data) > LONGEST_LINE_BYTES:
@@ -121,7 +145,9 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 count += 1
                 yield line, where
             if count > MOST_REQUESTS:
-                raise BadInput(f"The trace {path} has too many requests.", f"Give 1 to {MOST_REQUESTS:,}.")
+                raise BadInput(
+                    f"The trace {path} has too many requests.", f"Give 1 to {MOST_REQUESTS:,}."
+                )
 
 
 def _arrival(line: str, where: str) -> Arrival:
@@ -132,12 +158,20 @@ def _arrival(line: str, where: str) -> Arrival:
         lengths = [next(row[name] for name in names if name in row) for names in NAMES.values()]
         prefix, prefix_tokens = row.get("prefix"), row.get("prefix_tokens", 0)
     except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError):
-        raise BadInput(f"What stands in {where} is not a request with a time and two lengths.", REMEDY) from None
-    whole = all(type(n) is int and 1 <= n <= MOST_TOKENS for n in lengths) and type(prefix_tokens) is int
+        raise BadInput(
+            f"What stands in {where} is not a request with a time and two lengths.", REMEDY
+        ) from None
+    whole = (
+        all(type(n) is int and 1 <= n <= MOST_TOKENS for n in lengths)
+        and type(prefix_tokens) is int
+    )
     if not whole or type(at) not in (int, float) or not 0 <= at <= LATEST_MS:
         raise BadInput(f"A time or a length of {where} is not a number that can be.", REMEDY)
     if not 0 <= prefix_tokens <= lengths[0] or not isinstance(prefix, str | None):
-        raise BadInput(f"The prefix of {where} is not a name with at most as many tokens as the prompt.", REMEDY)
+        raise BadInput(
+            f"The prefix of {where} is not a name with at most as many tokens as the prompt.",
+            REMEDY,
+        )
     return Arrival(at / (1 if ours else 1e3), *lengths, prefix, prefix_tokens if prefix else 0)
 
 
@@ -168,7 +202,10 @@ def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
     if size > MOST_BYTES:
         said = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
         needed = f"to simulate so many takes about {size / 1e9:,.1f} GB of memory, more than {MOST_BYTES / 1e9:.1f}"
-        raise BadInput(f"{said}, and {needed}.", "Give fewer or shorter requests, a lower --rate or more --replicas.")
+        raise BadInput(
+            f"{said}, and {needed}.",
+            "Give fewer or shorter requests, a lower --rate or more --replicas.",
+        )
 
 
 def check_size(arrivals: Sequence[Arrival]) -> None:
@@ -182,7 +219,10 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
     if answers > MOST_OUTPUT_TOKENS:
         size = answers * OUTPUT_TOKEN_BYTES / 1e9
         said = f"The answers have {answers:,} tokens in all, of which at most {MOST_OUTPUT_TOKENS:,} can be simulated"
-        raise BadInput(f"{said}: so many take about {size:,.1f} GB of memory.", "Give fewer or shorter requests.")
+        raise BadInput(
+            f"{said}: so many take about {size:,.1f} GB of memory.",
+            "Give fewer or shorter requests.",
+        )
 
 
 def prompts(arrivals: list[Arrival]) -> list[list[int]]:

@@ -22,8 +22,12 @@ KV_SHARE = 1.0  # of peak bandwidth at which many requests' cache is read
 REQUEST_MS = 0.0134  # of the GPU, for one more request in a step
 HOST_STEP_MS = 2.35  # Python, from one step's answers to the next step's first kernel
 HOST_REQUEST_MS = 0.038  # and for one more request in it
-PIECES_LAYER_MS = 0.31  # to launch a layer where attention stands outside the CUDA graphs: a step that prefills
-EAGER_LAYER_MS = 0.85  # to launch a layer where there is no graph: a step of more tokens than the largest
+PIECES_LAYER_MS = (
+    0.31  # to launch a layer where attention stands outside the CUDA graphs: a step that prefills
+)
+EAGER_LAYER_MS = (
+    0.85  # to launch a layer where there is no graph: a step of more tokens than the largest
+)
 WAY_MS = 2.4  # of a request through AsyncLLM, in and out
 # Fitted to six loads of Qwen3 30B A3B on one H200; the load in which a step stood still for a second does not count:
 EXPERTS_PREFILL_SHARE = 0.52
@@ -34,11 +38,15 @@ FP8_PREFILL_SHARE = 0.64
 FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
 FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
-FP8_REQUEST_MS = 0.05 / 80  # a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
+FP8_REQUEST_MS = (
+    0.05 / 80
+)  # a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
 # Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
 # and long prompts; heavy and the shared prefix are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
-DELTA_PIECES_MS = 1.2  # a delta net's in a step with a graph, fitted to a lone prompt of Qwen3-Next (0.33.0)
+DELTA_PIECES_MS = (
+    1.2  # a delta net's in a step with a graph, fitted to a lone prompt of Qwen3-Next (0.33.0)
+)
 SCAN_SHARE = 0.048  # of the peak: what Triton's scan of a Mamba layer reaches
 # Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
 # step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
@@ -100,9 +108,16 @@ class Clock:
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         tiles = -(-tokens // self.rows)
         rows = tiles * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
-        ms = max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms) + tokens * self.message_ms
+        ms = (
+            max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
+            + tokens * self.message_ms
+        )
         ms += self.odd_ms if tiles % 2 and tiles > 1 else 0.0
-        ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
+        ms += (
+            self.fixed_ms
+            + (len(work) - 1) * self.request_ms
+            + (self.experts_many_ms if tokens > 1 else 0.0)
+        )
         for kind in self.attention:
             cached = sum(min(before + new, kind.size) for new, before in work)
             pairs = sum(kind.pairs(new, before) for new, before in work if new > 1)
@@ -122,9 +137,16 @@ class Clock:
 def _scans(d: Deployment) -> tuple[float, float, float]:
     """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token in them."""
     s = d.model.mamba
-    count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp  # a state is written to, kept, read from
+    count, operations = (
+        len(s.layers),
+        6 * s.inner * s.d_state / d.tp,
+    )  # a state is written to, kept, read from
     token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
-    return count * (DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS), count * MAMBA_PIECES_MS, token_ms
+    return (
+        count * (DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS),
+        count * MAMBA_PIECES_MS,
+        token_ms,
+    )
 
 
 def of(d: Deployment, host: float = 1.0) -> Clock:
@@ -137,19 +159,25 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     sent_ms, sent_many_ms = (sum(t.ms for t in traffic(d, tokens)) for tokens in (1, MANY))
     message_ms = (sent_many_ms - sent_ms) / (MANY - 1)
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
-    pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    pair_ms = (
+        4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    )
     moe_layers = len(m.moe.layers) if m.moe else 0
     scan_ms, eager_scan_ms, scan_token_ms = _scans(d) if m.mamba else (0.0,) * 3
     state_ms = one.get("states", 0.0)
     old = not d.settings.version.fast_eager_launch
-    launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
+    launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (
+        FP8_LAUNCH if fp8 and old else 1
+    )
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
     token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
     request_ms = FP8_REQUEST_MS * m.num_hidden_layers if fp8 else REQUEST_MS
     kinds = Counter(layers(m)).items()
-    idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
+    idle = (
+        (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0
+    )  # all replicas' tokens count
     return Clock(
         weights_ms=one["weights"],
         token_ms=token_ms,

@@ -17,8 +17,16 @@ KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples
 ENVIRONMENT = {**WITHOUT_A_MODEL, "OMP_NUM_THREADS": "1"}
 # of Rules, that vLLM takes as they are
-FLAGS = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching")
-CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json that vLLM knows: only lengths matter
+FLAGS = (
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "enable_prefix_caching",
+)
+CONFIG = (
+    Path(__file__).resolve().parents[1] / "teaching_model"
+)  # a config.json that vLLM knows: only lengths matter
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,9 @@ class Rules:
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
     state_blocks: int = 2  # of a request, in each group of states; a third is kept in the step that reads the prompt
-    prefilled: bool = False  # another server read the prompts: their KV cache is loaded, but for the last token's
+    prefilled: bool = (
+        False  # another server read the prompts: their KV cache is loaded, but for the last token's
+    )
 
     @property
     def keeps_states(self) -> bool:
@@ -48,9 +58,13 @@ class Rules:
 class Step:
     """One step as it was scheduled."""
 
-    work: list[tuple[str, int, int, bool]]  # (request, its tokens, tokens computed before, whether it samples a token)
+    work: list[
+        tuple[str, int, int, bool]
+    ]  # (request, its tokens, tokens computed before, whether it samples a token)
     preempted: list[str]
-    hits: dict[str, int]  # request that runs for the first time → tokens of its prompt that the prefix cache had
+    hits: dict[
+        str, int
+    ]  # request that runs for the first time → tokens of its prompt that the prefix cache had
     running: int  # once it is scheduled, as are the next two
     waiting: int
     kv_cache_usage: float  # a share, 0 to 1
@@ -79,21 +93,30 @@ class Engine:
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(rules.block_size, sha256)
         config = _vllm_config(rules)
-        groups = [KVCacheGroupSpec([f"group{i}"], _spec(*group, rules)) for i, group in enumerate(rules.groups)]
+        groups = [
+            KVCacheGroupSpec([f"group{i}"], _spec(*group, rules))
+            for i, group in enumerate(rules.groups)
+        ]
         self._scheduler = (AsyncScheduler if rules.async_scheduling else Scheduler)(
             vllm_config=config,
-            kv_cache_config=KVCacheConfig(rules.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
+            kv_cache_config=KVCacheConfig(
+                rules.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=groups
+            ),
             structured_output_manager=StructuredOutputManager(config),
             block_size=max(group.kv_cache_spec.block_size for group in groups),
             hash_block_size=rules.block_size,
             log_stats=True,
         )
-        self._scheduler.use_v2_model_runner = True  # what a GPU runs; here it only decides when pipelines decode
+        self._scheduler.use_v2_model_runner = (
+            True  # what a GPU runs; here it only decides when pipelines decode
+        )
 
     def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
         """Let a request wait."""
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
-        request = self._request(name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher)
+        request = self._request(
+            name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher
+        )
         self._scheduler.add_request(request)
 
     def trace(self, write: Callable[[dict], None], now: Callable[[], float]) -> None:
@@ -107,7 +130,9 @@ class Engine:
         work = []
         for name, tokens in output.num_scheduled_tokens.items():
             request = scheduler.requests[name]
-            work.append((name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk))
+            work.append(
+                (name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk)
+            )
         return Step(
             work=work,
             preempted=list(output.preempted_req_ids or ()),
@@ -144,7 +169,9 @@ def check_installed() -> None:
         raise WorkshopError(said, f"{there}; or set WORKSHOP_VLLM_PYTHON to a Python that has it.")
     if version not in KNOWN_VERSIONS:
         remedy = f"Set WORKSHOP_VLLM_PYTHON to a Python with one of: {', '.join(KNOWN_VERSIONS)}."
-        raise WorkshopError(f"The scheduler of vLLM {version} is not known to the simulation.", remedy)
+        raise WorkshopError(
+            f"The scheduler of vLLM {version} is not known to the simulation.", remedy
+        )
 
 
 def _vllm_config(rules: Rules):
@@ -154,10 +181,16 @@ def _vllm_config(rules: Rules):
     longest = {"max_position_embeddings": rules.max_model_len}
     flags = {name: getattr(rules, name) for name in FLAGS}
     if rules.prefilled:  # vLLM's own stand-in for a cache that comes over the network
-        flags["kv_transfer_config"] = KVTransferConfig(kv_connector="DecodeBenchConnector", kv_role="kv_consumer")
-    config = EngineArgs(str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags).create_engine_config()
+        flags["kv_transfer_config"] = KVTransferConfig(
+            kv_connector="DecodeBenchConnector", kv_role="kv_consumer"
+        )
+    config = EngineArgs(
+        str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags
+    ).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
-    if rules.keeps_states:  # as MambaModelConfig.verify_and_update_config, where prefixes are cached
+    if (
+        rules.keeps_states
+    ):  # as MambaModelConfig.verify_and_update_config, where prefixes are cached
         config.cache_config.mamba_cache_mode = "align"
     config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size
     config.scheduler_config.async_scheduling = rules.async_scheduling
@@ -169,14 +202,30 @@ def _spec(kind: str, size: int, rules: Rules):
     import torch
     from vllm.v1 import kv_cache_interface as v
 
-    page = {"block_size": rules.block_size, "num_kv_heads": 1, "head_size": 8, "dtype": torch.bfloat16}
+    page = {
+        "block_size": rules.block_size,
+        "num_kv_heads": 1,
+        "head_size": 8,
+        "dtype": torch.bfloat16,
+    }
     if kind == "sliding":
         return v.SlidingWindowSpec(**page, sliding_window=size)
     if kind == "chunked":
         return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
-    if kind == "mamba" and rules.keeps_states:  # a state at the end of each block, and of the prompt
-        more = {"num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2), "prefill_checkpoint_alignment": 1}
-        return v.MambaSpec(rules.block_size, ((16,),), (torch.bfloat16,), mamba_cache_mode="align", **more)
+    if (
+        kind == "mamba" and rules.keeps_states
+    ):  # a state at the end of each block, and of the prompt
+        more = {
+            "num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2),
+            "prefill_checkpoint_alignment": 1,
+        }
+        return v.MambaSpec(
+            rules.block_size, ((16,),), (torch.bfloat16,), mamba_cache_mode="align", **more
+        )
     if kind == "mamba":  # one state a request: a block that its longest text does not fill
-        return v.MambaSpec(-(-rules.max_model_len // rules.block_size) * rules.block_size, ((16,),), (torch.bfloat16,))
+        return v.MambaSpec(
+            -(-rules.max_model_len // rules.block_size) * rules.block_size,
+            ((16,),),
+            (torch.bfloat16,),
+        )
     return v.FullAttentionSpec(**page)

@@ -22,7 +22,16 @@ from workshop.simulate.report import PLANNED, Simulation, parse_slo
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
 HAND_OVER_S = 0.055  # of a request through NIXL, on top of its bytes: fitted to the busy load of two H200, vLLM 0.32.0
-SERVERS = ("replicas", "prefill_replicas", "router", "steps", "force", "inputs", "enable_prefix_caching", "host_factor")
+SERVERS = (
+    "replicas",
+    "prefill_replicas",
+    "router",
+    "steps",
+    "force",
+    "inputs",
+    "enable_prefix_caching",
+    "host_factor",
+)
 
 
 class GivenUp(Exception):
@@ -66,7 +75,9 @@ def arriving(options: dict) -> tuple[list[Arrival], dict]:
     if trace is None:
         return drawn(**load), rest
     if any(load.get(name) is not None for name in ("rate", "seconds", "burst")):
-        raise BadInput("A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out.")
+        raise BadInput(
+            "A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out."
+        )
     return read_trace(trace), rest
 
 
@@ -101,8 +112,17 @@ def on_plan(
     if not 0.1 <= host_factor <= 10:
         raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
     clock = clock or of(p.deployment, host_factor)
-    check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
-    engines = p.data_parallel_size if p.config.moe else 1  # of a replica: those that share experts wait for one another
+    check(
+        p,
+        arrivals,
+        slo or {},
+        clock,
+        (replicas, *((prefill_replicas,) if prefill_replicas else ())),
+        router,
+    )
+    engines = (
+        p.data_parallel_size if p.config.moe else 1
+    )  # of a replica: those that share experts wait for one another
     if p.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
@@ -119,7 +139,9 @@ def on_plan(
     job = {
         "replicas": replicas * p.data_parallel_size // engines,
         "engines": engines,
-        "prefill": handed_over(p, prefill_replicas * p.data_parallel_size // engines) if prefill_replicas else None,
+        "prefill": handed_over(p, prefill_replicas * p.data_parallel_size // engines)
+        if prefill_replicas
+        else None,
         "router": router,
     }
     watch = (lambda known: seen(made(known))) if seen else None
@@ -129,7 +151,9 @@ def on_plan(
         return made(answer) if answer else None
     names = steps_files(steps, (replicas + prefill_replicas) * p.data_parallel_size)
     with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
-        parts = [files.enter_context(output(name, force=force, inputs=inputs)).name for name in names]
+        parts = [
+            files.enter_context(output(name, force=force, inputs=inputs)).name for name in names
+        ]
         answer = process.run(scheduler_rules, clock, arrivals, watch, steps=parts, **job)
         if not answer:
             raise GivenUp  # nothing is written
@@ -142,7 +166,10 @@ def steps_files(steps: str | Path, engines: int) -> list[str]:
     if not is_stream(steps):
         return [name_of(str(steps), index) for index in range(engines)]
     if engines > 1:
-        raise BadInput(f"{engines} engines cannot all write their steps to {steps}.", "Give a file: --steps FILE.")
+        raise BadInput(
+            f"{engines} engines cannot all write their steps to {steps}.",
+            "Give a file: --steps FILE.",
+        )
     return [str(steps)]
 
 
@@ -157,7 +184,9 @@ def handed_over(p: Plan, replicas: int) -> dict:
     return {"replicas": replicas, "wait_s": HAND_OVER_S + link.message_us / 1e6, "token_s": token_s}
 
 
-def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:
+def rules(
+    p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
+) -> Rules:
     """Return what the plan's server tells its scheduler. A hybrid's states are cached with its prefixes since 0.32.0.
 
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
@@ -171,34 +200,53 @@ def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: in
         block_size=p.block_size,
         groups=tuple((group.kind, group.size) for group in kinds),
         state_blocks=max((group.blocks_per_request for group in states), default=2),
-        **{name: getattr(s, name) for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")},
+        **{
+            name: getattr(s, name)
+            for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
+        },
         enable_prefix_caching=enable_prefix_caching,
         pipeline_parallel_size=p.pipeline_parallel_size,
     )
 
 
 def check(
-    p: Plan, arrivals: Sequence[Arrival], slo: dict[str, float], clock: Clock, replicas: Sequence[int], router: str
+    p: Plan,
+    arrivals: Sequence[Arrival],
+    slo: dict[str, float],
+    clock: Clock,
+    replicas: Sequence[int],
+    router: str,
 ) -> None:
     """Raise BadInput for what the plan cannot take, or no server could keep."""
     if not p.fits:
         raise BadInput(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", " ".join(p.advice[:1]))
     for count in replicas:
         if not 1 <= count * p.data_parallel_size <= MOST_REPLICAS:
-            raise BadInput(f"{count} replicas cannot be.", f"Give 1 to {MOST_REPLICAS // p.data_parallel_size}.")
+            raise BadInput(
+                f"{count} replicas cannot be.",
+                f"Give 1 to {MOST_REPLICAS // p.data_parallel_size}.",
+            )
     if router not in ROUTERS:
-        raise BadInput(f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}.")
+        raise BadInput(
+            f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}."
+        )
     longest = max(arrivals, key=lambda a: a.prompt_tokens + a.output_tokens)
     if longest.prompt_tokens + longest.output_tokens > p.max_model_len:
         lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
         remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
-        raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
+        raise BadInput(
+            f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy
+        )
     check_size(arrivals)
     least_ms = {"tpot": clock.gpu_ms([(1, 1)])}
-    least_ms["ttft"] = least_ms["e2el"] = least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
+    least_ms["ttft"] = least_ms["e2el"] = (
+        least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
+    )
     for name, limit in slo.items():
         if limit < least_ms[name]:
             alone = f"{p.model} takes {least_ms[name]:.1f} ms on {p.gpus} × {p.gpu}"
             said = f"No request can have {name} within {limit:g} ms: alone, {alone}."
-            remedy = "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8."
+            remedy = (
+                "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8."
+            )
             raise BeyondReach(said, remedy, least_ms[name])

@@ -72,7 +72,9 @@ class Comparison:
         for name, seen in self.measured.items():
             for p in ("p50", "p95"):
                 said = self.simulated[name][p]
-                lines.append(f"{name} {p:<7}{seen[p]:>12,.1f}{said:>12,.1f}{(said / seen[p] - 1) * 100:>+8.0f} %")
+                lines.append(
+                    f"{name} {p:<7}{seen[p]:>12,.1f}{said:>12,.1f}{(said / seen[p] - 1) * 100:>+8.0f} %"
+                )
         return "\n".join(lines)
 
 
@@ -92,16 +94,22 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
         return asyncio.run(_compare(ready[0], seed, vllm_bench))
     except (httpx.HTTPError, ValueError, KeyError) as error:
         remedy = f"Its log is {ready[0].log}."
-        raise WorkshopError(f"{ready[0].url} does not answer as vLLM does ({error!r}).", remedy) from None
+        raise WorkshopError(
+            f"{ready[0].url} does not answer as vLLM does ({error!r}).", remedy
+        ) from None
 
 
 async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Comparison:
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=120, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=headers, timeout=120, trust_env=False
+    ) as client:
         model = (await client.get("models")).raise_for_status().json()["data"][0]
         talk = _Talk(client, model["id"])
         before, rate = await measure(talk)
-        load = drawn(rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed)
+        load = drawn(
+            rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed
+        )
         if vllm_bench:
             seen = bench(server, model["id"], model["root"], load)
             del seen["tokens_per_s"]
@@ -114,7 +122,9 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
 
 
 def _figures(requests: list[Outcome]) -> dict[str, dict[str, float]]:
-    return {name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in MEASURES}
+    return {
+        name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in MEASURES
+    }
 
 
 def _step_ms(clock: dict[str, float]) -> float:
@@ -143,16 +153,27 @@ async def measure(talk: _Talk) -> tuple[dict[str, float], float]:
 
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
         """Return the median time of a whole answer, in ms."""
-        rounds = [await talk.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)]
-        return statistics.median(one.e2el_ms for each in rounds[1:] for one in each)  # the first warms it up
+        rounds = [
+            await talk.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)
+        ]
+        return statistics.median(
+            one.e2el_ms for each in rounds[1:] for one in each
+        )  # the first warms it up
 
-    short_ms, many_short_ms, long_ms = [await answer_ms(*of) for of in ((SHORT, 2), (SHORT, 2, MANY), (LONG, 2))]
+    short_ms, many_short_ms, long_ms = [
+        await answer_ms(*of) for of in ((SHORT, 2), (SHORT, 2, MANY), (LONG, 2))
+    ]
     step_ms = max(0.01, await answer_ms(SHORT, TOKENS) - short_ms) / (TOKENS - 2)
     many_ms = max(step_ms, (await answer_ms(SHORT, TOKENS, MANY) - many_short_ms) / (TOKENS - 2))
     token_ms = max(0.0, long_ms - short_ms) / (LONG - SHORT)
     way_s = max(0.0, short_ms - 2 * step_ms - SHORT * token_ms) / 1e3
     request_ms = (many_ms - step_ms) / (MANY - 1) - token_ms
-    clock = {"weights_ms": 0.0, "token_ms": token_ms, "fixed_ms": step_ms - token_ms, "request_ms": request_ms}
+    clock = {
+        "weights_ms": 0.0,
+        "token_ms": token_ms,
+        "fixed_ms": step_ms - token_ms,
+        "request_ms": request_ms,
+    }
     clock |= {"way_in_s": way_s / 2, "way_out_s": way_s / 2}
     rate = BUSY * MANY / (many_ms / 1e3 * (8 + TOKENS) / 2)
     return clock, min(MOST_RATE, max(LEAST_RATE, rate))
@@ -172,7 +193,11 @@ class _Talk:
         await asyncio.sleep(max(0.0, one.arrival_s - (time.perf_counter() - start)))
         prompt = [self._dice.randrange(5, VOCABULARY) for _ in range(one.prompt_tokens)]
         body = {"model": self.model, "prompt": prompt, "temperature": 0, "stream": True}
-        body |= {"max_tokens": one.output_tokens, "min_tokens": one.output_tokens, "ignore_eos": True}
+        body |= {
+            "max_tokens": one.output_tokens,
+            "min_tokens": one.output_tokens,
+            "ignore_eos": True,
+        }
         sent_s, times = time.perf_counter() - start, []
         async with self.client.stream("POST", "completions", json=body) as answer:
             answer.raise_for_status()
@@ -234,15 +259,22 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
         )
         for name, value in options.items():
             command += [name, value]
-        environment = python_process.environment({**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""})
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
+        environment = python_process.environment(
+            {**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
+        )
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", env=environment
+        )
         said = json.loads(result.read_text()) if result.exists() else {"completed": 0}
     if said["completed"] < len(arrivals):
         line = python_process.last_line(done.stderr or done.stdout) or "it said nothing."
         sentence = f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {line}"
         raise WorkshopError(sentence, f"The server's log is {server.log}.")
     found = {
-        name: {**{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES}, "mean": said[f"mean_{name}_ms"]}
+        name: {
+            **{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES},
+            "mean": said[f"mean_{name}_ms"],
+        }
         for name in MEASURES
     }
     return {**found, "tokens_per_s": said["output_throughput"]}

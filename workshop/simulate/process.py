@@ -38,7 +38,9 @@ class Worker:
             )
         except OSError as error:
             remedy = "Name a Python."
-            raise WorkshopError(f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy) from None
+            raise WorkshopError(
+                f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy
+            ) from None
         atexit.register(self.end)
 
     def run(self, job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
@@ -52,7 +54,9 @@ class Worker:
                 answer = self._ask(seen(answer["so_far"]))
         except (OSError, EOFError, pickle.UnpicklingError):
             remedy = "workshop doctor says what is lacking."
-            raise WorkshopError(f"The simulation ended early: {self._last_words()}", remedy) from None
+            raise WorkshopError(
+                f"The simulation ended early: {self._last_words()}", remedy
+            ) from None
         if isinstance(answer, WorkshopError):
             raise answer
         return answer
@@ -78,7 +82,11 @@ _one_at_a_time = threading.Lock()
 
 
 def run(
-    rules: Rules, clock: Clock, arrivals: Sequence[Arrival], seen: Callable[[dict], bool] | None = None, **how: object
+    rules: Rules,
+    clock: Clock,
+    arrivals: Sequence[Arrival],
+    seen: Callable[[dict], bool] | None = None,
+    **how: object,
 ) -> dict | None:
     """Run a job in this process's worker; a worker that is gone is replaced. One job at a time.
 
@@ -90,6 +98,8 @@ def run(
             _kept.append(Worker())
         try:
             return _kept[0].run(job, seen)
-        except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be the next job's
+        except (
+            BaseException
+        ):  # also Ctrl-C: an answer that nobody waits for must not be the next job's
             _kept.pop().end()
             raise

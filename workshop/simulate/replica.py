@@ -28,7 +28,11 @@ class Replica:
     """
 
     def __init__(
-        self, rules: Rules, clock: Clock, seen: Callable[[Replica, list[Step], float], None], engines: int = 1
+        self,
+        rules: Rules,
+        clock: Clock,
+        seen: Callable[[Replica, list[Step], float], None],
+        engines: int = 1,
     ):
         self.engines, self.clock, self._seen = [Engine(rules) for _ in range(engines)], clock, seen
         self._depth = rules.pipeline_parallel_size + rules.async_scheduling
@@ -68,10 +72,15 @@ class Replica:
 
     def _schedule(self) -> None:
         steps = [(engine, engine.schedule()) for engine in self.engines if engine.unfinished]
-        works = [[(new, before) for _, new, before, _ in step.work] for _, step in steps if step.work]
+        works = [
+            [(new, before) for _, new, before, _ in step.work] for _, step in steps if step.work
+        ]
         self._empty = 0 if works else self._empty + 1
         if self._empty > STUCK_STEPS:
-            raise WorkshopError("A request needs more KV cache than there is.", "Take more GPUs or shorter requests.")
+            raise WorkshopError(
+                "A request needs more KV cache than there is.",
+                "Take more GPUs or shorter requests.",
+            )
         self._under_way.append((self._run(steps, works) if works else self._now_s, steps))
 
     def _run(self, steps: list[tuple[Engine, Step]], works: list[list[tuple[int, int]]]) -> float:
@@ -116,5 +125,7 @@ class Replica:
     def tokens_of(self, steps: list[Step]) -> tuple[int, int]:
         """Return how many tokens of prompts and of answers a step has, on all engines."""
         work = [each for step in steps for each in step.work]
-        prompt = sum(max(0, min(new, self.requests[name].prompt_tokens - at)) for name, new, at, _ in work)
+        prompt = sum(
+            max(0, min(new, self.requests[name].prompt_tokens - at)) for name, new, at, _ in work
+        )
         return prompt, sum(new for _, new, _, _ in work) - prompt

@@ -60,7 +60,11 @@ class Outcome:
 
     @property
     def tpot_ms(self) -> float | None:
-        return (self.last_s - self.first_s) / (self.output_tokens - 1) * 1e3 if self.output_tokens > 1 else None
+        return (
+            (self.last_s - self.first_s) / (self.output_tokens - 1) * 1e3
+            if self.output_tokens > 1
+            else None
+        )
 
     @property
     def e2el_ms(self) -> float:
@@ -110,13 +114,21 @@ class Simulation:
     @cached_property
     def slo_share(self) -> float | None:
         """Share of the requests that met the SLO, from 0 to 1; None without an SLO."""
-        return sum(one.meets(self.slo) for one in self.requests) / len(self.requests) if self.slo else None
+        return (
+            sum(one.meets(self.slo) for one in self.requests) / len(self.requests)
+            if self.slo
+            else None
+        )
 
     @cached_property
     def keeps_up(self) -> bool:
         """False where requests pile up: in the last quarter of the arrivals many more are unfinished than in the second."""
         last = max(one.arrival_s for one in self.requests)
-        return last == 0 or self._unfinished(0.75 * last, last) <= 1.5 * self._unfinished(0.25 * last, 0.5 * last) + 5
+        return (
+            last == 0
+            or self._unfinished(0.75 * last, last)
+            <= 1.5 * self._unfinished(0.25 * last, 0.5 * last) + 5
+        )
 
     def _unfinished(self, begin_s: float, end_s: float) -> float:
         """Return how many requests are waiting or running, in the mean over this time."""
@@ -132,7 +144,10 @@ class Simulation:
 
     def to_dict(self) -> dict:
         """Return plain data, as `workshop simulate --json` prints it."""
-        sums = {name: sum(getattr(one, name) for one in self.requests) for name in ("prompt_tokens", "hit_tokens")}
+        sums = {
+            name: sum(getattr(one, name) for one in self.requests)
+            for name in ("prompt_tokens", "hit_tokens")
+        }
         return {
             **{name: getattr(self, name) for name in (*PLANNED, *SERVERS, *FOUND)},
             **{f"{measure}_ms": self.of(measure) for measure in MEASURES},

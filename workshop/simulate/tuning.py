@@ -21,16 +21,25 @@ from workshop.simulate.report import Simulation, parse_slo
 ENOUGH = 0.95  # share of the requests that must meet the SLO
 NOISE = 0.05  # differences in that share that the simulation does not know (docs/simulate.md)
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
-DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]  # of experts: tensor × data parallel, with -ep
+DEALT_OUT = [
+    (tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)
+]  # of experts: tensor × data parallel, with -ep
 TOKENS, SEQS = "max_num_batched_tokens", "max_num_seqs"  # of one step
-BATCH = [{TOKENS: 512, SEQS: 256}]  # every step has a CUDA graph then (docs/simulate.md, "The clock")
-BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [{SEQS: size} for size in (64, 128, 256)]
+BATCH = [
+    {TOKENS: 512, SEQS: 256}
+]  # every step has a CUDA graph then (docs/simulate.md, "The clock")
+BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [
+    {SEQS: size} for size in (64, 128, 256)
+]
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
 VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
-SPLIT, MEMORY = 1e99, 1e98  # what a choice may fail for, before the ms of its steps: the first is the farthest from one
+SPLIT, MEMORY = (
+    1e99,
+    1e98,
+)  # what a choice may fail for, before the ms of its steps: the first is the farthest from one
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,18 @@ class Choice:
         """What is better if smaller: misses the SLO, GPUs, requests lost, parts in fewer bits, flags, latencies."""
         s = self.simulation
         times = (float(f"{s.of(measure)['p95'] or 0:.2g}") for measure in ("ttft", "tpot"))
-        fewer_bits = (self.asked["quantization"] is not None) + (self.asked["kv_cache_dtype"] != "auto")
+        fewer_bits = (self.asked["quantization"] is not None) + (
+            self.asked["kv_cache_dtype"] != "auto"
+        )
         batch = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
-        return (self.share < ENOUGH, self.gpus, round((1 - self.share) / NOISE), fewer_bits, batch, *times)
+        return (
+            self.share < ENOUGH,
+            self.gpus,
+            round((1 - self.share) / NOISE),
+            fewer_bits,
+            batch,
+            *times,
+        )
 
     @property
     def rank(self) -> tuple:
@@ -105,9 +123,14 @@ def tune(
         WorkshopError: no number of GPUs up to max_gpus serves it; says what came nearest.
     """
     if not slo:
-        raise BadInput("--slo is missing.", "Say what is good enough, as --slo ttft=500ms,tpot=50ms.")
+        raise BadInput(
+            "--slo is missing.", "Say what is good enough, as --slo ttft=500ms,tpot=50ms."
+        )
     if max_gpus < 1 or (price is not None and not 0 < price < math.inf):
-        raise BadInput("--max-gpus and --price must be numbers above 0.", "Give GPUs, and US dollars an hour for one.")
+        raise BadInput(
+            "--max-gpus and --price must be numbers above 0.",
+            "Give GPUs, and US dollars an hour for one.",
+        )
     arrivals, planned = arriving(options)
     search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
     ways = list(candidates(model, gpu, planned))
@@ -134,7 +157,11 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
         raise BadInput(said, "Leave --verify out, or run it on a node with the GPUs.")
     arrivals, _ = arriving(options)
     return [
-        on_a_new_server(served(p.deployment), words(flags(p.deployment)), arrivals[:: choice.simulation.replicas])
+        on_a_new_server(
+            served(p.deployment),
+            words(flags(p.deployment)),
+            arrivals[:: choice.simulation.replicas],
+        )
         for p, choice in zip(plans, choices, strict=False)
     ]
 
@@ -150,7 +177,10 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
     splits = [{"tensor_parallel_size": tp, "pipeline_parallel_size": pp} for tp, pp in SPLITS]
     if m.moe:
         dealt_out = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
-        splits += [{"tensor_parallel_size": tp, "data_parallel_size": dp, **dealt_out} for tp, dp in DEALT_OUT]
+        splits += [
+            {"tensor_parallel_size": tp, "data_parallel_size": dp, **dealt_out}
+            for tp, dp in DEALT_OUT
+        ]
     for sizes, quantization, cache in product(splits, weights, caches):
         ask = {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
         if node := planned.get("gpus_per_node"):
@@ -162,7 +192,16 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
 class _Search:
     """Simulates plans, and keeps what was tried."""
 
-    def __init__(self, model: str, gpu: str, arrivals: Sequence[Arrival], slo: dict, price, max_gpus: int, report):
+    def __init__(
+        self,
+        model: str,
+        gpu: str,
+        arrivals: Sequence[Arrival],
+        slo: dict,
+        price,
+        max_gpus: int,
+        report,
+    ):
         self.model, self.gpu, self.arrivals, self.slo = model, gpu, arrivals, slo
         self.price, self.max_gpus, self.report = price, max_gpus, report
         self.most_gpus = max_gpus
@@ -179,7 +218,10 @@ class _Search:
             raise
         except BadInput as error:
             return self.refuse(SPLIT, error)
-        known = any((c.simulation.command, c.simulation.replicas) == (p.command, replicas) for c in self.tried)
+        known = any(
+            (c.simulation.command, c.simulation.replicas) == (p.command, replicas)
+            for c in self.tried
+        )
         if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
             return None
         if not p.fits:
@@ -196,7 +238,9 @@ class _Search:
             return self.refuse(0, error)
         choice = Choice(asked, found, self.price)
         self.tried.append(choice)
-        if choice.share >= ENOUGH:  # more GPUs shorten the latency, which is of interest up to a point
+        if (
+            choice.share >= ENOUGH
+        ):  # more GPUs shorten the latency, which is of interest up to a point
             self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
         count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
         self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")
@@ -214,7 +258,9 @@ class _Search:
             low, high = high, max(high + 1, min(high * 2, self.most_gpus * high // choice.gpus))
         while choice and high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
+            low, high = (
+                (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
+            )
 
     def promising(self) -> list[Choice]:
         """Return what to refine: the best, and what comes nearest to the limits on fewer GPUs, or else the second best."""
@@ -233,8 +279,14 @@ class _Search:
             raise self.refused[1]
         nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
-            replicas = f" in at most {MOST_REPLICAS} replicas" if self.max_gpus > MOST_REPLICAS else ""
+            replicas = (
+                f" in at most {MOST_REPLICAS} replicas" if self.max_gpus > MOST_REPLICAS else ""
+            )
             said = f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for {nearest.share:.0%} of the requests ({nearest})."
             raise WorkshopError(said, "Give more --max-gpus, a lower --rate or larger limits.")
-        kept = {c.merits: c for c in reversed(self.tried) if not any(other.beats(c) for other in self.tried)}
+        kept = {
+            c.merits: c
+            for c in reversed(self.tried)
+            if not any(other.beats(c) for other in self.tried)
+        }
         return [kept[merits] for merits in sorted(kept)]

@@ -26,7 +26,10 @@ from workshop.simulate.report import Outcome
 POINTS = 200  # of what is shown over time
 EVERY_S = 0.2  # what is known so far is told, where somebody watches
 SHOWN_STEPS = 60  # in a row: those that hold the most tokens
-CROWDED, CROWDED_REQUESTS = 1.5, 4  # a home is passed over at so many times the idlest's requests, and so many more
+CROWDED, CROWDED_REQUESTS = (
+    1.5,
+    4,
+)  # a home is passed over at so many times the idlest's requests, and so many more
 
 
 class Stopped(Exception):
@@ -44,7 +47,9 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     with ExitStack() as files:
         house = House(job, files, tell)
         if apart := job["prefill"]:
-            first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
+            first = house.serve(
+                rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals]
+            )
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
             came = zip(arrivals, first, sent_s, strict=True)
             moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
@@ -90,7 +95,9 @@ class House:
 
     def look(self) -> None:
         """Tell what is known so far, now and then."""
-        known = [one for each in self.replicas for one in each.requests.values() if one.output_tokens]
+        known = [
+            one for each in self.replicas for one in each.requests.values() if one.output_tokens
+        ]
         if known and time.perf_counter() > self.told + EVERY_S:
             self.tell(self.answer(known))
             self.told = time.perf_counter()
@@ -99,13 +106,21 @@ class House:
         """Return what became of these requests on `count` new replicas."""
         replicas, homes = [self.replica(rules) for _ in range(count)], {}
         prefixes: dict[str, int] = {}
-        for turn, number in enumerate(sorted(range(len(arrivals)), key=lambda i: arrivals[i].arrival_s)):
+        for turn, number in enumerate(
+            sorted(range(len(arrivals)), key=lambda i: arrivals[i].arrival_s)
+        ):
             one = arrivals[number]
             for each in replicas:
                 each.advance(one.arrival_s + self.clock.way_in_s)
             chosen = route(self.job["router"], replicas, turn, one, homes)
-            refuse_large(sum(each.held_tokens for each in replicas), sum(each.unfinished for each in replicas), one)
-            chosen.add(str(number), one.arrival_s, compact_prompt(one, number, prefixes), one.output_tokens)
+            refuse_large(
+                sum(each.held_tokens for each in replicas),
+                sum(each.unfinished for each in replicas),
+                one,
+            )
+            chosen.add(
+                str(number), one.arrival_s, compact_prompt(one, number, prefixes), one.output_tokens
+            )
         for each in replicas:
             each.advance(inf)
             each.end()
@@ -157,7 +172,9 @@ class Watch:
 
     def busiest(self) -> list[tuple[float, float, int, int]]:
         """Return (begin, end in s, prompt tokens, tokens of answers) of SHOWN_STEPS steps in a row, of one replica."""
-        sums = list(accumulate((prefill + decode for *_, prefill, decode in self._drawn), initial=0))
+        sums = list(
+            accumulate((prefill + decode for *_, prefill, decode in self._drawn), initial=0)
+        )
         starts = range(max(1, len(self._drawn) - SHOWN_STEPS + 1))
         at = max(starts, key=lambda i: sums[min(i + SHOWN_STEPS, len(sums) - 1)] - sums[i])
         return self._drawn[at : at + SHOWN_STEPS]
@@ -182,10 +199,14 @@ class Watch:
                 moment = next(moments, None)
             rows.append(max(span))
         _, *columns = map(list, zip(*rows, strict=True))
-        return dict(zip(("t_s", "running", "waiting", "kv_cache_usage"), (times, *columns), strict=True))
+        return dict(
+            zip(("t_s", "running", "waiting", "kv_cache_usage"), (times, *columns), strict=True)
+        )
 
 
-def route(router: str, replicas: list[Replica], number: int, one: Arrival, homes: dict[str, Replica]) -> Replica:
+def route(
+    router: str, replicas: list[Replica], number: int, one: Arrival, homes: dict[str, Replica]
+) -> Replica:
     """Return who takes the request. homes: prefix → the replica that has it in its cache."""
     if router == "round-robin":
         return replicas[number % len(replicas)]
@@ -220,7 +241,12 @@ def main() -> None:
         except WorkshopError as error:
             say(error)
         except OSError as error:
-            say(WorkshopError(f"The steps cannot be written: {error.strerror or error}.", "Give --steps another file."))
+            say(
+                WorkshopError(
+                    f"The steps cannot be written: {error.strerror or error}.",
+                    "Give --steps another file.",
+                )
+            )
         except Stopped:
             say(None)
 

@@ -14,14 +14,20 @@ from workshop.errors import BadInput
 from workshop.teaching_model.reference import to_bfloat16
 
 SCALE_BYTES = 2  # vLLM's checkpoints keep scales in 16 bit
-E4M3_LARGEST = 448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
+E4M3_LARGEST = (
+    448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
+)
 
 
 @dataclass(frozen=True)
 class Quantized:
-    codes: np.ndarray  # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
+    codes: (
+        np.ndarray
+    )  # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
     scales: np.ndarray  # [outputs, groups], what one step of a code is worth
-    zeros: np.ndarray | None  # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
+    zeros: (
+        np.ndarray | None
+    )  # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
     bits: int
     group_size: int
 
@@ -34,7 +40,9 @@ class Quantized:
     @property
     def stored_bytes(self) -> int:
         """Bytes in a checkpoint: codes packed without gaps, scales in 16 bit, zeros as wide as codes."""
-        bits = self.codes.size * self.bits + (0 if self.zeros is None else self.zeros.size * self.bits)
+        bits = self.codes.size * self.bits + (
+            0 if self.zeros is None else self.zeros.size * self.bits
+        )
         return -(-bits // 8) + self.scales.size * SCALE_BYTES
 
 
@@ -52,7 +60,9 @@ def group_of(inputs: int, group_size: int) -> int:
     return group_size
 
 
-def scales_of(w: np.ndarray, bits: int, symmetric: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+def scales_of(
+    w: np.ndarray, bits: int, symmetric: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (scale, zero) of each row of w, so that its smallest and largest number have codes.
 
     Symmetric: scale = max |w| / (2**(bits-1) - 0.5). Otherwise the 2**bits codes span from the least to the greatest.
@@ -79,17 +89,23 @@ def encode(w: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, bits: int)
     return np.clip(np.round(w / scale[:, None]) + zero[:, None], 0, 2**bits - 1)
 
 
-def round_to_nearest(w: np.ndarray, bits: int, group_size: int = -1, symmetric: bool = True) -> Quantized:
+def round_to_nearest(
+    w: np.ndarray, bits: int, group_size: int = -1, symmetric: bool = True
+) -> Quantized:
     """Return w with every number at its nearest code: no calibration, the baseline of all methods."""
     group = group_of(w.shape[1], group_size)
     parts = w.astype(np.float32).reshape(-1, group)  # a group is a row of its own
     scale, zero = scales_of(parts, bits, symmetric)
     codes = encode(parts, scale, zero, bits).reshape(w.shape).astype(np.int16)
     shape = (w.shape[0], w.shape[1] // group)
-    return Quantized(codes, scale.reshape(shape), None if zero is None else zero.reshape(shape), bits, group)
+    return Quantized(
+        codes, scale.reshape(shape), None if zero is None else zero.reshape(shape), bits, group
+    )
 
 
-def gptq(w: np.ndarray, hessian: np.ndarray, bits: int, group_size: int = -1, damp: float = 0.01) -> Quantized:
+def gptq(
+    w: np.ndarray, hessian: np.ndarray, bits: int, group_size: int = -1, damp: float = 0.01
+) -> Quantized:
     """Return w quantised column by column, each column's error made good by those that come after it.
 
     hessian: H, [inputs, inputs]. With U the upper Cholesky factor of H⁻¹, rounding column j by e is answered best
@@ -100,7 +116,10 @@ def gptq(w: np.ndarray, hessian: np.ndarray, bits: int, group_size: int = -1, da
     h = hessian.astype(np.float64) + damp * np.mean(np.diag(hessian)) * np.eye(len(hessian))
     upper = np.linalg.cholesky(np.linalg.inv(h)).T
     left = w.astype(np.float64).copy()  # what is still to be stored
-    codes, scales = np.zeros(w.shape, np.int16), np.zeros((w.shape[0], w.shape[1] // group), np.float32)
+    codes, scales = (
+        np.zeros(w.shape, np.int16),
+        np.zeros((w.shape[0], w.shape[1] // group), np.float32),
+    )
     for start in range(0, w.shape[1], group):
         block = slice(start, start + group)
         scale, _ = scales_of(left[:, block], bits)
@@ -122,7 +141,11 @@ def output_error(w: np.ndarray, likeness: np.ndarray, hessian: np.ndarray) -> fl
 
 
 def awq_scales(
-    matrices: Sequence[np.ndarray], hessian: np.ndarray, size: np.ndarray, bits: int, group_size: int
+    matrices: Sequence[np.ndarray],
+    hessian: np.ndarray,
+    size: np.ndarray,
+    bits: int,
+    group_size: int,
 ) -> tuple[np.ndarray, float]:
     """Return (a factor for each input, the exponent that was best): columns are stored larger by it, inputs smaller.
 
@@ -138,9 +161,13 @@ def awq_scales(
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        rounded = (round_to_nearest(w * factor, bits, group_size, symmetric=False) for w in matrices)
+        rounded = (
+            round_to_nearest(w * factor, bits, group_size, symmetric=False) for w in matrices
+        )
         stored = [each.dequantize() / factor for each in rounded]
-        error = sum(output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True))
+        error = sum(
+            output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True)
+        )
         if error < found:
             best, found = (factor, float(alpha)), error
     return best

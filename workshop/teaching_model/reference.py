@@ -19,7 +19,10 @@ from workshop.teaching_model import FOLDER
 
 Through = Callable[[str, np.ndarray], np.ndarray]
 """Takes a name and an array, and returns what the model goes on with: the array itself, or its quantised likeness."""
-LINEAR = (*(f"self_attn.{each}_proj" for each in "qkvo"), *(f"mlp.{each}_proj" for each in ("gate", "up", "down")))
+LINEAR = (
+    *(f"self_attn.{each}_proj" for each in "qkvo"),
+    *(f"mlp.{each}_proj" for each in ("gate", "up", "down")),
+)
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -35,7 +38,9 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         if name == "__metadata__":
             continue
         if about["dtype"] != "BF16":
-            raise BadInput(f"{path.name}: {name} is {about['dtype']}.", "Only bfloat16 (BF16) is read here.")
+            raise BadInput(
+                f"{path.name}: {name} is {about['dtype']}.", "Only bfloat16 (BF16) is read here."
+            )
         start, end = about["data_offsets"]
         halves = np.frombuffer(body[start:end], dtype="<u2")
         tensors[name] = (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
@@ -73,13 +78,19 @@ class Llama:
             KV cache keeps ("model.layers.0.k_cache", "…v_cache").
     """
 
-    def __init__(self, weights: dict[str, np.ndarray], config: Mapping, through: Through | None = None):
+    def __init__(
+        self, weights: dict[str, np.ndarray], config: Mapping, through: Through | None = None
+    ):
         self.weights, self.config = weights, config
         self.through = through or (lambda name, x: x)
 
     def linear_names(self) -> list[str]:
         """Return the names of the Linear layers, which are what quantisation quantises, without ".weight"."""
-        return [f"model.layers.{i}.{part}" for i in range(self.config["num_hidden_layers"]) for part in LINEAR]
+        return [
+            f"model.layers.{i}.{part}"
+            for i in range(self.config["num_hidden_layers"])
+            for part in LINEAR
+        ]
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
         return self.through(name, x) @ self.weights[f"{name}.weight"].T
@@ -96,7 +107,9 @@ class Llama:
             cache: an empty list at first; it keeps K and V of each layer, and a later call goes on behind them.
         Returns: float32 of shape [sequences, length, vocab_size].
         """
-        return self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T  # the head is tied
+        return (
+            self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T
+        )  # the head is tied
 
     def hidden(self, ids: np.ndarray, cache: list | None = None) -> np.ndarray:
         """Return what the head reads: float32 of shape [sequences, length, hidden_size]. Arguments as of logits."""
@@ -108,14 +121,20 @@ class Llama:
             name = f"model.layers.{i}"
             x = x + self._attention(i, self._norm(f"{name}.input_layernorm", x), cache)
             h = self._norm(f"{name}.post_attention_layernorm", x)
-            gate, up = self._linear(f"{name}.mlp.gate_proj", h), self._linear(f"{name}.mlp.up_proj", h)
+            gate, up = (
+                self._linear(f"{name}.mlp.gate_proj", h),
+                self._linear(f"{name}.mlp.up_proj", h),
+            )
             x = x + self._linear(f"{name}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
         return self._norm("model.norm", x)
 
     def _attention(self, i: int, h: np.ndarray, cache: list | None) -> np.ndarray:
         c, name = self.config, f"model.layers.{i}"
         heads, groups, size = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
-        q, k, v = (self._linear(f"{name}.self_attn.{p}_proj", h).reshape(*h.shape[:2], -1, size) for p in "qkv")
+        q, k, v = (
+            self._linear(f"{name}.self_attn.{p}_proj", h).reshape(*h.shape[:2], -1, size)
+            for p in "qkv"
+        )
         before = 0 if cache is None or cache[i] is None else cache[i][0].shape[1]
         at = np.arange(before, before + h.shape[1])
         q, k = rotate(q, at, c["rope_theta"]), rotate(k, at, c["rope_theta"])
@@ -124,12 +143,16 @@ class Llama:
             if before:
                 k, v = np.concatenate([cache[i][0], k], 1), np.concatenate([cache[i][1], v], 1)
             cache[i] = (k, v)
-        q = q.reshape(*h.shape[:2], groups, heads // groups, size)  # query heads that share a KV head
+        q = q.reshape(
+            *h.shape[:2], groups, heads // groups, size
+        )  # query heads that share a KV head
         k, v = k.transpose(0, 2, 3, 1)[:, :, None], v.transpose(0, 2, 1, 3)[:, :, None]
         scores = q.transpose(0, 2, 3, 1, 4) @ k / np.float32(np.sqrt(size))
         scores += np.where(np.arange(k.shape[-1]) > at[:, None], np.float32(-1e30), np.float32(0))
         mixed = softmax(scores) @ v
-        return self._linear(f"{name}.self_attn.o_proj", mixed.transpose(0, 3, 1, 2, 4).reshape(*h.shape[:2], -1))
+        return self._linear(
+            f"{name}.self_attn.o_proj", mixed.transpose(0, 3, 1, 2, 4).reshape(*h.shape[:2], -1)
+        )
 
 
 def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
@@ -153,7 +176,9 @@ def token_losses(model: Llama, ids: np.ndarray, batch: int = 2) -> np.ndarray:
         logits = model.logits(part[:, :-1])
         top = logits.max(-1, keepdims=True)
         logsum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
-        out.append(logsum - np.take_along_axis(logits, part[:, 1:, None].astype(np.int64), -1)[..., 0])
+        out.append(
+            logsum - np.take_along_axis(logits, part[:, 1:, None].astype(np.int64), -1)[..., 0]
+        )
     return np.concatenate(out)
 
 
@@ -196,4 +221,6 @@ def decode(ids: list[int]) -> str:
     tokens, byte_of = _pieces()
     special = ("<|begin_of_text|>", "<|end_of_text|>")
     parts = (tokens.get(i, "") for i in ids)
-    return bytes(byte_of[c] for part in parts if part not in special for c in part).decode(errors="replace")
+    return bytes(byte_of[c] for part in parts if part not in special for c in part).decode(
+        errors="replace"
+    )

@@ -41,13 +41,19 @@ class Scheme:
 
 SCHEMES = {
     "bf16": Scheme(words="as published"),
-    "fp8": Scheme("fp8", 8, activations="fp8", words="FP8 W8A8: 8-bit floats, a scale a row and a token"),
-    "int8": Scheme("int8", 8, activations="int8", words="INT8 W8A8: whole numbers, a scale a row and a token"),
+    "fp8": Scheme(
+        "fp8", 8, activations="fp8", words="FP8 W8A8: 8-bit floats, a scale a row and a token"
+    ),
+    "int8": Scheme(
+        "int8", 8, activations="int8", words="INT8 W8A8: whole numbers, a scale a row and a token"
+    ),
     "fp8-kv": Scheme(kv_cache="fp8", words="FP8 KV cache, weights as published"),
     "int4-rtn": Scheme("rtn", 4, GROUP, words="INT4 W4A16, rounded to nearest"),
     "int4-gptq": Scheme("gptq", 4, GROUP, words="INT4 W4A16, GPTQ"),
     "int4-awq": Scheme("awq", 4, GROUP, symmetric=False, words="INT4 W4A16, AWQ: with zero points"),
-    "int4-rtn-row": Scheme("rtn", 4, -1, words="INT4, rounded to nearest, one scale a row instead of 64 inputs"),
+    "int4-rtn-row": Scheme(
+        "rtn", 4, -1, words="INT4, rounded to nearest, one scale a row instead of 64 inputs"
+    ),
     "int3-rtn": Scheme("rtn", 3, GROUP, words="INT3, rounded to nearest"),
     "int3-gptq": Scheme("gptq", 3, GROUP, words="INT3, GPTQ"),
     "int2-rtn": Scheme("rtn", 2, GROUP, words="INT2, rounded to nearest"),
@@ -81,7 +87,10 @@ def text(name: str) -> np.ndarray:
 
 def prompts() -> list[list[int]]:
     """Return the token ids of the prompts in prompts.json, in its order."""
-    return [ids[:length].tolist() for ids, length in zip(text("prompts"), text("prompt_lengths"), strict=True)]
+    return [
+        ids[:length].tolist()
+        for ids, length in zip(text("prompts"), text("prompt_lengths"), strict=True)
+    ]
 
 
 def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> dict[str, Inputs]:
@@ -100,7 +109,9 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
     watched = Llama(model.weights, model.config, watch)
     for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
         watched.hidden(part)
-    found = {name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()}
+    found = {
+        name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()
+    }
     return {name: found[_first_reader(name)] for name in model.linear_names()}
 
 
@@ -117,7 +128,9 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     """
     s = SCHEMES.get(scheme, scheme)
     if not isinstance(s, Scheme):
-        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
+        raise BadInput(
+            f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}."
+        )
     if s.method in ("gptq", "awq") and inputs is None:
         said = f"{s.method} chooses its errors by the inputs, and there is no calibration."
         raise BadInput(said, "Give inputs=calibrate(model).")
@@ -125,7 +138,9 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     if s.method == "awq":
         fold_awq(weights, model, inputs, s)
     for name in model.linear_names() if s.method != "none" else ():
-        parts[name] = _one(weights[f"{name}.weight"], s, inputs[name] if s.method == "gptq" else None)
+        parts[name] = _one(
+            weights[f"{name}.weight"], s, inputs[name] if s.method == "gptq" else None
+        )
         weights[f"{name}.weight"] = parts[name].dequantize()
     stored = {f"{name}.weight": part.stored_bytes for name, part in parts.items()}
     stored_bytes = sum(stored.get(name, 2 * w.size) for name, w in model.weights.items())
@@ -140,7 +155,9 @@ def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized:
     return q.round_to_nearest(w, s.bits, s.group_size, s.symmetric)
 
 
-def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inputs], s: Scheme) -> None:
+def fold_awq(
+    weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inputs], s: Scheme
+) -> None:
     """Scale the columns of each Linear up, and what makes its inputs down by as much: the model stays the same.
 
     q, k, v and gate, up get their inputs from a norm; down gets them from up. o_proj is left, as its inputs are the
@@ -159,7 +176,9 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
             w = weights[f"{at}.{maker}.weight"]
-            weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
+            weights[f"{at}.{maker}.weight"] = to_bfloat16(
+                w / (factor if w.ndim == 1 else factor[:, None])
+            )
 
 
 def _through(s: Scheme):

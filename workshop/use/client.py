@@ -31,10 +31,20 @@ from workshop.use.reach import START, find
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
-CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")  # by name: openai brings its own edition of httpx
+CLOSED = (
+    "RemoteProtocolError",
+    "ReadError",
+    "WriteError",
+)  # by name: openai brings its own edition of httpx
 REQUESTS_KEPT = 1024  # ids of the last requests: an answer to another of them is known by its id
 STALE_S = 1.0  # a connection that the server closed long ago fails at once
-BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what odd JSON does to `openai`
+BROKEN = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+)  # what odd JSON does to `openai`
 
 
 class Client:
@@ -89,10 +99,15 @@ class Client:
         try:
             return self._request(create, "CompletionRequest", sampling, prompt=prompt)
         except BadInput as error:
-            if sampling.get("logprobs") != -1 or "`logprobs` must be a positive value" not in error.message:
+            if (
+                sampling.get("logprobs") != -1
+                or "`logprobs` must be a positive value" not in error.message
+            ):
                 raise
         # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
-        return self._request(create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt)
+        return self._request(
+            create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt
+        )
 
     def _vocabulary(self) -> int:
         """Return how many tokens the model has, as its folder says where this machine can read it."""
@@ -103,13 +118,17 @@ class Client:
                     config = json.loads(path.read_text(encoding="utf-8"))
                     return int((config.get("text_config") or config)["vocab_size"])
         said = "This server's vLLM does not know logprobs=-1 for the whole vocabulary."
-        raise BadInput(said, "Say how many tokens the model has, or how many you want to see, such as 20.")
+        raise BadInput(
+            said, "Say how many tokens the model has, or how many you want to see, such as 20."
+        )
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(self._create_chat, "ChatCompletionRequest", sampling, messages=messages)
+        return self._request(
+            self._create_chat, "ChatCompletionRequest", sampling, messages=messages
+        )
 
     def _create_completion(self) -> Callable:
         return self.openai.completions.with_raw_response.create
@@ -122,7 +141,10 @@ class Client:
         direct = {name: value for name, value in sampling.items() if name in known}
         extra = [name for name in sampling if name not in known]
         self._refuse_unknown(extra, known, schema)
-        body = {**{name: sampling[name] for name in extra}, **dict(direct.pop("extra_body", None) or {})}
+        body = {
+            **{name: sampling[name] for name in extra},
+            **dict(direct.pop("extra_body", None) or {}),
+        }
         options = {"model": self.model, **content, **direct, "extra_body": body or None}
         asked = {**direct, **body}
         sequences = received.sequences(content.get("prompt"), asked.get("n"))
@@ -131,7 +153,9 @@ class Client:
                 request_id, answer = self._answer_to(create, options)
                 if asked.get("stream"):
                     return Stream(answer.parse(), self, request_id)
-                if error := reach.redirected(self.url, answer.status_code, answer.headers.get("location")):
+                if error := reach.redirected(
+                    self.url, answer.status_code, answer.headers.get("location")
+                ):
                     raise error
                 found = received.answer(answer.content, sequences)
                 if not self.is_of_another_request(found.id, request_id):
@@ -150,7 +174,9 @@ class Client:
         request_id = uuid.uuid4().hex
         self._request_ids.append(request_id)
         headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
-        return request_id, self._sent(functools.partial(create(), **{**options, "extra_headers": headers}))
+        return request_id, self._sent(
+            functools.partial(create(), **{**options, "extra_headers": headers})
+        )
 
     def is_of_another_request(self, answer_id: str | None, request_id: str) -> bool:
         """Whether an answer's id names another request of this client: a server, or a proxy, sent that one twice."""
@@ -181,7 +207,11 @@ class Client:
             accepted = self._schema(schema)
             if accepted and name not in accepted:
                 near = difflib.get_close_matches(name, [*accepted, *known], n=1)
-                remedy = f"Did you mean {near[0]!r}?" if near else "The names are those of vLLM's SamplingParams."
+                remedy = (
+                    f"Did you mean {near[0]!r}?"
+                    if near
+                    else "The names are those of vLLM's SamplingParams."
+                )
                 raise BadInput(f"This server knows no sampling parameter {name!r}.", remedy)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
@@ -200,12 +230,16 @@ class Client:
     def get(self, path: str, read: Callable[[bytes], object] = received.body):
         """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
-            answer, said = http.get(self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe)
+            answer, said = http.get(
+                self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._gone(str(error) or type(error).__name__, error) from None
         if answer.status_code in (401, 403):
             raise self._key_refused()
-        if error := reach.redirected(self.root + path, answer.status_code, answer.headers.get("location")):
+        if error := reach.redirected(
+            self.root + path, answer.status_code, answer.headers.get("location")
+        ):
             raise error
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
@@ -218,7 +252,9 @@ class Client:
         """Turn an error of the `openai` package into one sentence and a remedy."""
         if isinstance(error, openai.APITimeoutError):
             said = f"{self.url} did not finish in time."
-            return WorkshopError(said, "Ask for fewer tokens, or look at the server: `workshop servers`.")
+            return WorkshopError(
+                said, "Ask for fewer tokens, or look at the server: `workshop servers`."
+            )
         if isinstance(error, openai.APIConnectionError):
             return self._gone(_why(error), error)
         if isinstance(error, openai.AuthenticationError):
@@ -230,12 +266,17 @@ class Client:
             body = error.body if isinstance(error.body, dict) else {}
             said = received.sentence(str(body.get("message") or error.message))
             if error.status_code < 500:
-                return BadInput(f"The server refused the request ({error.status_code}): {said}.", received.remedy(said))
+                return BadInput(
+                    f"The server refused the request ({error.status_code}): {said}.",
+                    received.remedy(said),
+                )
             return self._gone(said)
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        remedy = "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
+        remedy = (
+            "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
+        )
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
@@ -250,7 +291,9 @@ class Client:
     def _key_refused(self) -> WorkshopError:
         if again := self._started_again():
             return again
-        said = "does not accept this key" if self.record.api_key else "wants a key, and none was sent"
+        said = (
+            "does not accept this key" if self.record.api_key else "wants a key, and none was sent"
+        )
         remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
         return WorkshopError(f"{self.url} {said}.", remedy)
 
@@ -294,7 +337,9 @@ class Stream:
                 yield piece
         except openai.OpenAIError as error:
             raise self._client.explain(error) from None
-        except Exception as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
+        except (
+            Exception
+        ) as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
             raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
         if not ended or begun - ended:
             raise self._client.odd("a stream that breaks off")
@@ -329,13 +374,14 @@ def connect(name: str | None = None) -> Client:
     client = Client(record)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:
-        said = (
-            f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."
-        )
+        said = f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."
         remedy = f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one."
         raise WorkshopError(said, remedy)
     if not served:
-        raise WorkshopError(f"{client.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
+        raise WorkshopError(
+            f"{client.url} serves no model.",
+            "Give the address of a vLLM server, which ends in /v1.",
+        )
     if record.where != "given" or (client.proxy is None and client.url.startswith("http:")):
         reach.keep_off_proxies(client.url)
     client.model = record.model or served[0]

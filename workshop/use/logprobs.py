@@ -22,7 +22,14 @@ from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
 from workshop.use.sampling_settings import Settings
 
 TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
-SAID = ("token", "token_id", "logprob", "probability", "surprise_bits", "rank")  # of a token, in a table
+SAID = (
+    "token",
+    "token_id",
+    "logprob",
+    "probability",
+    "surprise_bits",
+    "rank",
+)  # of a token, in a table
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -59,10 +66,16 @@ class Row(_Told):
     part: str  # "prompt" or "completion"
     position: int  # counted from 0 within its part
     token: str  # its text; not every token is text: a piece of an emoji shows as "�" or as nothing
-    logprob: float | None  # natural logarithm of the model's probability; None for one that nothing stood before
+    logprob: (
+        float | None
+    )  # natural logarithm of the model's probability; None for one that nothing stood before
     token_id: int | None = None
-    rank: int | None = None  # 1: the most probable; None if all that is known is that it was below the alternatives
-    alternatives: tuple[Alternative, ...] = ()  # the most probable tokens first; the row's own token is one of them
+    rank: int | None = (
+        None  # 1: the most probable; None if all that is known is that it was below the alternatives
+    )
+    alternatives: tuple[
+        Alternative, ...
+    ] = ()  # the most probable tokens first; the row's own token is one of them
 
     @property
     def most_probable(self) -> Alternative | None:
@@ -108,7 +121,9 @@ def _rows(data: Mapping, choice: int, k: int | None) -> list[Row]:
     return found
 
 
-def next_token_logprobs(response: object, *, choice: int = 0, position: int = 0) -> dict[Token, float]:
+def next_token_logprobs(
+    response: object, *, choice: int = 0, position: int = 0
+) -> dict[Token, float]:
     """Return token → logprob of one generated position, as `sampling` takes it.
 
     Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that decode to the
@@ -118,7 +133,10 @@ def next_token_logprobs(response: object, *, choice: int = 0, position: int = 0)
     if not 0 <= position < len(found):
         said = f"There are logprobs of {len(found)} generated tokens, and none with the number {position}."
         raise BadInput(said, HOW_TO_ASK)
-    return {one.token if one.token_id is None else one.token_id: one.logprob for one in found[position].alternatives}
+    return {
+        one.token if one.token_id is None else one.token_id: one.logprob
+        for one in found[position].alternatives
+    }
 
 
 def perplexity(tokens: Iterable[Row]) -> float:
@@ -140,7 +158,9 @@ def total_logprob(tokens: Iterable[Row]) -> float:
     return math.fsum(row.logprob for row in tokens if row.logprob is not None)
 
 
-def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()) -> dict[str, float]:
+def processed(
+    row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
+) -> dict[str, float]:
     """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
 
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be sampled are
@@ -149,9 +169,14 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
     logprobs = {one.token: one.logprob for one in row.alternatives}
     # The row's own token may stand far below the others: those between are not listed.
     top = [one.logprob for number, one in enumerate(row.alternatives, 1) if one.rank == number]
-    result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0))
+    result = pipeline(
+        logprobs, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0)
+    )
     now, seen = result.probabilities, result.steps[-1].seen
-    return {token: math.log(now[token]) + math.log(seen) if token in now else -math.inf for token in logprobs}
+    return {
+        token: math.log(now[token]) + math.log(seen) if token in now else -math.inf
+        for token in logprobs
+    }
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
@@ -174,11 +199,18 @@ def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None)
             found.append(Row("prompt", number, "", None, token_id))
             continue
         listed = [
-            Alternative(entry.get("decoded_token") or "", _finite(entry["logprob"]), int(key), entry.get("rank"))
+            Alternative(
+                entry.get("decoded_token") or "",
+                _finite(entry["logprob"]),
+                int(key),
+                entry.get("rank"),
+            )
             for key, entry in position.items()
         ]
         own = next((one for one in listed if ids and one.token_id == ids[number]), listed[0])
-        found.append(Row("prompt", number, own.token, own.logprob, own.token_id, own.rank, _ranked(listed)))
+        found.append(
+            Row("prompt", number, own.token, own.logprob, own.token_id, own.rank, _ranked(listed))
+        )
     return found
 
 
@@ -187,7 +219,10 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
     texts, chosen = logprobs["tokens"], logprobs["token_logprobs"]
     tops = logprobs.get("top_logprobs") or [None] * len(texts)
     # Of two tokens with the same text, which share a key, the chosen one counts.
-    listed = [{**(top or {}), text: logprob} for text, logprob, top in zip(texts, chosen, tops, strict=True)]
+    listed = [
+        {**(top or {}), text: logprob}
+        for text, logprob, top in zip(texts, chosen, tops, strict=True)
+    ]
     if k is None:  # k entries where the chosen token is among the top k, k + 1 where it is not
         among = [
             len(top)
@@ -196,7 +231,10 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
         ]
         k = max(among, default=min(map(len, listed), default=1) - 1)
     found = enumerate(zip(texts, chosen, listed, strict=True))
-    return [_generated(number, text, logprob, list(top.items()), ids, k) for number, (text, logprob, top) in found]
+    return [
+        _generated(number, text, logprob, list(top.items()), ids, k)
+        for number, (text, logprob, top) in found
+    ]
 
 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
@@ -212,7 +250,12 @@ def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Ro
 
 
 def _generated(
-    number: int, text: str, logprob: float | None, listed: list[tuple[str, float]], ids: Sequence[int] | None, k: int
+    number: int,
+    text: str,
+    logprob: float | None,
+    listed: list[tuple[str, float]],
+    ids: Sequence[int] | None,
+    k: int,
 ) -> Row:
     """One generated token; ranks are counted, save that of a token from further down than the top k go."""
     token_id = ids[number] if ids else _id_of(text)
@@ -231,7 +274,15 @@ def _generated(
         for token, value in listed
     )
     rank = above[logprob] + 1
-    return Row("completion", number, text, _finite(logprob), token_id, rank if rank <= k else None, alternatives)
+    return Row(
+        "completion",
+        number,
+        text,
+        _finite(logprob),
+        token_id,
+        rank if rank <= k else None,
+        alternatives,
+    )
 
 
 def _ranked(listed: Iterable[Alternative]) -> tuple[Alternative, ...]:

@@ -36,14 +36,25 @@ def given(url: str, said_by: str) -> ServerRecord:
     url = url.rstrip("/")
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and parts.port != 0
+        good = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and "@" not in parts.netloc
+            and parts.port != 0
+        )
     except ValueError:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url:
-        raise BadInput(f"{said_by} is {url!r}, which is no address.", "Use http://HOST:PORT/v1; key: WORKSHOP_API_KEY.")
+        raise BadInput(
+            f"{said_by} is {url!r}, which is no address.",
+            "Use http://HOST:PORT/v1; key: WORKSHOP_API_KEY.",
+        )
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
+        raise BadInput(
+            "WORKSHOP_API_KEY holds characters that no key has.",
+            "Set it to the server's key alone.",
+        )
     url = url if url.endswith("/v1") else f"{url}/v1"
     return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
 
@@ -58,11 +69,15 @@ def choose(name: str | None = None) -> ServerRecord:
             return ready[0]
         if ready:
             names = ", ".join(record.name for record in ready)
-            raise WorkshopError(f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r}).")
+            raise WorkshopError(
+                f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r})."
+            )
         doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         if named and (record := named[-1]).state == "starting":
             said = f"The server {record.name!r} is still starting."
-            raise WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
+            raise WorkshopError(
+                said, "Wait until `workshop servers` says ready, then connect() again."
+            )
         if named:  # a start of one's own that failed does not hide the server of the class
             failed = failed or record
     if doubtful:  # its own address tells
@@ -90,13 +105,21 @@ def proxy_to(url: str) -> str | None:
     place = urlsplit(proxy)
     shown, direct = f"{_host_and_port(place)} ({variable})", f"no_proxy={host}"
     if parts.scheme == "http" and variable != PROXY_VARIABLE:
-        direct = f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
+        direct = (
+            f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
+        )
         _say(f"{direct}. {PROXY_VARIABLE}=http://HOST:PORT names a proxy that may.")
         return None
     if place.scheme not in ("http", "https") or not place.hostname:
         said = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
-        raise BadInput(said, f"Set {direct} to ask it directly, or give a proxy that begins with http://.")
-    sees = "it sees the address, not the key" if parts.scheme == "https" else "it can read the key and every prompt"
+        raise BadInput(
+            said, f"Set {direct} to ask it directly, or give a proxy that begins with http://."
+        )
+    sees = (
+        "it sees the address, not the key"
+        if parts.scheme == "https"
+        else "it can read the key and every prompt"
+    )
     _say(f"{url} is asked through the web proxy {shown}: {sees}. {direct} asks it directly.")
     return proxy
 
@@ -144,10 +167,15 @@ def remedy_for(error: BaseException, url: str) -> str:
             return "Its certificate has expired: whoever runs the server renews it. Check this machine's date, too."
         return ("Its certificate is signed by nobody whom this machine trusts: ask whoever runs the server for the "
                 "certificate of the signing authority (PEM), and set SSL_CERT_FILE to that file.")  # fmt: skip
-    if any(words_of_plain in words for words_of_plain in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")):
+    if any(
+        words_of_plain in words
+        for words_of_plain in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+    ):
         return f"It does not speak TLS: give the address as http{url.removeprefix('https')}."
     if is_tls(error):
-        return "The TLS connection failed: check the address, and whether a proxy stands in between."
+        return (
+            "The TLS connection failed: check the address, and whether a proxy stands in between."
+        )
     return ""
 
 
@@ -176,7 +204,10 @@ def redirected(url: str, status: int, location: str | None) -> WorkshopError | N
 
 def keep_off_proxies(url: str) -> None:
     """Let every HTTP library of this process ask this server directly: what learners send themselves has its key."""
-    host, listed = urlsplit(url).hostname, os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+    host, listed = (
+        urlsplit(url).hostname,
+        os.environ.get("no_proxy", os.environ.get("NO_PROXY", "")),
+    )
     if host and getproxies_environment() and not proxy_bypass_environment(host):
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (listed, host)))
 

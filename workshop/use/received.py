@@ -12,7 +12,9 @@ from importlib.resources import files
 
 from workshop.use.strict_json import Malformed, decode, kind_of
 
-_KNOWN = tomllib.loads((files("workshop.use") / "refusals.toml").read_text(encoding="utf-8"))["refusal"]
+_KNOWN = tomllib.loads((files("workshop.use") / "refusals.toml").read_text(encoding="utf-8"))[
+    "refusal"
+]
 COUNTS = ("prompt_tokens", "completion_tokens")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
@@ -38,7 +40,9 @@ def body(raw: bytes) -> dict:
     except UnicodeDecodeError:
         raise Malformed(shown(raw)) from None
     except Malformed as bad:
-        raise Malformed(f"{shown(raw)}: {bad}" if raw.lstrip()[:1] in (b"{", b"[") else shown(raw)) from None
+        raise Malformed(
+            f"{shown(raw)}: {bad}" if raw.lstrip()[:1] in (b"{", b"[") else shown(raw)
+        ) from None
     return _typed(data, dict, "JSON that is")
 
 
@@ -68,8 +72,12 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     if not choices or (sequences is not None and len(choices) != sequences):
         raise Malformed(f"{len(choices)} choices, and {sequences or 'at least 1'} should be there")
     numbers = [each.get("index", 0) for each in choices]
-    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(range(len(choices))):
-        raise Malformed(f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}")
+    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(
+        range(len(choices))
+    ):
+        raise Malformed(
+            f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}"
+        )
     model = _typed(data.get("model"), str | None, "a model that is")
     name = data.get("id")
     return Answer(choices, model, *usage(data), name if isinstance(name, str) else None)
@@ -107,7 +115,9 @@ def usage(data: dict) -> tuple[int, int]:
 
 def sequences(prompt: object, n: object) -> int | None:
     """Return how many sequences a request asks for; None where the server has to judge that."""
-    several = isinstance(prompt, list) and prompt and not all(isinstance(each, int) for each in prompt)
+    several = (
+        isinstance(prompt, list) and prompt and not all(isinstance(each, int) for each in prompt)
+    )
     each = 1 if n is None else n
     return (len(prompt) if several else 1) * each if isinstance(each, int) else None
 
@@ -132,7 +142,9 @@ def _choice(choice: object) -> dict:
         _typed(choice["text"], str, "a text that is")
     else:
         message = _typed(choice.get("message"), dict, "a choice without text, its message")
-        _typed(message.get("content"), str | list | None, "a content that is")  # a list: of parts, each with a type
+        _typed(
+            message.get("content"), str | list | None, "a content that is"
+        )  # a list: of parts, each with a type
     return choice
 
 

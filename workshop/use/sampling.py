@@ -24,7 +24,9 @@ from workshop.errors import BadInput
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
 Token = Hashable  # a token's id or its text, as the caller likes
-MINUS_INFINITY_SENT = -9999.0  # JSON has no infinity: vLLM's server sends this for a probability of zero
+MINUS_INFINITY_SENT = (
+    -9999.0
+)  # JSON has no infinity: vLLM's server sends this for a probability of zero
 WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
 
 
@@ -33,7 +35,9 @@ class Step:
     """What is left after one parameter has had its say."""
 
     name: str  # the parameter, or "model" for what came in
-    probabilities: dict[Token, float]  # among the tokens listed; those of probability zero are left out
+    probabilities: dict[
+        Token, float
+    ]  # among the tokens listed; those of probability zero are left out
     removed: int = 0  # how many listed tokens this step took away
     # share of the probability that is in the list: exact at temperature 1, at least this below, at most this above
     seen: float = 1.0
@@ -47,7 +51,9 @@ class Step:
 class Pipeline:
     """The whole way from the model's distribution to the sampled one."""
 
-    steps: tuple[Step, ...]  # "model" first, then each parameter that is switched on, in vLLM's order
+    steps: tuple[
+        Step, ...
+    ]  # "model" first, then each parameter that is switched on, in vLLM's order
     # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them, here the first.
     border: tuple[Token, ...] = ()
 
@@ -97,8 +103,14 @@ def next_token_probabilities(
     """
     penalties = frequency_penalty, presence_penalty, repetition_penalty
     settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
-    tokens = {"output_tokens": output_tokens, "prompt_tokens": prompt_tokens, "stop_tokens": stop_tokens}
-    return pipeline(logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k).probabilities
+    tokens = {
+        "output_tokens": output_tokens,
+        "prompt_tokens": prompt_tokens,
+        "stop_tokens": stop_tokens,
+    }
+    return pipeline(
+        logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k
+    ).probabilities
 
 
 def pipeline(
@@ -135,11 +147,15 @@ def pipeline(
 
     if (penalty := settings.repetition_penalty) != 1:
         for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
-            scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+            scores[token] = (
+                scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+            )
         step("repetition_penalty")
     counts = {token: n for token, n in Counter(output).items() if token in scores}
     if settings.frequency_penalty:
-        scores.update({token: scores[token] - settings.frequency_penalty * n for token, n in counts.items()})
+        scores.update(
+            {token: scores[token] - settings.frequency_penalty * n for token, n in counts.items()}
+        )
         step("frequency_penalty")
     if settings.presence_penalty:
         scores.update({token: scores[token] - settings.presence_penalty for token in counts})
@@ -149,38 +165,65 @@ def pipeline(
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
     """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
-    truncated = truncated and max(logprobs.values()) <= 0  # scores above 0 are no logprobs: no mass to compare
+    truncated = (
+        truncated and max(logprobs.values()) <= 0
+    )  # scores above 0 are no logprobs: no mass to compare
     mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
     return Step("model", _softmax(logprobs), 0, max(mass, 1e-300) if mass < 1.0 - WHOLE else 1.0)
 
 
 def _choose(
-    scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden, exact_top_k: bool
+    scores: dict[Token, float],
+    settings: Settings,
+    steps: list[Step],
+    hidden: _Hidden,
+    exact_top_k: bool,
 ) -> Pipeline:
     """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
     if settings.greedy:  # min_p, top_k and top_p have nothing left to do
         best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
         seen = 1.0 if hidden.none_above(scores, [best]) else hidden.seen(scores, LOWEST_TEMPERATURE)
-        return Pipeline((*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1, seen)))
+        return Pipeline(
+            (*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1, seen))
+        )
     temperature = max(settings.temperature, LOWEST_TEMPERATURE)
     if temperature != 1:
-        steps.append(Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature)))
+        steps.append(
+            Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature))
+        )
     border: tuple[Token, ...] = ()
     if settings.min_p > 0:
         best, kept = max(scores.values()), steps[-1].probabilities
         highest = max(kept.values())
         survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
-        _narrow(steps, "min_p", survivors, hidden.ceiling < best + temperature * math.log(settings.min_p))
+        _narrow(
+            steps,
+            "min_p",
+            survivors,
+            hidden.ceiling < best + temperature * math.log(settings.min_p),
+        )
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
         survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
-        _narrow(steps, "top_k", survivors, len(survivors) >= settings.top_k and hidden.none_above(scores, survivors))
+        _narrow(
+            steps,
+            "top_k",
+            survivors,
+            len(survivors) >= settings.top_k and hidden.none_above(scores, survivors),
+        )
     if settings.top_p < 1:
         survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].seen)
-        _narrow(steps, "top_p", survivors, settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors))
+        _narrow(
+            steps,
+            "top_p",
+            survivors,
+            settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors),
+        )
     return Pipeline(tuple(steps), border)
 
 
-def _narrow(steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool) -> None:
+def _narrow(
+    steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool
+) -> None:
     """Append a step that takes tokens away: what is left shares their probability in proportion."""
     before = steps[-1]
     total = math.fsum(survivors.values())
@@ -206,7 +249,11 @@ def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
 
 def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
     """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
-    mass, threshold, room = 0.0, math.inf, 0  # room: how many tokens of exactly the threshold's probability fit
+    mass, threshold, room = (
+        0.0,
+        math.inf,
+        0,
+    )  # room: how many tokens of exactly the threshold's probability fit
     for p in sorted(kept.values(), reverse=True):
         if mass >= enough and room:
             break
@@ -239,22 +286,33 @@ class _Hidden:
         return not self.mass or min(map(scores.__getitem__, tokens)) >= self.ceiling
 
 
-def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings) -> dict[Token, float]:
+def _scores(
+    logprobs: Mapping | None, logits: Mapping | None, settings: Settings
+) -> dict[Token, float]:
     """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
     if settings.repetition_penalty != 1 and logits is None:
         said = "repetition_penalty divides logits, and logprobs no longer are logits."
         raise BadInput(said, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
     if not (scores := dict((logprobs if logits is None else logits) or {})):
-        raise BadInput("There are no tokens to choose from.", "Pass a mapping of tokens to logprobs.")
+        raise BadInput(
+            "There are no tokens to choose from.", "Pass a mapping of tokens to logprobs."
+        )
     try:
-        wrong = [token for token, score in scores.items() if not score < math.inf]  # NaN is not below either
+        wrong = [
+            token for token, score in scores.items() if not score < math.inf
+        ]  # NaN is not below either
     except TypeError:
         wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
     if wrong:
         said = f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is."
-        raise BadInput(said, "Logprobs are 0 or negative, logits any finite number; minus infinity means never.")
+        raise BadInput(
+            said,
+            "Logprobs are 0 or negative, logits any finite number; minus infinity means never.",
+        )
     if min(scores.values()) <= MINUS_INFINITY_SENT:
-        scores = {token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()}
+        scores = {
+            token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()
+        }
     return scores
 
 
@@ -262,7 +320,9 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
     """Return exp(score / temperature), normalised; zeros left out."""
     highest = max(scores.values())
     if highest == -math.inf:
-        raise BadInput("No token is left to choose from.", "All that are listed are forbidden: list more.")
+        raise BadInput(
+            "No token is left to choose from.", "All that are listed are forbidden: list more."
+        )
     exp = math.exp
     weights = [exp((x - highest) / temperature) for x in scores.values()]
     total = math.fsum(weights)

@@ -27,7 +27,9 @@ class Settings:
 
     temperature: float = _takes(1.0, 0.0, 2.0, "0 (greedy) to 2; most people use 0.2 to 1")
     top_k: int = _takes(0, -1, math.inf, "a whole number of tokens; 0 and -1 switch it off")
-    top_p: float = _takes(1.0, 0.0, 1.0, "more than 0 and at most 1 (off); most people use 0.9 to 0.95", above=True)
+    top_p: float = _takes(
+        1.0, 0.0, 1.0, "more than 0 and at most 1 (off); most people use 0.9 to 0.95", above=True
+    )
     min_p: float = _takes(0.0, 0.0, 1.0, "0 (off) to 1; most people use 0.02 to 0.1")
     frequency_penalty: float = _takes(0.0, -2.0, 2.0, "-2 to 2; 0 is off")
     presence_penalty: float = _takes(0.0, -2.0, 2.0, "-2 to 2; 0 is off")
@@ -38,7 +40,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _check(each.name, getattr(self, each.name), each.type == "int", *each.metadata["limits"])
+            _check(
+                each.name, getattr(self, each.name), each.type == "int", *each.metadata["limits"]
+            )
 
     @property
     def greedy(self) -> bool:
@@ -54,13 +58,22 @@ class Settings:
 
         The temperature is always said, because a model's generation_config.json may have another default.
         """
-        given = {name: value for name, value in asdict(self).items() if value != getattr(DEFAULTS, name)}
+        given = {
+            name: value for name, value in asdict(self).items() if value != getattr(DEFAULTS, name)
+        }
         return {"temperature": self.temperature, **given}
 
 
-def _check(name: str, value: object, whole: bool, low: float, high: float, open_below: bool, says: str) -> None:
+def _check(
+    name: str, value: object, whole: bool, low: float, high: float, open_below: bool, says: str
+) -> None:
     kinds, called = (int, "whole number") if whole else (int | float, "number that vLLM takes")
-    if not isinstance(value, kinds) or isinstance(value, bool) or value != value or abs(value) == math.inf:
+    if (
+        not isinstance(value, kinds)
+        or isinstance(value, bool)
+        or value != value
+        or abs(value) == math.inf
+    ):
         raise BadInput(f"{name} is {value!r}, which is no {called}.", f"It takes {says}.")
     if low < value <= high or (value == low and not open_below):
         return
@@ -69,7 +82,9 @@ def _check(name: str, value: object, whole: bool, low: float, high: float, open_
     elif not open_below:
         nearest = f"the nearest is {low:g}"
     else:  # there is no smallest number above 0: name what may have been meant
-        nearest = "top_k=1 keeps only the most probable token" if name == "top_p" else "1 switches it off"
+        nearest = (
+            "top_k=1 keeps only the most probable token" if name == "top_p" else "1 switches it off"
+        )
     raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"It takes {says}; {nearest}.")
 
 

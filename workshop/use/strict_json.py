@@ -48,8 +48,12 @@ def _refuse_constant(name: str):
     raise Malformed(f"{name} is no JSON number")
 
 
-_ROWS = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
-_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)  # logprobs by the million: no function for each number
+_ROWS = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant
+)
+_ANSWERS = json.JSONDecoder(
+    parse_constant=_refuse_constant
+)  # logprobs by the million: no function for each number
 DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; any number of digits
 
 
@@ -61,19 +65,27 @@ def decode(text: str, *, answer: bool = False) -> object:
     try:
         value = (_ANSWERS if answer else _ROWS).decode(text)
     except json.JSONDecodeError as error:
-        raise Malformed(f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}") from None
+        raise Malformed(
+            f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}"
+        ) from None
     except RecursionError:
         raise Malformed("it is nested too deeply") from None
     except ValueError:
-        raise Malformed(f"it has a number of more than {sys.get_int_max_str_digits():,} digits") from None
+        raise Malformed(
+            f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
+        ) from None
     if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
-        raise Malformed(f"it is nested too deeply: more than {DEEPEST} lists and objects in each other")
+        raise Malformed(
+            f"it is nested too deeply: more than {DEEPEST} lists and objects in each other"
+        )
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = repr(error.object[error.start])
-            raise Malformed(f"it holds half of a surrogate pair ({half}), which is no character") from None
+            raise Malformed(
+                f"it holds half of a surrogate pair ({half}), which is no character"
+            ) from None
     return value
 
 
@@ -99,7 +111,9 @@ def _depth(value: object) -> int:
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, list | dict)]:
         depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [
+            inner for each in level for inner in (each.values() if isinstance(each, dict) else each)
+        ]
     return depth
 
 
@@ -112,7 +126,9 @@ def array_items(path: Path) -> Iterator[str]:
         text, count = _Text(file, path), 0
         if (begins := text.next_character()) != "[":
             said = f"{path} begins with {begins!r}, not with '['."
-            raise BadInput(said, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.")
+            raise BadInput(
+                said, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
+            )
         text.at += 1
         while (character := text.next_character()) != "]":
             if count and character != ",":
@@ -131,7 +147,11 @@ class _Text:
     """The text of a file as far as it is read: `buffer[at:]` is still to come, `line` is that of the buffer's start."""
 
     def __init__(self, file, path: Path):
-        self._file, self._path, self._decoder = file, path, codecs.getincrementaldecoder("utf-8-sig")()
+        self._file, self._path, self._decoder = (
+            file,
+            path,
+            codecs.getincrementaldecoder("utf-8-sig")(),
+        )
         self.buffer, self.at, self.line, self.ended = "", 0, 1, False
 
     def broken(self, what: str, at: int | None = None) -> BadInput:
@@ -145,7 +165,9 @@ class _Text:
             text = self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             byte = self._file.tell() - len(error.object) + error.start
-            said = f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x})."
+            said = (
+                f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x})."
+            )
             raise BadInput(said, "Save it as UTF-8.") from None
         self.line += self.buffer.count("\n", 0, self.at)
         self.buffer, self.at, self.ended = self.buffer[self.at :] + text, 0, not data
@@ -166,9 +188,14 @@ class _Text:
                 if self.ended or len(self.buffer) - end >= LONGEST_TOKEN:  # else a number may go on
                     break
             except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated string") or len(self.buffer) - error.pos < LONGEST_TOKEN
+                cut = (
+                    error.msg.startswith("Unterminated string")
+                    or len(self.buffer) - error.pos < LONGEST_TOKEN
+                )
                 if self.ended or not cut:
-                    raise self.broken(f"item {number:,} is not JSON ({error.msg})", error.pos) from None
+                    raise self.broken(
+                        f"item {number:,} is not JSON ({error.msg})", error.pos
+                    ) from None
             except RecursionError:
                 raise self.broken(f"item {number:,} is nested too deeply") from None
             self.more()

@@ -37,9 +37,22 @@ from live import pages  # noqa: E402
 TOOLS = HERE / "tools"
 NOTEBOOKS = ROOT / "notebooks"
 OURS = "distributed-inference-workshop"
-NEEDED = ("ipython", "ipywidgets", "pyyaml", "jinja2", "prometheus-client")  # of the package and of its kernel
-NOT_HERE = {"pexpect", "psutil", "colorama", "widgetsnbextension"}  # what they draw in and a page has no use for
-UNREAD = {"prometheus_client/__init__.py"}  # it asks the machine, and its parser is all that is used of it
+NEEDED = (
+    "ipython",
+    "ipywidgets",
+    "pyyaml",
+    "jinja2",
+    "prometheus-client",
+)  # of the package and of its kernel
+NOT_HERE = {
+    "pexpect",
+    "psutil",
+    "colorama",
+    "widgetsnbextension",
+}  # what they draw in and a page has no use for
+UNREAD = {
+    "prometheus_client/__init__.py"
+}  # it asks the machine, and its parser is all that is used of it
 # A browser gives a page from a file no modules and no workers.
 FROM_A_FILE = """<script>
 if (location.protocol === "file:") {
@@ -66,8 +79,17 @@ SETTINGS = {
 def main() -> int:
     """Build, and say how to open it; or serve it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--to", type=Path, default=ROOT / "site" / "lite", help="folder (site/lite)")
-    parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help="serve it afterwards (8000)")
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "site" / "lite", help="folder (site/lite)"
+    )
+    parser.add_argument(
+        "--serve",
+        type=int,
+        nargs="?",
+        const=8000,
+        metavar="PORT",
+        help="serve it afterwards (8000)",
+    )
     options = parser.parse_args()
     try:
         build(options.to)
@@ -77,7 +99,9 @@ def main() -> int:
     print(
         f"✓ {options.to}: {sum(path.stat().st_size for path in options.to.rglob('*') if path.is_file()) / 1e6:.0f} MB"
     )
-    print(f"  Any web server will do; one: python3 -m http.server --bind 127.0.0.1 --directory {options.to}")
+    print(
+        f"  Any web server will do; one: python3 -m http.server --bind 127.0.0.1 --directory {options.to}"
+    )
     if options.serve is not None:
         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=options.to)
         with http.server.ThreadingHTTPServer(("127.0.0.1", options.serve), handler) as server:
@@ -103,7 +127,9 @@ def build(to: Path) -> None:
         (project / "files").mkdir()
         for path in [*NOTEBOOKS.glob("*.ipynb")]:
             (project / "files" / path.name).write_text(for_the_page(path))
-        (project / "jupyter-lite.json").write_text(json.dumps({"jupyter-lite-schema-version": 0, **SETTINGS}))
+        (project / "jupyter-lite.json").write_text(
+            json.dumps({"jupyter-lite-schema-version": 0, **SETTINGS})
+        )
         make_room(to)
         command = ["-P", "-m", "jupyterlite_core.app", "build", "--lite-dir", ".", "--output-dir", str(to.resolve()),
                    "--contents", "files", "--no-sourcemaps", "--apps", "lab"]  # fmt: skip
@@ -141,7 +167,20 @@ def tools() -> Path:
         return python
     shutil.rmtree(TOOLS, ignore_errors=True)
     run([sys.executable, "-P", "-m", "venv", TOOLS])
-    run([python, "-P", "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", HERE / "requirements.txt"])
+    run(
+        [
+            python,
+            "-P",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            HERE / "requirements.txt",
+        ]
+    )
     mark.write_text(wanted)
     return python
 
@@ -150,13 +189,21 @@ def run(command: Iterable[object]) -> None:
     """Run a command that fetches something; its last line is the reason where it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
-        raise pages.CannotBuild(f"It could not be fetched: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        raise pages.CannotBuild(
+            f"It could not be fetched: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        )
 
 
 def pyodide(to: Path) -> None:
     """Lay Pyodide and all wheels into a folder, with a lock that names these alone."""
     to.mkdir(parents=True)
-    for name in ("pyodide.mjs", "pyodide.js", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"):
+    for name in (
+        "pyodide.mjs",
+        "pyodide.js",
+        "pyodide.asm.mjs",
+        "pyodide.asm.wasm",
+        "python_stdlib.zip",
+    ):
         shutil.copy(pages.PYODIDE / name, to)
     run([sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:",
          "--python-version", "3.14", "--platform", "any", "-d", to, "-r", HERE / "in_the_page.txt"])  # fmt: skip
@@ -180,10 +227,14 @@ def requirements(*names: str) -> dict[str, list[str]]:
         if name not in found:
             asked = [Requirement(each) for each in importlib.metadata.requires(name) or ()]
             wanted = [
-                canonicalize_name(each.name) for each in asked if not each.marker or each.marker.evaluate({"extra": ""})
+                canonicalize_name(each.name)
+                for each in asked
+                if not each.marker or each.marker.evaluate({"extra": ""})
             ]
             found[name] = [each for each in wanted if each not in NOT_HERE]
-            found |= {key: value for key, value in requirements(*found[name]).items() if key not in found}
+            found |= {
+                key: value for key, value in requirements(*found[name]).items() if key not in found
+            }
     return found
 
 
@@ -204,7 +255,9 @@ def pure(name: str) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in importlib.metadata.files(name) or ():
             inside = str(path)
-            if not inside.startswith("..") and not re.search(r"\.(so|pyd|pyc|pyi|c)$|/tests?/|^share/", inside):
+            if not inside.startswith("..") and not re.search(
+                r"\.(so|pyd|pyc|pyi|c)$|/tests?/|^share/", inside
+            ):
                 archive.writestr(inside, b"" if inside in UNREAD else path.read_binary())
     return packed.getvalue()
 
@@ -219,7 +272,9 @@ def ours() -> bytes:
     }
     stand_in = HERE.parent / "live" / "stand_in"
     stand_ins = {
-        str(path.relative_to(stand_in)): path for path in stand_in.rglob("*.py") if path.parent.name != "ipywidgets"
+        str(path.relative_to(stand_in)): path
+        for path in stand_in.rglob("*.py")
+        if path.parent.name != "ipywidgets"
     }
     version = importlib.metadata.version(OURS)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -235,7 +290,9 @@ def ours() -> bytes:
             *NOTEBOOKS.glob("*.ipynb"),
             *(path for path in (ROOT / "slurm").rglob("*") if path.suffix in (".sh", ".sbatch")),
         ]
-        course = {str(path.relative_to(ROOT)): path for path in read}  # the map is drawn of these, scripts are shown
+        course = {
+            str(path.relative_to(ROOT)): path for path in read
+        }  # the map is drawn of these, scripts are shown
         for inside, path in {**overlay, **stand_ins, **course}.items():
             archive.write(path, inside)
         about = f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {version}\n"

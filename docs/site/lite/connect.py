@@ -14,7 +14,11 @@ from workshop.use.page_client import PageClient
 from workshop.teaching_model import FOLDER
 
 Client = PageClient  # what others name in annotations
-FILES = ("config.json", "tokenizer.json", *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5)))
+FILES = (
+    "config.json",
+    "tokenizer.json",
+    *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5)),
+)
 
 
 def connect(name: str | None = None, *_, **__) -> PageClient:
@@ -30,6 +34,10 @@ def find(name: str | None = None) -> SimpleNamespace:
 @cache
 def _client() -> PageClient:
     code = (Path(__file__).parent / "llama.js").read_text().replace("export ", "")
-    files = Object.fromEntries(to_js([[name, to_js((FOLDER / name).read_bytes()).buffer] for name in FILES]))
-    print("The teaching model, computed in this page: completions, logprobs and chats as vLLM's; no other server.")
+    files = Object.fromEntries(
+        to_js([[name, to_js((FOLDER / name).read_bytes()).buffer] for name in FILES])
+    )
+    print(
+        "The teaching model, computed in this page: completions, logprobs and chats as vLLM's; no other server."
+    )
     return PageClient(run_js(f"(() => {{ {code}\nreturn teachingModel; }})()")(files))

@@ -55,7 +55,9 @@ class PageClient:
         self.http = SimpleNamespace(post=self._post)
 
     def __getattr__(self, name: str) -> None:
-        raise AttributeError(f"The model in this page has no {name!r}: run this cell in JupyterLab (make workshop).")
+        raise AttributeError(
+            f"The model in this page has no {name!r}: run this cell in JupyterLab (make workshop)."
+        )
 
     def complete(self, prompt: str | list[int] | list[str], **sampling: object) -> Answer:
         """Return `n` continuations of a prompt (text or token ids), or of each of several; the parameters are vLLM's.
@@ -64,35 +66,54 @@ class PageClient:
             BadInput: a parameter that is none here, or a value out of range.
         """
         several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str)
-        answers = [self._complete(one, **sampling).model_dump() for one in (prompt if several else [prompt])]
+        answers = [
+            self._complete(one, **sampling).model_dump()
+            for one in (prompt if several else [prompt])
+        ]
         choices = [choice for answer in answers for choice in answer["choices"]]
         for number, choice in enumerate(choices):
             choice["index"] = number
-        usage = {name: sum(answer["usage"][name] for answer in answers) for name in answers[0]["usage"]}
+        usage = {
+            name: sum(answer["usage"][name] for answer in answers) for name in answers[0]["usage"]
+        }
         return Answer({**answers[0], "choices": choices, "usage": usage})
 
     def _complete(self, prompt: str | list[int], *, n: int = 1, max_tokens: int = 16, seed: int | None = None,
                   stop: str | list[str] | None = None, ignore_eos: bool = False, logprobs: int | None = None,
                   prompt_logprobs: int | None = None, return_tokens_as_token_ids: bool = False,
                   **sampling: object) -> Answer:  # fmt: skip
-        settings = _settings({name: value for name, value in sampling.items() if name not in OTHERS})
+        settings = _settings(
+            {name: value for name, value in sampling.items() if name not in OTHERS}
+        )
         if not prompt:
             raise BadInput("The prompt is empty.", "Give at least one character.")
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         _check(max_tokens, len(ids))
         stops = [stop] if isinstance(stop, str) else list(stop or ())
-        name = (lambda token: f"token_id:{token}") if return_tokens_as_token_ids else (lambda token: self.text([token]))
+        name = (
+            (lambda token: f"token_id:{token}")
+            if return_tokens_as_token_ids
+            else (lambda token: self.text([token]))
+        )
         choices = []
         for number in range(n):
             generator = random.Random(None if seed is None else f"{seed}:{number}")
-            steps = self._steps(number, ids, settings, max_tokens, stops, ignore_eos, logprobs, generator, name)
+            steps = self._steps(
+                number, ids, settings, max_tokens, stops, ignore_eos, logprobs, generator, name
+            )
             *_, choice = steps
             choices.append(choice)
         made = sum(len(choice["token_ids"]) for choice in choices)
-        usage = {"prompt_tokens": len(ids), "completion_tokens": made, "total_tokens": len(ids) + made}
+        usage = {
+            "prompt_tokens": len(ids),
+            "completion_tokens": made,
+            "total_tokens": len(ids) + made,
+        }
         of_prompt = None if prompt_logprobs is None else self._of_prompt(ids, prompt_logprobs)
         choices[0] |= {"prompt_logprobs": of_prompt, "prompt_token_ids": ids}
-        return Answer({"object": "text_completion", "model": self.model, "choices": choices, "usage": usage})
+        return Answer(
+            {"object": "text_completion", "model": self.model, "choices": choices, "usage": usage}
+        )
 
     def chat(self, messages: str | list[dict], *, max_tokens: int | None = None, stream: bool = False,
              stream_options: dict | None = None, add_special_tokens: bool = False, add_generation_prompt: bool = True,
@@ -101,11 +122,18 @@ class PageClient:
         """Return the answer to a conversation, or its pieces as they are computed; a string is one user message."""
         from workshop.learn.chat import render  # the templates' Jinja is not in every page
 
-        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        ids = self.encode(render(messages, add_generation_prompt=add_generation_prompt))[not add_special_tokens :]
+        messages = (
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        )
+        ids = self.encode(render(messages, add_generation_prompt=add_generation_prompt))[
+            not add_special_tokens :
+        ]
         most = MOST_TOKENS - len(ids) if max_tokens is None else max_tokens
         _check(most, len(ids))
-        stops, generator = [stop] if isinstance(stop, str) else list(stop or ()), random.Random(seed)
+        stops, generator = (
+            [stop] if isinstance(stop, str) else list(stop or ()),
+            random.Random(seed),
+        )
         steps = self._steps(0, ids, _settings(sampling), most, stops, False, None, generator, str)
         pieces = _pieces(steps, len(ids), bool((stream_options or {}).get("include_usage")))
         if stream:
@@ -123,13 +151,19 @@ class PageClient:
 
     def text(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
-        return SPECIAL[tokens[0]] if tokens in ([0], [END]) else self.engine.tokenizer.decode(to_js(tokens))
+        return (
+            SPECIAL[tokens[0]]
+            if tokens in ([0], [END])
+            else self.engine.tokenizer.decode(to_js(tokens))
+        )
 
     def _logits(self, ids: list[int], first: int | None = None) -> list[list[float]]:
         rows = self.engine.logits(to_js(ids), len(ids) - 1 if first is None else first)
         return [row.to_py().tolist() for row in rows]
 
-    def _steps(self, number, ids, settings, max_tokens, stops, ignore_eos, k, generator, name) -> Iterator[str | dict]:
+    def _steps(
+        self, number, ids, settings, max_tokens, stops, ignore_eos, k, generator, name
+    ) -> Iterator[str | dict]:
         """Compute token by token: the text so far after each, and the choice as the last."""
         output, listed, reason, stopped_by = [], [], "length", None
         while len(output) < max_tokens:
@@ -183,7 +217,11 @@ class PageClient:
         """Return the tokens of what /tokenize is asked: a text, which begins with a special token, or a chat."""
         from workshop.learn.chat import render
 
-        template = {name: value for name, value in template.items() if name in ("tools", "add_generation_prompt")}
+        template = {
+            name: value
+            for name, value in template.items()
+            if name in ("tools", "add_generation_prompt")
+        }
         ids = self.encode(render(messages, **template) if messages else prompt)
         special = not messages if add_special_tokens is None else add_special_tokens
         return ids if special else ids[1:]
@@ -200,7 +238,11 @@ def _check(max_tokens: int, prompt_tokens: int) -> None:
 def _chat(choice: dict, prompt_tokens: int) -> dict:
     """Return a choice as the answer of a chat."""
     made = len(choice["token_ids"])
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": made, "total_tokens": prompt_tokens + made}
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": made,
+        "total_tokens": prompt_tokens + made,
+    }
     kept = {name: choice[name] for name in ("index", "finish_reason", "stop_reason")}
     message = {"role": "assistant", "content": choice["text"], "tool_calls": []}
     return {"object": "chat.completion", "choices": [{**kept, "message": message}], "usage": usage}
@@ -210,25 +252,39 @@ def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool
     """Return the chunks of a streamed chat: the role, a piece for each token, the reason of its end, what it used."""
 
     def chunk(delta: dict, reason: str | None = None) -> dict:
-        return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+        return {
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+        }
 
     yield chunk({"role": "assistant", "content": ""})
     said = ""
     for step in steps:
         text = step if isinstance(step, str) else step["text"]
-        if text != said and text.startswith(said) and not text.endswith("\ufffd"):  # no half of a character
+        if (
+            text != said and text.startswith(said) and not text.endswith("\ufffd")
+        ):  # no half of a character
             yield chunk({"content": text[len(said) :]})
             said = text
     yield chunk({"content": ""}, step["finish_reason"])
     if include_usage:
-        yield {"object": "chat.completion.chunk", "choices": [], "usage": _chat(step, prompt_tokens)["usage"]}
+        yield {
+            "object": "chat.completion.chunk",
+            "choices": [],
+            "usage": _chat(step, prompt_tokens)["usage"],
+        }
 
 
 def _settings(sampling: dict) -> Settings:
     known = Settings.__dataclass_fields__
     if unknown := [name for name in sampling if name not in known]:
-        names = ", ".join(["n", "max_tokens", "seed", "stop", "ignore_eos", "logprobs", "prompt_logprobs", *known])
-        raise BadInput(f"The model in this page has no sampling parameter {unknown[0]!r}.", f"It takes: {names}.")
+        names = ", ".join(
+            ["n", "max_tokens", "seed", "stop", "ignore_eos", "logprobs", "prompt_logprobs", *known]
+        )
+        raise BadInput(
+            f"The model in this page has no sampling parameter {unknown[0]!r}.",
+            f"It takes: {names}.",
+        )
     return Settings(**sampling)
 
 
@@ -241,7 +297,9 @@ def _logprobs(logits: list[float]) -> list[float]:
 def _drawn(logits, settings, output, ids, generator, ignore_eos) -> int:
     never = {END} if ignore_eos or len(output) < settings.min_tokens else set()
     if settings == Settings(temperature=0):
-        return max((token for token in range(len(logits)) if token not in never), key=logits.__getitem__)
+        return max(
+            (token for token in range(len(logits)) if token not in never), key=logits.__getitem__
+        )
     least = (
         max(logits)
         + math.log(NEGLIGIBLE) * max(settings.temperature, 1)
@@ -250,7 +308,10 @@ def _drawn(logits, settings, output, ids, generator, ignore_eos) -> int:
     )
     listed = {token: x for token, x in enumerate(logits) if x > least and token not in never}
     probabilities = next_token_probabilities(
-        logits=listed, output_tokens=output, prompt_tokens=ids, **{**settings.request(), "min_tokens": 0}
+        logits=listed,
+        output_tokens=output,
+        prompt_tokens=ids,
+        **{**settings.request(), "min_tokens": 0},
     )
     return draw(probabilities, generator)
 

@@ -72,11 +72,17 @@ def follow(shown: dict[str, object]) -> None:
     def take(*_) -> None:
         for name, said in parse_qsl(location.hash.removeprefix("#")):
             for control in controls.get(SHORT.get(name, name), ()):
-                with contextlib.suppress(ValueError, TypeError):  # an option that this control does not have
+                with contextlib.suppress(
+                    ValueError, TypeError
+                ):  # an option that this control does not have
                     control.value = value_of(control, said)
 
     def keep(_) -> None:
-        said = {name: those[0].value for name, those in controls.items() if those[0].value != first[name]}
+        said = {
+            name: those[0].value
+            for name, those in controls.items()
+            if those[0].value != first[name]
+        }
         history.replaceState(None, "", "#" + urlencode(said))
 
     take()

@@ -34,7 +34,11 @@ PAGES = {
 
 
 MODEL = ROOT / "workshop" / "teaching_model"
-MODEL_FILES = {"config.json", "tokenizer.json", *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5))}
+MODEL_FILES = {
+    "config.json",
+    "tokenizer.json",
+    *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5)),
+}
 WITH_MODEL = ("explorer",)
 
 
@@ -57,11 +61,19 @@ def build(to: Path) -> list[Path]:
         "stdlib": gz((PYODIDE / "python_stdlib.zip").read_bytes()),
         "loader": gz((PYODIDE / "pyodide.mjs").read_bytes()),
         "module": gz((PYODIDE / "pyodide.asm.mjs").read_bytes()),
-        "lock": gz(json.dumps({**json.loads((PYODIDE / "pyodide-lock.json").read_text()), "packages": {}}).encode()),
+        "lock": gz(
+            json.dumps(
+                {**json.loads((PYODIDE / "pyodide-lock.json").read_text()), "packages": {}}
+            ).encode()
+        ),
         "ours": gz(package()),
     }
     model = {"llama": gz((HERE / "llama.js").read_bytes())}
-    model |= {path.name: gz(path.read_bytes()) for path in sorted(MODEL.iterdir()) if path.name in MODEL_FILES}
+    model |= {
+        path.name: gz(path.read_bytes())
+        for path in sorted(MODEL.iterdir())
+        if path.name in MODEL_FILES
+    }
     written = []
     for name in PAGES:
         path = to / f"{name}.html"
@@ -90,26 +102,43 @@ def fetch() -> None:
     if kept.is_file() and packages(kept) == packages(HERE / "package-lock.json"):
         return
     if not shutil.which("npm"):
-        raise CannotBuild("The live pages need Node 18 or newer with npm: apt-get install nodejs npm.")
+        raise CannotBuild(
+            "The live pages need Node 18 or newer with npm: apt-get install nodejs npm."
+        )
     done = subprocess.run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=HERE, capture_output=True, text=True
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
-        raise CannotBuild(f"npm could not install Pyodide: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        raise CannotBuild(
+            f"npm could not install Pyodide: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        )
 
 
 def packages(lock: Path) -> dict[str, str]:
     """Return the hash of each package that a lock of npm's names."""
-    return {name: each["integrity"] for name, each in json.loads(lock.read_text())["packages"].items() if name}
+    return {
+        name: each["integrity"]
+        for name, each in json.loads(lock.read_text())["packages"].items()
+        if name
+    }
 
 
 def package() -> bytes:
     """Return a ZIP of the package without the rooms that need a machine, and of what stands in for ipywidgets."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # it is compressed with the page
+    with zipfile.ZipFile(
+        packed, "w", zipfile.ZIP_STORED
+    ) as archive:  # it is compressed with the page
         for path in sorted((ROOT / "workshop").rglob("*")):
             inside = path.relative_to(ROOT)
-            if path.is_file() and "__pycache__" not in inside.parts and inside.parts[1] not in NOT_HERE:
+            if (
+                path.is_file()
+                and "__pycache__" not in inside.parts
+                and inside.parts[1] not in NOT_HERE
+            ):
                 archive.write(path, inside)
         for path in sorted((ROOT / "planner" / "inference_planner").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

@@ -17,7 +17,10 @@ from workshop.learn.widgets import controls as make
 PASTED = Path("/models")
 AUTO = ("choose", None)
 SIZES = [AUTO, *((str(n), n) for n in (1, 2, 4, 8, 16))]
-CONTEXTS = [("the model's", None), *((f"{n:,}", n) for n in (4096, 8192, 16384, 32768, 65536, 131072))]
+CONTEXTS = [
+    ("the model's", None),
+    *((f"{n:,}", n) for n in (4096, 8192, 16384, 32768, 65536, 131072)),
+]
 SEQUENCES = [("vLLM's default", None), *((f"{n:,}", n) for n in (1, 8, 32, 128, 256, 512, 1024))]
 
 
@@ -37,7 +40,10 @@ class Planner(make.Explorer):
             "enforce_eager": ("CUDA graphs", [("yes", False), ("no (eager)", True)], False),
         }
         controls = {"model": make.models(model), "gpu": make.gpus("h100")}
-        controls |= {name: make.choice(words, options, value) for name, (words, options, value) in choices.items()}
+        controls |= {
+            name: make.choice(words, options, value)
+            for name, (words, options, value) in choices.items()
+        }
         controls["gpu_memory_utilization"] = make.real("utilization", 0.92, 0.5, 0.98, 0.01)
         super().__init__(controls, label_px=130)
 
@@ -51,9 +57,7 @@ class Planner(make.Explorer):
 
 def picture(p: Plan) -> html.Html:
     """Draw a plan: the verdict, its numbers, the command, and why."""
-    split = (
-        f"{p.gpus} × {p.gpu}: tensor parallel {p.tensor_parallel_size} × pipeline parallel {p.pipeline_parallel_size}"
-    )
+    split = f"{p.gpus} × {p.gpu}: tensor parallel {p.tensor_parallel_size} × pipeline parallel {p.pipeline_parallel_size}"
     over = f" on {p.nodes} nodes" if p.nodes > 1 else ""
     head = (
         html.verdict("✓", "good", "It fits. ", split, over)
@@ -84,10 +88,18 @@ class Paste(widgets.VBox):
     def __init__(self, shown: dict[str, object]):
         self.shown = shown
         self.text = widgets.Textarea(
-            description="config.json", rows=4, placeholder='{"architectures": ["LlamaForCausalLM"], …}'
+            description="config.json",
+            rows=4,
+            placeholder='{"architectures": ["LlamaForCausalLM"], …}',
         )
         self.says = widgets.HTML()
-        super().__init__([self.text, make.button("Plan this model", self.take, button_style="primary"), self.says])
+        super().__init__(
+            [
+                self.text,
+                make.button("Plan this model", self.take, button_style="primary"),
+                self.says,
+            ]
+        )
 
     def take(self) -> None:
         """Read what was pasted, and choose it; say what is wrong with it, and leave everything as it is."""
@@ -97,7 +109,9 @@ class Paste(widgets.VBox):
         except WorkshopError as error:
             self.says.value = html.alert(error)
             return
-        self.says.value = html.panel(html.verdict("✓", "good", f"{name} is read, and chosen in each part below."))
+        self.says.value = html.panel(
+            html.verdict("✓", "good", f"{name} is read, and chosen in each part below.")
+        )
         for widget in self.shown.values():
             if chooser := getattr(widget, "controls", {}).get("model"):
                 chooser.options = [*dict.fromkeys([*chooser.options, str(path)])]
@@ -113,11 +127,17 @@ def keep(text: str) -> Path:
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise BadInput(f"That is no JSON ({error}).", "Paste the whole config.json of a model, from { to }.") from None
+        raise BadInput(
+            f"That is no JSON ({error}).", "Paste the whole config.json of a model, from { to }."
+        ) from None
     if not isinstance(config, dict):
-        raise BadInput("That is no config.json: it holds no object.", "Paste it whole, from { to }.")
+        raise BadInput(
+            "That is no config.json: it holds no object.", "Paste it whole, from { to }."
+        )
     called = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
-    name = "".join(c for c in called or str(config.get("model_type") or "model") if c.isalnum() or c in "-_.")[:60]
+    name = "".join(
+        c for c in called or str(config.get("model_type") or "model") if c.isalnum() or c in "-_."
+    )[:60]
     folder = PASTED / (name.strip(".") or "model")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(text)

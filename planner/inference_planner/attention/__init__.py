@@ -12,7 +12,18 @@ from inference_planner.attention.mamba import Mamba
 from inference_planner.attention.windows import Chunked, Sliding
 from inference_planner.catalog.config import ModelConfig
 
-__all__ = ["Attention", "Widths", "ceil_div", "chunked", "full", "grouped", "kind_of", "layers", "main_kind", "mamba"]
+__all__ = [
+    "Attention",
+    "Widths",
+    "ceil_div",
+    "chunked",
+    "full",
+    "grouped",
+    "kind_of",
+    "layers",
+    "main_kind",
+    "mamba",
+]
 __all__ += ["sliding"]
 
 full, latent, projections = Heads(), Latent(), LatentProjections()

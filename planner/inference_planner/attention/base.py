@@ -29,7 +29,9 @@ class Attention:
 
     key = ""
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
-    kernels_us = 0.0  # small kernels of a layer and step beside those that every layer has (plan/speed.py)
+    kernels_us = (
+        0.0  # small kernels of a layer and step beside those that every layer has (plan/speed.py)
+    )
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""

@@ -36,7 +36,11 @@ class Heads(Attention):
 
     def held(self, m: ModelConfig, tp: int) -> str:
         kv = m.num_key_value_heads
-        return f"{kv // tp} of {kv} KV heads" if kv >= tp else f"1 of {kv} KV heads, each copied {tp // kv} times"
+        return (
+            f"{kv // tp} of {kv} KV heads"
+            if kv >= tp
+            else f"1 of {kv} KV heads, each copied {tp // kv} times"
+        )
 
     def widths(self, m: ModelConfig, tp: int) -> Widths:
         q = m.num_attention_heads // tp * m.head_dim
@@ -46,8 +50,12 @@ class Heads(Attention):
         t, h, (kv_heads, d, v) = m.traits, m.hidden_size, self.sizes(m)
         q, kv = m.num_attention_heads * d * (1 + t.gated_attention), kv_heads * (d + v)
         fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
-        yield Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused)
-        yield Weight("self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias)
+        yield Weight(
+            "self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused
+        )
+        yield Weight(
+            "self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias
+        )
         if t.qk_norm:
             yield Weight("self_attn.q_norm", d if t.qk_norm == "head" else q)
             yield Weight("self_attn.k_norm", d if t.qk_norm == "head" else kv // 2)

@@ -17,7 +17,9 @@ class Latent(Attention):
 
     key = "latent"
     deep_gemm = True
-    kernels_us = 26.0  # projections into and out of the latent; fitted with plan/speed.py's constants
+    kernels_us = (
+        26.0  # projections into and out of the latent; fitted with plan/speed.py's constants
+    )
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return m.latent.kv_lora_rank + m.latent.qk_rope_head_dim
@@ -31,7 +33,9 @@ class Latent(Attention):
         if not a.index_heads:
             return super().token_bytes(m, tp, each)
         fp8 = a.kv_lora_rank * 33 // 32 + 2 * a.qk_rope_head_dim
-        return (fp8 if each == 1 else self.token_elements(m) * each) + int(a.index_head_dim * 33 / 32 * a.index_share)
+        return (fp8 if each == 1 else self.token_elements(m) * each) + int(
+            a.index_head_dim * 33 / 32 * a.index_share
+        )
 
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
         return 1
@@ -54,7 +58,9 @@ def latent_weights(m: ModelConfig) -> Iterator[Weight]:
     qk, kv = a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim + a.v_head_dim
     latent = a.kv_lora_rank + a.qk_rope_head_dim
     if a.q_lora_rank:
-        yield Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2)
+        yield Weight(
+            "self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2
+        )
         yield Weight("self_attn.q_a_layernorm", a.q_lora_rank)
         yield Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True)
     else:
@@ -62,9 +68,17 @@ def latent_weights(m: ModelConfig) -> Iterator[Weight]:
         yield Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)
     if a.index_heads:  # every rank has the whole indexer
         width = a.index_head_dim
-        sizes = (a.index_heads * width, a.q_lora_rank or h, True), (width, h, True), (a.index_heads, h, False)
-        for i, (rows, cols, quantizable) in enumerate(sizes):  # as many rows as in the mean of all layers
-            yield Weight(f"self_attn.indexer.{i}", int(rows * a.index_share), cols, quantizable=quantizable)
+        sizes = (
+            (a.index_heads * width, a.q_lora_rank or h, True),
+            (width, h, True),
+            (a.index_heads, h, False),
+        )
+        for i, (rows, cols, quantizable) in enumerate(
+            sizes
+        ):  # as many rows as in the mean of all layers
+            yield Weight(
+                f"self_attn.indexer.{i}", int(rows * a.index_share), cols, quantizable=quantizable
+            )
     yield Weight("self_attn.kv_a_layernorm", a.kv_lora_rank)
     yield Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True)
     yield Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)

@@ -37,7 +37,9 @@ class Mamba(Attention):
         inner, conv = s.inner, s.inner + 2 * s.groups * s.d_state
         if s.groups:
             yield Weight("mamba.conv1d", conv, s.d_conv, "column", bias=True)
-            yield Weight("mamba.in_proj", inner + conv + s.dt_rank, h, "column", quantizable=True, shards=2)
+            yield Weight(
+                "mamba.in_proj", inner + conv + s.dt_rank, h, "column", quantizable=True, shards=2
+            )
             yield Weight("mamba.out_proj", h, inner, "row", quantizable=True)
             return
         yield Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True)

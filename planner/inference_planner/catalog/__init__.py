@@ -20,7 +20,10 @@ LONGEST_SHOWN = 200  # letters of a name in a message
 
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, dict[str, Any]]:
-    files = (json.loads((HERE / name).read_text(encoding="utf-8")) for name in ("models.json", "models_2026.json"))
+    files = (
+        json.loads((HERE / name).read_text(encoding="utf-8"))
+        for name in ("models.json", "models_2026.json")
+    )
     return {name: entry for file in files for name, entry in file["models"].items()}
 
 
@@ -44,7 +47,12 @@ def _catalogued(name: str) -> ModelConfig:
     entry = _entries()[name]
     config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
     ids = tuple(entry.get("hub_ids", ()))
-    return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""), hub_ids=ids)
+    return replace(
+        config,
+        published_parameters=entry.get("parameters"),
+        source=entry.get("source", ""),
+        hub_ids=ids,
+    )
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
@@ -61,10 +69,15 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if asked in _names():
         found = _catalogued(_names()[asked])
         if asked in (h.lower() for h in found.hub_ids):  # the Hub id that was asked for comes first
-            found = replace(found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked)))
+            found = replace(
+                found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked))
+            )
         return found
     if path := existing(name_or_path):
         return read_file(path)
     said = str(name_or_path)[:LONGEST_SHOWN]
     remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json."
-    raise BadInput(f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.", remedy)
+    raise BadInput(
+        f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
+        remedy,
+    )

@@ -40,7 +40,10 @@ def _index(folder: Path) -> tuple[int, Mapping[str, Any]]:
     tensors = as_object(said.get("weight_map") or {})
     size: Any = None if about is None else about.get("total_size", 0)
     if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or tensors is None:
-        raise BadInput(f"{file} is garbled: it must have the size of all tensors, and the file of each.", REMEDY)
+        raise BadInput(
+            f"{file} is garbled: it must have the size of all tensors, and the file of each.",
+            REMEDY,
+        )
     return int(size), tensors
 
 
@@ -76,7 +79,15 @@ def _tensor_bytes(file: Path) -> int:
             tensors = json.loads(header)
             ends = [_end(tensor) for name, tensor in tensors.items() if name != "__metadata__"]
             return max(ends)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IndexError,
+            RecursionError,
+        ):
             said = f"{file} is cut, or no safetensors file: its header cannot be read."
             raise BadInput(said, REMEDY) from None
 

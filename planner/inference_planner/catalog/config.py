@@ -71,11 +71,19 @@ class Quantization:
 
     method: str  # vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
     weight_bits: int  # of one stored weight
-    group_size: int = -1  # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
-    block: tuple[int, int] | None = None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
+    group_size: int = (
+        -1
+    )  # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
+    block: tuple[int, int] | None = (
+        None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
+    )
     zero_points: bool = False  # a packed zero point beside every scale (AWQ)
-    ignore: tuple[str, ...] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
-    eight: tuple[str, ...] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
+    ignore: tuple[
+        str, ...
+    ] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
+    eight: tuple[
+        str, ...
+    ] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
     head: bool = False  # lm_head is quantised, too
     activation_bits: int = 16
     experts_only: bool = False  # only expert weights are quantised (gpt-oss)
@@ -110,7 +118,9 @@ class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
     kind: str  # the key of its kind of attention; as recorded, the class of its spec
-    layers: tuple[int, ...]  # their indices, or how many there are on each pipeline stage where vLLM said it
+    layers: tuple[
+        int, ...
+    ]  # their indices, or how many there are on each pipeline stage where vLLM said it
     block_size: int
     page_bytes: int
     blocks_per_request: int
@@ -128,12 +138,16 @@ class Built:
 
     tp: int
     pp: int
-    loaded_bytes: tuple[int, ...]  # parameters and buffers in the blocks that PyTorch's allocator hands out for them
+    loaded_bytes: tuple[
+        int, ...
+    ]  # parameters and buffers in the blocks that PyTorch's allocator hands out for them
     pool_bytes_per_block: tuple[int, ...]  # a block of every layer of the longest group
     groups: tuple[Group, ...]
     bytes_per_token: int  # KV cache over all ranks, copies counted once
     kv_bytes_each: int  # of one cached element
-    experts: ExpertSplit | None = None  # how they were shared out beside tensor parallelism; None: not
+    experts: ExpertSplit | None = (
+        None  # how they were shared out beside tensor parallelism; None: not
+    )
 
 
 @dataclass(frozen=True)
@@ -144,7 +158,9 @@ class Exact:
     source: str
     builds: tuple[Built, ...] = ()
     scale: float = 1.0  # of a split that was not built: weights of one rank over what the config alone makes of them
-    refused: tuple[tuple[int, int, str], ...] = ()  # (tp, pp, what vLLM said) of splits that it could not build
+    refused: tuple[
+        tuple[int, int, str], ...
+    ] = ()  # (tp, pp, what vLLM said) of splits that it could not build
 
     def of(self, tp: int, pp: int) -> Built | None:
         """Return what is known of a split; its KV cache is the same however experts are shared out."""
@@ -190,10 +206,14 @@ class ModelConfig:
     window_heads: tuple[int, int, int] | None = (
         None  # of layers with a window: KV heads, head_dim, v_head_dim; None: as the others
     )
-    latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
+    latent_projections: Mla | None = (
+        None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
+    )
     mamba: Mamba | None = None
     kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
-    per_layer_input: tuple[int, int] | None = None  # rows and columns a layer of a second input table (Gemma 3n, 4)
+    per_layer_input: tuple[int, int] | None = (
+        None  # rows and columns a layer of a second input table (Gemma 3n, 4)
+    )
     quantization: Quantization | None = None
     exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
     published_parameters: int | None = None
@@ -241,5 +261,7 @@ class ModelConfig:
         return "MQA" if self.num_key_value_heads == 1 else "GQA"
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
-        known = self.exact and replace(self.exact, basis="estimate", builds=())  # the number of weights stays
+        known = self.exact and replace(
+            self.exact, basis="estimate", builds=()
+        )  # the number of weights stays
         return replace(self, quantization=quantization, exact=known)

@@ -18,12 +18,31 @@ SPELLINGS = {
     "hidden_size": ("n_embd", "n_embed", "d_model", "dim"),
     "num_hidden_layers": ("n_layer", "num_layers", "n_layers", "decoder_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups", "multi_query_group_num"),
+    "num_key_value_heads": (
+        "num_kv_heads",
+        "n_head_kv",
+        "num_query_groups",
+        "multi_query_group_num",
+    ),
     "head_dim": ("attention_head_dim", "kv_channels", "head_size"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dim_ffn", "decoder_ffn_dim"),
+    "intermediate_size": (
+        "ffn_dim",
+        "n_inner",
+        "ffn_hidden_size",
+        "d_ff",
+        "dim_ffn",
+        "decoder_ffn_dim",
+    ),
     "vocab_size": ("padded_vocab_size", "n_vocab"),
     "max_position_embeddings": (
-        *("n_positions", "seq_length", "max_sequence_length", "max_seq_len", "n_ctx", "max_target_positions"),
+        *(
+            "n_positions",
+            "seq_length",
+            "max_sequence_length",
+            "max_seq_len",
+            "n_ctx",
+            "max_target_positions",
+        ),
     ),
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
@@ -36,7 +55,10 @@ SPELLINGS = {
     ),
     "n_shared_experts": ("moe_num_shared_experts", "num_shared_expert", "num_shared_experts"),
     "moe_latent_size": ("routed_expert_hidden_size",),
-    "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size", "shared_intermediate_size"),
+    "shared_expert_intermediate_size": (
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+    ),
     "first_k_dense_replace": ("moe_layer_start_index", "num_dense_layers"),
     "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
     "conv_kernel": ("mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache", "d_conv"),
@@ -78,8 +100,13 @@ ATTENTION = ("*", "f", "global", "local")
 def fields(raw: Mapping[str, Any], where: str) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
     text = dict(raw)
-    while inner := next((text[name] for name in NESTED if as_object(text.get(name)) is not None), None):
-        text = {**inner, **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text}}
+    while inner := next(
+        (text[name] for name in NESTED if as_object(text.get(name)) is not None), None
+    ):
+        text = {
+            **inner,
+            **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text},
+        }
     for name in OF_EACH_LAYER:
         _refuse_longer(text, name, where)
     delta = as_object(text.get("linear_attn_config"))
@@ -87,23 +114,36 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
         text |= {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
         full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
         layers = range(1, Fields(text, where).int("num_hidden_layers") + 1)
-        text["layer_types"] = ["full_attention" if i in full else "linear_attention" for i in layers]
+        text["layer_types"] = [
+            "full_attention" if i in full else "linear_attention" for i in layers
+        ]
     pattern = as_list(text.get("hybrid_layer_pattern"))
     if pattern is not None:
-        text["layer_types"] = ["sliding_attention" if kind else "full_attention" for kind in pattern]
+        text["layer_types"] = [
+            "sliding_attention" if kind else "full_attention" for kind in pattern
+        ]
     if isinstance(text.get("block_configs"), list):
         text |= _unlike_layers(Fields(text, where), where)
     if text.get("global_head_dim"):  # what has no other name is that of layers with a window
-        text |= {"swa_num_key_value_heads": text.get("num_key_value_heads"), "swa_head_dim": text.get("head_dim")}
-        text["num_key_value_heads"] = text.get("num_global_key_value_heads") or text.get("num_key_value_heads")
+        text |= {
+            "swa_num_key_value_heads": text.get("num_key_value_heads"),
+            "swa_head_dim": text.get("head_dim"),
+        }
+        text["num_key_value_heads"] = text.get("num_global_key_value_heads") or text.get(
+            "num_key_value_heads"
+        )
         text["head_dim"] = text["global_head_dim"]
-    states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None  # Mamba, Mamba 2
+    states_alone = (
+        text.get("num_attention_heads") is None and text.get("state_size") is not None
+    )  # Mamba, Mamba 2
     for ours, others in SPELLINGS.items():
         if text.get(ours) is None:
             text[ours] = next((text[name] for name in others if text.get(name) is not None), None)
         sizes = as_list(text[ours])
         if sizes and all(type(size) is int for size in sizes):
-            text[ours] = sum(sizes) // len(sizes)  # one a layer (Gemma 3n) or a kind of token (Ernie VL)
+            text[ours] = sum(sizes) // len(
+                sizes
+            )  # one a layer (Gemma 3n) or a kind of token (Ernie VL)
     blocks = text.get("layers_block_type") or text.get("hybrid_override_pattern")
     entries = blocks if isinstance(blocks, str) else as_list(blocks)
     if text["num_hidden_layers"] is None and entries is not None:
@@ -127,7 +167,9 @@ def _refuse_longer(text: Mapping[str, Any], name: str, where: str) -> None:
     value = text.get(name)
     entries = value if isinstance(value, str) else as_list(value)
     if entries is not None and len(entries) > MOST_BLOCKS:
-        Fields(text, where).refuse(name, f"has {len(entries):,} entries, and must have at most {MOST_BLOCKS:,}")
+        Fields(text, where).refuse(
+            name, f"has {len(entries):,} entries, and must have at most {MOST_BLOCKS:,}"
+        )
 
 
 def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
@@ -146,7 +188,11 @@ def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
     if not shared or not widths:
         return {}
     heads, mean = f.int("num_attention_heads"), sum(widths) // len(widths)
-    return {"layers_block_type": kinds, "num_key_value_heads": max(1, heads // shared), "intermediate_size": mean}
+    return {
+        "layers_block_type": kinds,
+        "num_key_value_heads": max(1, heads // shared),
+        "intermediate_size": mean,
+    }
 
 
 def decoder(f: Fields) -> dict[str, Any]:
@@ -154,9 +200,22 @@ def decoder(f: Fields) -> dict[str, Any]:
     blocks = _blocks(f)
     kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(f)
     f.layers = len(kinds)
-    act = next((f.text(n, "") for n in ("mlp_hidden_act", "hidden_act", "activation_function") if f.has(n)), "")
-    bias, gate = f.raw.get("attention_bias") is True, f.flag("attn_output_gate", f.has("linear_num_key_heads"))
-    shared, table = f.int("num_kv_shared_layers", 0, least=0), f.int("hidden_size_per_layer_input", 0, least=0)
+    act = next(
+        (
+            f.text(n, "")
+            for n in ("mlp_hidden_act", "hidden_act", "activation_function")
+            if f.has(n)
+        ),
+        "",
+    )
+    bias, gate = (
+        f.raw.get("attention_bias") is True,
+        f.flag("attn_output_gate", f.has("linear_num_key_heads")),
+    )
+    shared, table = (
+        f.int("num_kv_shared_layers", 0, least=0),
+        f.int("hidden_size_per_layer_input", 0, least=0),
+    )
     facts = {
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias, gated_attention=gate),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
@@ -164,7 +223,9 @@ def decoder(f: Fields) -> dict[str, Any]:
         **_alone(f, blocks),
         "positions": 4096,
         "kv_shared": min(shared, f.layers - 1),
-        "per_layer": (f.int("vocab_size_per_layer_input", f.int("vocab_size")), table) if table else None,
+        "per_layer": (f.int("vocab_size_per_layer_input", f.int("vocab_size")), table)
+        if table
+        else None,
         "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
     }
     if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
@@ -177,12 +238,20 @@ def decoder(f: Fields) -> dict[str, Any]:
             f.int("v_head_dim", part),
         )
         mla = _with_indexer(f, mla)
-        return {**facts, "mla": mla, "head_dim": part + mla.qk_rope_head_dim, "rotary_dim": mla.qk_rope_head_dim}
+        return {
+            **facts,
+            "mla": mla,
+            "head_dim": part + mla.qk_rope_head_dim,
+            "rotary_dim": mla.qk_rope_head_dim,
+        }
     if f.has("sliding_window") and "sliding_attention" in kinds:
         facts["window"] = f.int("sliding_window")
     facts["v_head_dim"] = f.optional_int("v_head_dim") or 0
     if f.has("swa_head_dim"):
-        kv, width = f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1)), f.int("swa_head_dim")
+        kv, width = (
+            f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1)),
+            f.int("swa_head_dim"),
+        )
         facts["window_heads"] = kv, width, f.int("swa_v_head_dim", width)
     return facts
 
@@ -221,7 +290,9 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
         return {}
     moe, n, rest = _moe(f), f.layers, max(1, f.layers - experts)
     width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / rest
-    layers = frozenset(i for i in range(n) if (i + 1) * experts // n > i * experts // n)  # evenly, for pipeline stages
+    layers = frozenset(
+        i for i in range(n) if (i + 1) * experts // n > i * experts // n
+    )  # evenly, for pipeline stages
     return {
         "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
         "moe": replace(moe, layers=layers) if moe and layers else None,
@@ -230,7 +301,9 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
 
 def _kinds(f: Fields) -> list[str]:
     """The kind of each layer where no list says it: every so many are of another one."""
-    every, offset = (f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset"))
+    every, offset = (
+        f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset")
+    )
     every, other = (every or f.optional_int("attn_layer_period")), "linear_attention"
     if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
         every, other = f.raw.get("sliding_window_pattern"), "sliding_attention"
@@ -247,12 +320,20 @@ def _moe(f: Fields) -> Moe | None:
     each = f.int("moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size")))
     if f.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
         each = max(1, each * f.int("moe_latent_size") // f.int("hidden_size"))
-    shared = f.int("shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0)
+    shared = f.int(
+        "shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0
+    )
     if f.raw.get("enable_moe_block"):  # Gemma 4: beside a dense MLP
         shared = f.int("intermediate_size")
     first = f.int("first_k_dense_replace", 0, least=0)
     layers = frozenset(range(min(first, f.layers - 1), f.layers))
-    return Moe(f.int("num_experts"), f.int("num_experts_per_tok", 1), each, layers, shared_intermediate_size=shared)
+    return Moe(
+        f.int("num_experts"),
+        f.int("num_experts_per_tok", 1),
+        each,
+        layers,
+        shared_intermediate_size=shared,
+    )
 
 
 def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
@@ -260,14 +341,18 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     if not layers:
         return None
     hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
-    if f.has("conv_L_cache"):  # LFM2: gates and a short convolution, whose window is all that is kept
+    if f.has(
+        "conv_L_cache"
+    ):  # LFM2: gates and a short convolution, whose window is all that is kept
         return Mamba(layers, 0, f.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
     inner = heads * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden // heads)
     sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner
     if heads == 1:
         return Mamba(layers, *sizes, -(-hidden // 16))
     # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where nothing is said
-    usual = "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
+    usual = (
+        "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
+    )
     each = DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2)
     delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
     return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if delta else 3, delta)

@@ -53,7 +53,11 @@ def _plain(bias: bool, **more: Any) -> Traits:
 
 def llama(f: Fields) -> dict[str, Any]:
     bias = f.flag("attention_bias") or f.flag("bias")
-    return {"traits": Traits(qkv_bias=f.flag("qkv_bias", bias), o_bias=bias, mlp_bias=f.flag("mlp_bias"))}
+    return {
+        "traits": Traits(
+            qkv_bias=f.flag("qkv_bias", bias), o_bias=bias, mlp_bias=f.flag("mlp_bias")
+        )
+    }
 
 
 def mistral(f: Fields) -> dict[str, Any]:
@@ -72,7 +76,11 @@ def qwen2(f: Fields) -> dict[str, Any]:
 
 def qwen3(f: Fields) -> dict[str, Any]:
     bias = f.flag("attention_bias")
-    return {**qwen2(f), "traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "head_dim": 128}
+    return {
+        **qwen2(f),
+        "traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias),
+        "head_dim": 128,
+    }
 
 
 def _sparse_layers(f: Fields) -> list[int]:
@@ -82,12 +90,22 @@ def _sparse_layers(f: Fields) -> list[int]:
 
 def qwen2_moe(f: Fields) -> dict[str, Any]:
     shared = f.int("shared_expert_intermediate_size", least=0)
-    moe = _moe(f, "moe_intermediate_size", _sparse_layers(f), shared_intermediate_size=shared, shared_gate=True)
+    moe = _moe(
+        f,
+        "moe_intermediate_size",
+        _sparse_layers(f),
+        shared_intermediate_size=shared,
+        shared_gate=True,
+    )
     return {**qwen2(f), "moe": moe}
 
 
 def qwen3_moe(f: Fields) -> dict[str, Any]:
-    return {**qwen3(f), "head_dim": None, "moe": _moe(f, "moe_intermediate_size", _sparse_layers(f))}
+    return {
+        **qwen3(f),
+        "head_dim": None,
+        "moe": _moe(f, "moe_intermediate_size", _sparse_layers(f)),
+    }
 
 
 def gemma(f: Fields) -> dict[str, Any]:
@@ -117,17 +135,28 @@ def phi3(f: Fields) -> dict[str, Any]:
 
 
 def phi(f: Fields) -> dict[str, Any]:
-    return {"traits": _plain(True, norms=1, lm_head_bias=True, parallel_block=True), "partial_rotary": 0.5}
+    return {
+        "traits": _plain(True, norms=1, lm_head_bias=True, parallel_block=True),
+        "partial_rotary": 0.5,
+    }
 
 
 def falcon(f: Fields) -> dict[str, Any]:
     new = f.flag("new_decoder_architecture")
     heads = f.first_int("num_attention_heads", "n_head")
-    kv = f.first_int("num_kv_heads", "n_head_kv", default=8) if new else 1 if f.flag("multi_query", True) else heads
+    kv = (
+        f.first_int("num_kv_heads", "n_head_kv", default=8)
+        if new
+        else 1
+        if f.flag("multi_query", True)
+        else heads
+    )
     parallel = f.flag("parallel_attn", True)
     norms = (f.int("num_ln_in_parallel_attn", 2) if new else 1) if parallel else 2
     return {
-        "traits": _plain(f.flag("bias"), norms=norms, parallel_block=parallel, rope=not f.flag("alibi")),
+        "traits": _plain(
+            f.flag("bias"), norms=norms, parallel_block=parallel, rope=not f.flag("alibi")
+        ),
         "tie": True,
         "heads": heads,
         "kv_heads": kv,
@@ -138,9 +167,13 @@ def falcon(f: Fields) -> dict[str, Any]:
 
 def opt(f: Fields) -> dict[str, Any]:
     if f.int("word_embed_proj_dim", f.int("hidden_size")) != f.int("hidden_size"):
-        f.refuse("word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned")
+        f.refuse(
+            "word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned"
+        )
     positions, final = f.int("max_position_embeddings") + 2, f.flag("do_layer_norm_before", True)
-    traits = _plain(f.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final)
+    traits = _plain(
+        f.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final
+    )
     return {"traits": traits, "tie": True, "intermediate": f.int("ffn_dim")}
 
 
@@ -163,7 +196,11 @@ def gpt_neox(f: Fields) -> dict[str, Any]:
 
 
 def starcoder2(f: Fields) -> dict[str, Any]:
-    return {"traits": _plain(f.flag("use_bias", True)), "tie": True, "window": f.optional_int("sliding_window")}
+    return {
+        "traits": _plain(f.flag("use_bias", True)),
+        "tie": True,
+        "window": f.optional_int("sliding_window"),
+    }
 
 
 def olmo2(f: Fields) -> dict[str, Any]:
@@ -219,9 +256,13 @@ def llama4(f: Fields) -> dict[str, Any]:
     if len(no_rope) != f.layers:
         f.refuse("no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {f.layers}")
     step = f.int("interleave_moe_layer_step", 1, least=0)
-    layers = f.list("moe_layers", int) or [i for i in range(f.layers) if step and (i + 1) % step == 0]
+    layers = f.list("moe_layers", int) or [
+        i for i in range(f.layers) if step and (i + 1) % step == 0
+    ]
     return {
-        "moe": _moe(f, "intermediate_size", layers, shared_intermediate_size=f.int("intermediate_size")),
+        "moe": _moe(
+            f, "intermediate_size", layers, shared_intermediate_size=f.int("intermediate_size")
+        ),
         "intermediate": f.int("intermediate_size_mlp"),
         "chunks": tuple(chunk if rope else None for rope in no_rope),
     }
@@ -233,10 +274,24 @@ def jamba(f: Fields) -> dict[str, Any]:
         return [i for i in range(f.layers) if i % period == offset]
 
     moe, hidden = _moe(f, "intermediate_size", every("expert")), f.int("hidden_size")
-    rank = -(-hidden // 16) if f.text("mamba_dt_rank", "") == "auto" else f.int("mamba_dt_rank", -(-hidden // 16))
+    rank = (
+        -(-hidden // 16)
+        if f.text("mamba_dt_rank", "") == "auto"
+        else f.int("mamba_dt_rank", -(-hidden // 16))
+    )
     layers = frozenset(range(f.layers)) - frozenset(every("attn"))
-    mamba = Mamba(layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2) * hidden, rank)
-    return {"traits": Traits(rope=False), "moe": moe if moe.num_experts > 1 else None, "mamba": mamba}
+    mamba = Mamba(
+        layers,
+        f.int("mamba_d_state", 16),
+        f.int("mamba_d_conv", 4),
+        f.int("mamba_expand", 2) * hidden,
+        rank,
+    )
+    return {
+        "traits": Traits(rope=False),
+        "moe": moe if moe.num_experts > 1 else None,
+        "mamba": mamba,
+    }
 
 
 # architecture -> (reader, the model_type values it comes with)
@@ -272,4 +327,8 @@ FAMILIES: dict[str, tuple[Callable[[Fields], dict[str, Any]], tuple[str, ...]]] 
     "JambaForCausalLM": (jamba, ("jamba",)),
 }
 # Configs whose text model is nested under this key, with the architecture that reads it.
-NESTED = {"Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration"}
+NESTED = {
+    "Mistral3ForConditionalGeneration",
+    "Gemma3ForConditionalGeneration",
+    "Llama4ForConditionalGeneration",
+}

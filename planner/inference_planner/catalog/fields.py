@@ -24,7 +24,10 @@ LARGEST = {
         (1 << 21, "intermediate_size_mlp shared_expert_intermediate_size"),
         (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
         (1 << 13, "num_experts num_local_experts n_routed_experts n_shared_experts"),
-        (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),
+        (
+            1 << 28,
+            "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings",
+        ),
         (32, "bits w_bit num_bits"),
     )
     for name in names.split()
@@ -36,7 +39,9 @@ LONGEST_LIST = 4096
 
 def nearest(said: str, names: Mapping[str, str], count: int = 1) -> str:
     """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
-    near = dict.fromkeys(names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5))
+    near = dict.fromkeys(
+        names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5)
+    )
     return f"Nearest: {', '.join(near)}. " if near else ""
 
 
@@ -112,7 +117,11 @@ class Fields:
         """Return a list whose items are all of one kind; [] where the field is missing."""
         value: Any = self.raw[name] if self.has(name) else []
         items = as_list(value)
-        if items is None or len(items) > LONGEST_LIST or any(type(item) is not kind for item in items):
+        if (
+            items is None
+            or len(items) > LONGEST_LIST
+            or any(type(item) is not kind for item in items)
+        ):
             words = "whole numbers" if kind is int else "names"
             self.is_not(name, value, f"a list of at most {LONGEST_LIST} {words}")
         return items
@@ -129,7 +138,9 @@ class Fields:
         """Return the kind of each layer; [] where the config has no such list."""
         types = self.list("layer_types", str)
         if types and len(types) != self.layers:
-            self.refuse("layer_types", f"names {len(types)} layers, num_hidden_layers {self.layers}")
+            self.refuse(
+                "layer_types", f"names {len(types)} layers, num_hidden_layers {self.layers}"
+            )
         return types
 
     def layer_windows(self, window: int) -> tuple[int | None, ...]:

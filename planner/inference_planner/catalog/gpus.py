@@ -26,7 +26,9 @@ class GPU:
     driver_mib: int  # what nvidia-smi or rocm-smi reports
     engine_bytes: int  # total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization
     bandwidth_gb_s: float  # peak of the memory, 10**9 bytes a second
-    bf16_tflops: float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
+    bf16_tflops: (
+        float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
+    )
     fp8_tflops: float
     link: str  # NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none
     link_gb_s: float  # GPU to GPU inside a node, one direction, 10**9 bytes a second
@@ -34,7 +36,9 @@ class GPU:
     l2_mib: int  # L2 cache and multiprocessors decide some of the engine's scratch buffers
     sm_count: int
     source: str
-    kubernetes_product: str = ""  # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
+    kubernetes_product: str = (
+        ""  # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
+    )
     aliases: tuple[str, ...] = ()
 
     @property

@@ -25,7 +25,9 @@ METHODS = {
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
 }
 # the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may be escaped)
-LAYERS = re.compile(r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)")
+LAYERS = re.compile(
+    r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)"
+)
 
 
 def from_name(name: str) -> Quantization:
@@ -44,10 +46,14 @@ def check_stored(q: Quantization, name: str) -> None:
 
     Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
     """
-    asked, stored = (method.removesuffix("_marlin") for method in (from_name(name).method, q.method))
+    asked, stored = (
+        method.removesuffix("_marlin") for method in (from_name(name).method, q.method)
+    )
     if asked != stored and not stored.startswith(("modelopt", "mxfp4")):
         said = f"The checkpoint is quantised with {q.method}, and vLLM refuses --quantization {name} for it."
-        raise BadInput(said, "Leave --quantization out, or give a checkpoint that is not quantised.")
+        raise BadInput(
+            said, "Leave --quantization out, or give a checkpoint that is not quantised."
+        )
 
 
 def from_config(q: Fields) -> Quantization:
@@ -55,9 +61,13 @@ def from_config(q: Fields) -> Quantization:
 
     Raises BadInput for a method that is not known.
     """
-    legacy = "modelopt" if q.object("quantization").has("quant_algo") else ""  # ModelOpt's hf_quant_config.json
+    legacy = (
+        "modelopt" if q.object("quantization").has("quant_algo") else ""
+    )  # ModelOpt's hf_quant_config.json
     method = q.text("quant_method", legacy).lower().replace("_", "-")
-    usual: Any = METHODS.get(method.replace("-", "_"))  # None only for a method that is refused below
+    usual: Any = METHODS.get(
+        method.replace("-", "_")
+    )  # None only for a method that is refused below
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
         online = not q.flag("is_checkpoint_fp8_serialized", True)
@@ -87,10 +97,14 @@ def from_config(q: Fields) -> Quantization:
         bits = {group.object("weights").int("num_bits", 8): group for group in groups}
         if "NVFP4" in algorithm or (algorithm == "MIXED_PRECISION" and 4 in bits):
             four, eight = (_ignored(bits[n], "targets") if n in bits else () for n in (4, 8))
-            return Quantization("modelopt_fp4", 4, group_size=16, eight=eight, head="lm_head" in four, **more)
+            return Quantization(
+                "modelopt_fp4", 4, group_size=16, eight=eight, head="lm_head" in four, **more
+            )
         return replace(usual, **more)
     remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq and mxfp4."
-    raise BadInput(f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy)
+    raise BadInput(
+        f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
+    )
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
@@ -121,7 +135,9 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
         q.refuse("config_groups", "names no weights with num_bits")
     acts = groups[0].object("input_activations")
     strategy = weights.text("strategy", "channel")
-    group = {"tensor": -1, "channel": 0}.get(strategy, max(0, weights.int("group_size", 0, least=-1)))
+    group = {"tensor": -1, "channel": 0}.get(
+        strategy, max(0, weights.int("group_size", 0, least=-1))
+    )
     kv = q.object("kv_cache_scheme")
     return Quantization(
         "compressed-tensors",

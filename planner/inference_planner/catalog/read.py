@@ -16,7 +16,15 @@ from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, js
 from inference_planner.errors import BadInput, plain
 from inference_planner.json_values import as_list, as_object
 
-LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth", "encoder_layers", "decoder_layers")
+LAYER_COUNTS = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "n_layers",
+    "depth",
+    "encoder_layers",
+    "decoder_layers",
+)
 DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
 MOST: dict[str, int] = {
@@ -39,13 +47,18 @@ def read_file(path: Path) -> ModelConfig:
     """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
     file = path / "config.json" if path.is_dir() else path
     if not file.exists():
-        raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
+        raise BadInput(
+            f"{path} holds no config.json.",
+            "Give a folder with a Hugging Face config.json, or the file.",
+        )
     raw = json_object(file, LARGEST_FILE_BYTES)
     beside = file.with_name("hf_quant_config.json")  # ModelOpt's, which vLLM reads as well
     if file.name == "config.json" and not raw.get("quantization_config") and beside.exists():
         raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
     name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
-    found = replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+    found = replace(
+        from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent)
+    )
     check_layers(raw, file)
     return found
 
@@ -53,7 +66,11 @@ def read_file(path: Path) -> ModelConfig:
 def name_of(folder: Path) -> str:
     """Return a model folder's name: its own; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) the model's."""
     model = folder.parent.parent.name
-    return model.split("--")[-1] if folder.parent.name == "snapshots" and model.startswith("models--") else folder.name
+    return (
+        model.split("--")[-1]
+        if folder.parent.name == "snapshots" and model.startswith("models--")
+        else folder.name
+    )
 
 
 def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") -> ModelConfig:
@@ -90,7 +107,9 @@ def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
                 inside.append((f"{place}{name}.", inner))
             most = MOST.get(name)
             if most and inner is None and type(value) in (int, float) and value > most:
-                Fields(part, where, place).refuse(name, f"is {reprlib.repr(value)}, and must be at most {most:,}")
+                Fields(part, where, place).refuse(
+                    name, f"is {reprlib.repr(value)}, and must be at most {most:,}"
+                )
 
 
 def _architecture(raw: Mapping[str, Any], where: str) -> str:
@@ -106,17 +125,23 @@ def _architecture(raw: Mapping[str, Any], where: str) -> str:
         f.is_not("architectures", raw.get("architectures"), "a list of names")
     # e.g. Llama in architectures, mixtral in model_type
     if typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]:
-        f.refuse("architectures", f"says {names[0]}, but model_type {model_type} belongs to {typed}")
+        f.refuse(
+            "architectures", f"says {names[0]}, but model_type {model_type} belongs to {typed}"
+        )
     return names[0]
 
 
-def _build(f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]) -> ModelConfig:
+def _build(
+    f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]
+) -> ModelConfig:
     hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
     heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
     said = f.int("num_key_value_heads", facts.get("kv_heads", heads))
     kv = heads if "mla" in facts else said
     if kv > heads or heads % kv:
-        f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
+        f.refuse(
+            "num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}"
+        )
     head_dim = _head_dim(f, facts, hidden, heads)
     traits = facts.get("traits", Traits())
     spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
@@ -127,8 +152,13 @@ def _build(f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: 
     tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
     moe = facts.get("moe")
     if moe and moe.experts_per_token > moe.num_experts:
-        f.refuse("num_experts_per_tok", f"is {moe.experts_per_token}, and there are {moe.num_experts} experts")
-    quantized = f.object("quantization_config" if f.has("quantization_config") else "compression_config")
+        f.refuse(
+            "num_experts_per_tok",
+            f"is {moe.experts_per_token}, and there are {moe.num_experts} experts",
+        )
+    quantized = f.object(
+        "quantization_config" if f.has("quantization_config") else "compression_config"
+    )
     return ModelConfig(
         name=name,
         architecture=architecture,
@@ -142,7 +172,9 @@ def _build(f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: 
         vocab_size=f.int("vocab_size", facts.get("vocab")),
         dtype=_dtype(f, architecture),
         # vLLM multiplies the positions by rope scaling, except where the config already has (0.25.1)
-        max_position_embeddings=positions if architecture.startswith("Gemma3") else _scaled(f, positions),
+        max_position_embeddings=positions
+        if architecture.startswith("Gemma3")
+        else _scaled(f, positions),
         default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
@@ -225,14 +257,18 @@ def _scaled(f: Fields, positions: int) -> int:
     return positions
 
 
-def _rope_tables(f: Fields, facts: dict[str, Any], positions: int, rotary: int) -> tuple[tuple[int, int], ...]:
+def _rope_tables(
+    f: Fields, facts: dict[str, Any], positions: int, rotary: int
+) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 
     YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one (vLLM
     rotary_embedding/*.py, 0.25.1).
     """
     rope = _rope(f)
-    scaled = positions + _original(f, rope) if _rope_type(rope) == "longrope" else _scaled(f, positions)
+    scaled = (
+        positions + _original(f, rope) if _rope_type(rope) == "longrope" else _scaled(f, positions)
+    )
     if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)

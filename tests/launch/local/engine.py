@@ -24,7 +24,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if os.environ.get("HELPER") and not os.fork():  # a process of its session that stays, as a worker would
+if (
+    os.environ.get("HELPER") and not os.fork()
+):  # a process of its session that stays, as a worker would
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pause()
 if os.environ.get("STUBBORN"):

@@ -66,7 +66,11 @@ def test_what_may_still_change_is_no_answer_yet(ask, code, body):
 @pytest.mark.parametrize(
     ("code", "body", "words"),
     [
-        (400, {"error": {"message": "The prompt cannot be empty"}}, r"\(400\): The prompt cannot be empty\."),
+        (
+            400,
+            {"error": {"message": "The prompt cannot be empty"}},
+            r"\(400\): The prompt cannot be empty\.",
+        ),
         (404, {"detail": "Not Found"}, r"\(404\): Not Found\."),
         (422, b"<html>", r"\(422\): <html>\."),
         (501, {"error": {"message": None}}, r"\(501\): no word\."),

@@ -77,7 +77,9 @@ def test_two_starts_in_the_background_give_one_server_and_one_sentence(stops):
     both = at_once(lambda: supervise.start(launch()), lambda: supervise.start(launch()))
     server = next(each for each in both if isinstance(each, ServerRecord))
     refused = next(each for each in both if isinstance(each, WorkshopError))
-    assert re.search("A server called 'a' is (starting|ready) at|starting or stopping", refused.message)
+    assert re.search(
+        "A server called 'a' is (starting|ready) at|starting or stopping", refused.message
+    )
     assert records.read("a") == server and supervise.answers(server)
 
 
@@ -89,7 +91,9 @@ def test_a_start_in_the_foreground_loses_to_one_in_the_background(stops):
 
 
 def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout.readline() == "mine\n"
     assert records.read("a").state == "starting"
     with pytest.raises(WorkshopError, match="is starting at"):

@@ -14,7 +14,9 @@ from workshop.launch.local import course
 
 
 def notebook(text: str) -> str:
-    return json.dumps({"cells": [{"cell_type": "code", "source": [text], "outputs": []}], "nbformat": 4})
+    return json.dumps(
+        {"cells": [{"cell_type": "code", "source": [text], "outputs": []}], "nbformat": 4}
+    )
 
 
 @pytest.fixture
@@ -80,7 +82,10 @@ class Autumn(datetime):
 def ran(path, text: str) -> None:
     """Run a notebook and save it: what JupyterLab writes."""
     book = json.loads(path.read_text())
-    book["cells"][0] |= {"outputs": [{"output_type": "stream", "name": "stdout", "text": [text]}], "execution_count": 1}
+    book["cells"][0] |= {
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": [text]}],
+        "execution_count": 1,
+    }
     path.write_text(json.dumps(book, indent=1))
 
 
@@ -131,7 +136,8 @@ def test_outputs_stay_when_it_is_forgotten_where_copies_are_from(folders, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}', "[" * 100_000]
+    "text",
+    ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}', "[" * 100_000],
 )
 def test_what_is_no_notebook_any_more_is_kept(folders, text):
     source, mine = folders
@@ -155,7 +161,12 @@ def test_a_link_of_the_learners_leads_to_what_it_led_to(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda path: path.symlink_to("/a/disk/that/is/away.ipynb"), lambda path: path.mkdir(), os.mkfifo]
+    "make",
+    [
+        lambda path: path.symlink_to("/a/disk/that/is/away.ipynb"),
+        lambda path: path.mkdir(),
+        os.mkfifo,
+    ],
 )
 def test_what_is_no_file_is_left_alone(folders, make):
     _, mine = folders
@@ -195,7 +206,9 @@ def test_a_pipe_among_the_notebooks_never_hangs(tmp_path, monkeypatch, name):
     assert len(list(folder.glob("*.ipynb"))) == len(course.names())
 
 
-@pytest.mark.parametrize(("place", "says"), [("{}/pipe/mine", "Cannot write"), ("~no-such-user/x", "no home folder")])
+@pytest.mark.parametrize(
+    ("place", "says"), [("{}/pipe/mine", "Cannot write"), ("~no-such-user/x", "no home folder")]
+)
 def test_a_folder_that_cannot_be_is_one_sentence(tmp_path, monkeypatch, place, says):
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setenv("WORKSHOP_NOTEBOOKS", place.format(tmp_path))

@@ -41,9 +41,15 @@ c.IdentityProvider.token = ""
 c.MultiKernelManager.default_kernel_name = "julia"
 c.KernelSpecManager.allowed_kernelspecs = {"julia"}
 """
-DISABLED = {"ServerApp": {"jpserver_extensions": {"jupyterlab": False, "jupyter_server_terminals": False}}}
+DISABLED = {
+    "ServerApp": {"jpserver_extensions": {"jupyterlab": False, "jupyter_server_terminals": False}}
+}
 WIDGETS = "@jupyter-widgets/jupyterlab-manager"
-BROKEN_KERNEL = {"argv": ["/nonexistent/python", "{connection_file}"], "display_name": "theirs", "language": "python"}
+BROKEN_KERNEL = {
+    "argv": ["/nonexistent/python", "{connection_file}"],
+    "display_name": "theirs",
+    "language": "python",
+}
 IN_THE_KERNEL = """
 import os, sys, IPython, json, workshop
 print(json.dumps({"prefix": sys.prefix, "planted": os.environ.get("PYTHONPATH"), "user": os.environ["PYTHONNOUSERSITE"],
@@ -64,15 +70,23 @@ def person(tmp_path, monkeypatch, workshop_home):
     home = tmp_path / "person"
     write(home / ".jupyter" / "jupyter_server_config.py", CONFIG)
     write(home / ".jupyter" / "jupyter_server_config.json", {"ServerApp": {"base_url": "/json/"}})
-    write(home / ".jupyter" / "jupyter_config.py", "raise RuntimeError('a configuration that breaks')")
+    write(
+        home / ".jupyter" / "jupyter_config.py", "raise RuntimeError('a configuration that breaks')"
+    )
     write(home / ".jupyter" / "jupyter_server_config.d" / "theirs.json", DISABLED)
-    write(home / ".jupyter" / "labconfig" / "page_config.json", {"disabledExtensions": {WIDGETS: True}})
+    write(
+        home / ".jupyter" / "labconfig" / "page_config.json",
+        {"disabledExtensions": {WIDGETS: True}},
+    )
     theme = {"theme": "JupyterLab Dark High Contrast"}
     settings = home / ".jupyter" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
     write(settings / "themes.jupyterlab-settings", theme)
     for place in (home / ".local" / "share" / "jupyter", home / "more"):
         write(place / "kernels" / "python3" / "kernel.json", BROKEN_KERNEL)
-        write(place / "labextensions" / "@jupyter-widgets" / "jupyterlab-manager" / "package.json", "{")
+        write(
+            place / "labextensions" / "@jupyter-widgets" / "jupyterlab-manager" / "package.json",
+            "{",
+        )
     write(home / ".ipython" / "profile_default" / "startup" / "00.py", "FROM_STARTUP = 1")
     for name in ("numpy", "IPython", "workshop", "jupyterlab"):
         write(home / "planted" / f"{name}.py", "raise RuntimeError('a module of PYTHONPATH')")
@@ -112,15 +126,21 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
         token = token.partition("token=")[2]
 
         def get(path: str, data: bytes | None = None) -> str:
-            with urlopen(Request(f"{address}{path}?token={token}", data=data), timeout=60) as answer:
+            with urlopen(
+                Request(f"{address}{path}?token={token}", data=data), timeout=60
+            ) as answer:
                 return answer.read().decode()
 
-        page = json.loads(re.search('id="jupyter-config-data"[^>]*>(.*?)</script>', get("/lab"), re.DOTALL)[1])
+        page = json.loads(
+            re.search('id="jupyter-config-data"[^>]*>(.*?)</script>', get("/lab"), re.DOTALL)[1]
+        )
         assert page["baseUrl"] == "/" and page["terminalsAvailable"] is True
         assert WIDGETS in {each["name"] for each in page["federated_extensions"]}
         assert WIDGETS not in page["disabledExtensions"]
         assert [each["name"] for each in json.loads(get("/api/contents"))["content"]] == [lab.FIRST]
-        assert "High Contrast" in get("/lab/api/settings/@jupyterlab/apputils-extension:themes")  # theirs stays
+        assert "High Contrast" in get(
+            "/lab/api/settings/@jupyterlab/apputils-extension:themes"
+        )  # theirs stays
 
         kernel = json.loads(get("/api/kernels", b"{}"))
         file = workshop_home / "jupyter" / "runtime" / f"kernel-{kernel['id']}.json"
@@ -145,7 +165,9 @@ def executed(connection_file: Path, code: str) -> str:
 
     try:
         for _ in range(60):
-            with contextlib.suppress(RuntimeError):  # on a busy machine its heart beats too slowly for the client
+            with contextlib.suppress(
+                RuntimeError
+            ):  # on a busy machine its heart beats too slowly for the client
                 client.wait_for_ready(timeout=120)
                 break
         client.execute_interactive(code, timeout=120, output_hook=hook)
@@ -164,7 +186,9 @@ def test_the_server_behind_the_lab_is_started_without_them_too(person, monkeypat
     assert variables["PYTHONNOUSERSITE"] == "1" and variables["HOME"] == str(person)
 
 
-def test_a_data_folder_that_can_be_used_is_kept_for_kernels_of_ones_own(person, monkeypatch, workshop_home):
+def test_a_data_folder_that_can_be_used_is_kept_for_kernels_of_ones_own(
+    person, monkeypatch, workshop_home
+):
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(person / "data"))
     assert jupyter.environment("t")["JUPYTER_DATA_DIR"] == str(person / "data")
     monkeypatch.setenv("JUPYTER_DATA_DIR", "/proc/nowhere")
@@ -217,7 +241,11 @@ def run_until_ready(**options: object) -> list[str]:
 def test_a_port_that_is_taken_before_jupyter_listens_costs_nothing(stand_in, monkeypatch):
     """Another program takes the port between our look and JupyterLab's start."""
     with listening() as taken:
-        answers = [(taken, socket.socket()), (taken, socket.socket()), machine.take_port("127.0.0.1", taken + 1)]
+        answers = [
+            (taken, socket.socket()),
+            (taken, socket.socket()),
+            machine.take_port("127.0.0.1", taken + 1),
+        ]
         monkeypatch.setattr(machine, "take_port", lambda host, first: answers.pop(0))
         [ready, stopping] = run_until_ready()
     assert answers == [] and stopping == "\nStopping …"
@@ -227,7 +255,9 @@ def test_a_port_that_is_taken_before_jupyter_listens_costs_nothing(stand_in, mon
 
 def test_a_server_that_answers_at_our_port_is_not_taken_for_the_lab(stand_in, monkeypatch):
     with listening() as taken:
-        running = lab.Lab(lab.processes.spawn(["sleep", "60"], lab.new_log("x.log")), "", port=taken)
+        running = lab.Lab(
+            lab.processes.spawn(["sleep", "60"], lab.new_log("x.log")), "", port=taken
+        )
         try:
             assert not lab._listens(running)
         finally:
@@ -246,7 +276,9 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(stand_in, monkeypatch
 def test_two_labs_at_the_same_moment_get_a_port_and_a_log_each(stand_in, tmp_path):
     labs = [lab.start_jupyter(tmp_path) for _ in range(3)]
     try:
-        assert len({running.port for running in labs}) == len({running.log for running in labs}) == 3
+        assert (
+            len({running.port for running in labs}) == len({running.log for running in labs}) == 3
+        )
         for running in labs:
             lab.wait_for_jupyter(running)
     finally:

@@ -19,7 +19,10 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
         "WORKSHOP_SHARED": "/shared/records",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "workshop", "kernel", "install"], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "workshop", "kernel", "install"],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     spec = json.loads(next(tmp_path.rglob("vllm-workshop/kernel.json")).read_text())
@@ -36,16 +39,29 @@ def test_a_kernel_takes_no_other_pythons_packages(tmp_path):
     foreign = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
     code = "import numpy, site; print(site.ENABLE_USER_SITE)"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env={**foreign, **own_packages.for_kernel()}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**foreign, **own_packages.for_kernel()}, capture_output=True, text=True
+    )
     assert done.stdout == "False\n", done.stderr
-    assert subprocess.run(command, env=foreign, capture_output=True).returncode, "without them it does not even start"
+    assert subprocess.run(command, env=foreign, capture_output=True).returncode, (
+        "without them it does not even start"
+    )
 
 
 def test_no_space_is_one_sentence(tmp_path):
     (tmp_path / "data").write_text("a file where the folder should be")
-    environment = {**os.environ, "JUPYTER_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path / "none")}
+    environment = {
+        **os.environ,
+        "JUPYTER_DATA_DIR": str(tmp_path / "data"),
+        "HOME": str(tmp_path / "none"),
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "workshop", "kernel", "install"], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "workshop", "kernel", "install"],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr and "→" in done.stderr
-    assert not Path(tmp_path / "none").exists() or not any((tmp_path / "none").rglob("package.json"))
+    assert not Path(tmp_path / "none").exists() or not any(
+        (tmp_path / "none").rglob("package.json")
+    )

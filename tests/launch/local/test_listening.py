@@ -38,7 +38,10 @@ exec "$@"
 @pytest.fixture
 def namespace():
     """Run Python code in a new namespace, with a short TMPDIR and a private /dev/shm; return what it prints as JSON."""
-    if not shutil.which("ip") or subprocess.run(["unshare", "-rnmu", "true"], capture_output=True).returncode:
+    if (
+        not shutil.which("ip")
+        or subprocess.run(["unshare", "-rnmu", "true"], capture_output=True).returncode
+    ):
         lacking("network namespaces: iproute2, and a kernel that lets this user make one")
     folder = tempfile.mkdtemp(prefix="ns")
 

@@ -29,7 +29,11 @@ def prepare(*args, **options):
 def test_the_teaching_model_is_the_default_and_only_this_machine_is_let_in():
     launch = prepare()
     assert launch.served == launch.name == "teaching-model"
-    assert launch.host == "127.0.0.1" and launch.url.startswith("http://127.0.0.1:") and launch.url.endswith("/v1")
+    assert (
+        launch.host == "127.0.0.1"
+        and launch.url.startswith("http://127.0.0.1:")
+        and launch.url.endswith("/v1")
+    )
     assert launch.env["HF_HUB_OFFLINE"] == "1"
 
 
@@ -39,7 +43,9 @@ def test_the_guard_comes_last_so_that_it_is_outermost():
 
 
 def test_flags_that_are_given_win_over_defaults():
-    launch = prepare(vllm_args=("--max-logprobs", "5", "--kv_cache_memory_bytes=99", "--no-enforce-eager"))
+    launch = prepare(
+        vllm_args=("--max-logprobs", "5", "--kv_cache_memory_bytes=99", "--no-enforce-eager")
+    )
     assert launch.argv.count("--max-logprobs") == 1
     assert "--kv-cache-memory-bytes" not in launch.argv and "--enforce-eager" not in launch.argv
 
@@ -75,13 +81,24 @@ def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
     one = prepare(host="0.0.0.0").env
-    assert (one["VLLM_HOST_IP"], one["GLOO_SOCKET_IFNAME"], one["NCCL_SOCKET_IFNAME"]) == ("127.0.0.1", "lo", "lo")
-    for flags in (("--nnodes", "2"), ("-n", "2"), ("--data-parallel-address", "10.1.2.3"), ("-dpa", "10.1.2.3")):
+    assert (one["VLLM_HOST_IP"], one["GLOO_SOCKET_IFNAME"], one["NCCL_SOCKET_IFNAME"]) == (
+        "127.0.0.1",
+        "lo",
+        "lo",
+    )
+    for flags in (
+        ("--nnodes", "2"),
+        ("-n", "2"),
+        ("--data-parallel-address", "10.1.2.3"),
+        ("-dpa", "10.1.2.3"),
+    ):
         several = prepare(vllm_args=flags).env
         assert several["VLLM_HOST_IP"] == "10.1.2.3" and several["NCCL_SOCKET_IFNAME"] == "ib0"
 
 
-@pytest.mark.parametrize(("host", "said"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+@pytest.mark.parametrize(
+    ("host", "said"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+)
 def test_who_lets_other_machines_in_is_told_what_that_means(host, said):
     assert ("Other machines reach it" in prepare(host=host).note) == said
 
@@ -101,7 +118,12 @@ def test_host_that_is_no_address_is_one_sentence(host):
 
 @pytest.mark.parametrize(
     ("model", "says"),
-    [("/no/such/folder", "no folder"), ("./nothing", "no folder"), ("nonsense", "no folder"), ("a/b/c", "no folder")],
+    [
+        ("/no/such/folder", "no folder"),
+        ("./nothing", "no folder"),
+        ("nonsense", "no folder"),
+        ("a/b/c", "no folder"),
+    ],
 )
 def test_a_model_that_is_not_there_is_named(model, says):
     with pytest.raises(BadInput, match=says):
@@ -171,7 +193,13 @@ def test_servers_of_other_names_and_users_look_for_ports_elsewhere(monkeypatch):
 
 @pytest.mark.parametrize(
     ("cpus", "args", "threads"),
-    [(1.0, (), "1"), (2.0, (), "1"), (3.0, (), "2"), (2.0, ("-tp", "2"), "1"), (8.0, ("-tp", "2"), "4")],
+    [
+        (1.0, (), "1"),
+        (2.0, (), "1"),
+        (3.0, (), "2"),
+        (2.0, ("-tp", "2"), "1"),
+        (8.0, ("-tp", "2"), "4"),
+    ],
 )
 def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads):
     if local.engine_device() == "gpu":
@@ -192,15 +220,21 @@ def test_prompts_are_computed_in_pieces_on_the_cpu_too_unless_asked_otherwise():
 
 def test_learners_bring_the_limits_of_a_class_inside_the_guard():
     launch = prepare(learners=30)
-    middlewares = [launch.argv[place + 1] for place, word in enumerate(launch.argv) if word == "--middleware"]
+    middlewares = [
+        launch.argv[place + 1] for place, word in enumerate(launch.argv) if word == "--middleware"
+    ]
     assert middlewares == ["workshop.launch.fairshare.FairShare", "workshop.launch.auth.RequireKey"]
     flags = flags_of(tuple(launch.argv))
-    assert flags["max-logprobs"] == "20", "not the whole vocabulary, which is the teaching model's default"
+    assert flags["max-logprobs"] == "20", (
+        "not the whole vocabulary, which is the teaching model's default"
+    )
     assert json.loads(flags["override-generation-config"]) == {"max_new_tokens": 1024}
     assert json.loads(flags["structured-outputs-config"]) == {"backend": "guidance"}
     assert launch.env["VLLM_ENFORCE_STRICT_TOOL_CALLING"] == "0"
     on_cpu = local.engine_device() == "cpu"
-    assert ("long-prefill-token-threshold" in flags) == on_cpu, "a long prompt is read in small parts there"
+    assert ("long-prefill-token-threshold" in flags) == on_cpu, (
+        "a long prompt is read in small parts there"
+    )
     assert "FairShare" not in " ".join(prepare().argv)
 
 
@@ -208,11 +242,16 @@ def test_flags_of_the_owner_win_over_those_of_a_class(monkeypatch):
     monkeypatch.setenv("WORKSHOP_MAX_TOKENS", "300")
     args = ("--max-logprobs", "5", "--structured-outputs-config.backend", "xgrammar")
     launch = prepare(learners=1, vllm_args=args)
-    assert launch.argv.count("--max-logprobs") == 1 and "--structured-outputs-config" not in launch.argv
+    assert (
+        launch.argv.count("--max-logprobs") == 1
+        and "--structured-outputs-config" not in launch.argv
+    )
     assert '{"max_new_tokens": 300}' in launch.argv
 
 
-@pytest.mark.parametrize("variable", ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"])
+@pytest.mark.parametrize(
+    "variable", ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"]
+)
 def test_a_limit_that_is_no_number_is_refused_before_the_start(variable, monkeypatch):
     monkeypatch.setenv(variable, "many")
     with pytest.raises(BadInput, match=variable):

@@ -79,7 +79,9 @@ def test_what_a_killed_server_left_goes_when_its_name_is_used_again():
     scratch.remove("a")
 
 
-@pytest.mark.parametrize("pointer", ["/", "", "relative/workshop-x", "\0", "/nowhere/workshop-x", "{link}", "{other}"])
+@pytest.mark.parametrize(
+    "pointer", ["/", "", "relative/workshop-x", "\0", "/nowhere/workshop-x", "{link}", "{other}"]
+)
 def test_only_a_folder_that_is_certainly_ours_is_removed(pointer, tmp_path):
     other, link = tmp_path / "theirs", tmp_path / "workshop-link"
     other.mkdir()
@@ -95,11 +97,17 @@ def test_shared_memory_of_a_dead_server_goes_and_no_other(shared):
     (shared / "psm_older").write_bytes(b"x")
     older = mapped(shared / "psm_older")  # there before the server
     notes = scratch.Notes(folder)
-    (shared / "psm_theirs").write_bytes(b"x")  # of another process, which has it open but not mapped
+    (shared / "psm_theirs").write_bytes(
+        b"x"
+    )  # of another process, which has it open but not mapped
     ours = mapped(shared / "psm_ours")
-    model = mapped(shared / "model.safetensors")  # a model in memory is mapped, and was not made by vLLM
+    model = mapped(
+        shared / "model.safetensors"
+    )  # a model in memory is mapped, and was not made by vLLM
     still = mapped(shared / "vllm_still_used")
-    with open(shared / "sem.temporary", "w+b") as file:  # glibc maps a semaphore, then gives it its name
+    with open(
+        shared / "sem.temporary", "w+b"
+    ) as file:  # glibc maps a semaphore, then gives it its name
         file.truncate(32)
         semaphore = mmap.mmap(file.fileno(), 32)
     os.rename(shared / "sem.temporary", shared / "sem.mp-ours")
@@ -130,7 +138,9 @@ def test_a_new_file_under_an_old_name_stays(shared):
     assert {path.name for path in shared.iterdir()} == {"psm_a", "psm_b", "psm_c", "held"}
 
 
-@pytest.mark.parametrize("text", ["", "1", "x y z\n", "1 2 \n", "\0", "1 2 /etc/passwd\n", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "1", "x y z\n", "1 2 \n", "\0", "1 2 /etc/passwd\n", "9" * 5000]
+)
 def test_notes_that_were_cut_or_changed_remove_nothing(shared, text):
     folder = scratch.make("a")
     (shared / "psm_a").write_bytes(b"x")
@@ -150,7 +160,11 @@ memory = shared_memory.SharedMemory(create=True, size=100)
 print(memory.name, lock._semlock.name, flush=True)
 input()"""
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     memory, lock = process.stdout.readline().split()
     names = [scratch.SHARED_MEMORY / memory, scratch.SHARED_MEMORY / f"sem.{lock.lstrip('/')}"]
@@ -188,7 +202,9 @@ if __name__ == "__main__":
         text=True,
         start_new_session=True,
     )
-    files = [scratch.SHARED_MEMORY / name for _ in range(2) for name in process.stdout.readline().split()]
+    files = [
+        scratch.SHARED_MEMORY / name for _ in range(2) for name in process.stdout.readline().split()
+    ]
     os.killpg(process.pid, 9)
     process.communicate()
     others = shared_memory.SharedMemory(create=True, size=100)

@@ -55,7 +55,11 @@ def wait_until(true, seconds: float, what: str) -> None:
 
 
 def engine_core(pid: int) -> psutil.Process:
-    return next(child for child in psutil.Process(pid).children() if "EngineCore" in " ".join(child.cmdline()))
+    return next(
+        child
+        for child in psutil.Process(pid).children()
+        if "EngineCore" in " ".join(child.cmdline())
+    )
 
 
 def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
@@ -76,13 +80,21 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     client = workshop.connect()
     assert client.complete("San Francisco is a", max_tokens=4, top_k=1).usage.completion_tokens == 4
     assert not planted.ran
-    listed = json.loads(subprocess.run([*CLI, "servers", "--json"], capture_output=True, text=True).stdout)
+    listed = json.loads(
+        subprocess.run([*CLI, "servers", "--json"], capture_output=True, text=True).stdout
+    )
     assert [each["name"] for each in listed] == ["mine"] and "api_key" not in listed[0]
-    again = subprocess.run([*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=30)
+    again = subprocess.run(
+        [*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=30
+    )
     assert again.returncode == 1 and "is ready at" in again.stderr
 
     engine_core(record.pid).kill()
-    wait_until(lambda: records.read("mine").state == "failed", 30, "the record must say that the engine is gone")
+    wait_until(
+        lambda: records.read("mine").state == "failed",
+        30,
+        "the record must say that the engine is gone",
+    )
     began = time.monotonic()
     with pytest.raises(WorkshopError, match="has failed"):
         client.complete("San Francisco is a", max_tokens=4)
@@ -94,10 +106,15 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
 
 def test_ctrl_c_in_the_foreground_leaves_nothing():
     process = subprocess.Popen(
-        [*CLI, "serve", "--name", "front"], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*CLI, "serve", "--name", "front"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     wait_until(
-        lambda: process.poll() is not None or getattr(records.read("front"), "state", "") == "ready",
+        lambda: (
+            process.poll() is not None or getattr(records.read("front"), "state", "") == "ready"
+        ),
         READY_S,
         "the server must become ready",
     )
@@ -126,7 +143,10 @@ def test_a_killed_watcher_takes_the_engine_with_it():
 
 REFUSED = {  # folder → (its config.json, what the sentence names)
     "torn": ("{", r"config\.json"),
-    "unknown": ('{"architectures": ["NoSuchModel"], "model_type": "llama"}', "NoSuchModel|not supported"),
+    "unknown": (
+        '{"architectures": ["NoSuchModel"], "model_type": "llama"}',
+        "NoSuchModel|not supported",
+    ),
 }
 
 
@@ -137,7 +157,9 @@ def test_a_model_that_vllm_refuses_is_one_sentence_and_a_remedy(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)
         command = [*CLI, "serve", str(tmp_path / name), "--background"]
-        starts[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        starts[name] = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
     for name, start in starts.items():
         _, said = start.communicate(timeout=READY_S)
         assert start.returncode == 1

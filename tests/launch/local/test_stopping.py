@@ -101,7 +101,10 @@ def test_what_a_dead_engine_left_is_ended_as_it_writes_to_its_log(tmp_path):
     log = tmp_path / "a.log"
     with log.open("wb") as words:
         leader = subprocess.Popen(
-            [sys.executable, "-c", SESSION], stdin=subprocess.PIPE, stdout=words, start_new_session=True
+            [sys.executable, "-c", SESSION],
+            stdin=subprocess.PIPE,
+            stdout=words,
+            start_new_session=True,
         )
     while not log.read_text():
         time.sleep(0.01)
@@ -127,7 +130,9 @@ def test_a_shared_record_is_no_reason_to_signal_or_write(stranger, tmp_path, mon
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
     mine = record(stranger.pid, host="elsewhere")
     records.write(mine)
-    theirs = record(stranger.pid, process_started=1, started=mine.started, log=str(records.path_of("a")))
+    theirs = record(
+        stranger.pid, process_started=1, started=mine.started, log=str(records.path_of("a"))
+    )
     monkeypatch.setattr(records, "path_of", lambda name, of=records.path_of: tmp_path / "a.json")
     records.write(theirs)
     monkeypatch.undo()
@@ -147,8 +152,12 @@ def test_a_stranger_in_the_middle_of_an_end_is_not_signalled(stranger):
 
 def test_a_start_time_is_exact_and_the_processs_own():
     mine = processes.started(os.getpid())
-    children = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
-    assert mine == processes.started(os.getpid()) and all(processes.started(each.pid) > mine for each in children)
+    children = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
+    ]
+    assert mine == processes.started(os.getpid()) and all(
+        processes.started(each.pid) > mine for each in children
+    )
     for each in children:
         each.communicate(b"\n")
         assert processes.started(each.pid) is None
@@ -166,7 +175,9 @@ def test_stop_ends_all_of_a_server_and_says_so(env, monkeypatch):
 
 
 def test_stop_works_when_the_watcher_was_killed():
-    server = supervise.start(launch(STUBBORN="1"))  # deaf to the signal that the kernel sends it then
+    server = supervise.start(
+        launch(STUBBORN="1")
+    )  # deaf to the signal that the kernel sends it then
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(watcher, signal.SIGKILL)
     stopping.STOP_GRACE_S, before = 0.5, stopping.STOP_GRACE_S
@@ -225,7 +236,9 @@ def test_stop_waits_for_a_server_that_is_about_to_have_a_process(stranger):
     claim = claims.claim(record(None, state="starting"))
     with pytest.raises(WorkshopError, match="Another process is starting"):
         stopping.stop("a")
-    threading.Timer(0.2, lambda: claim.write(pid=stranger.pid, process_started=processes.started(stranger.pid))).start()
+    threading.Timer(
+        0.2, lambda: claim.write(pid=stranger.pid, process_started=processes.started(stranger.pid))
+    ).start()
     ended = threading.Timer(0.5, stranger.wait)  # its parent is this test
     ended.start()
     assert stopping.stop("a") == "a is stopped."

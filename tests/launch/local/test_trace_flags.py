@@ -56,7 +56,9 @@ def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
         tracing(tmp_path / "pipe", {}, force=True)
 
 
-@pytest.mark.parametrize("name", ["/dev/null", ".", "none/trace", "link", "a\0b", "~nobody-here/trace", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["/dev/null", ".", "none/trace", "link", "a\0b", "~nobody-here/trace", "x" * 300]
+)
 def test_what_is_no_file_is_refused_and_left_as_it_is(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("elsewhere")

@@ -31,7 +31,9 @@ def test_download_is_whole_and_leaves_out_the_second_copy_of_the_weights(hub, tm
     report = fetch(folder)
     assert report.ok and report.shards == 2 and folder.name == "Tiny-Llama"
     assert not (folder / "original").exists() and (folder / "tokenizer.json").exists()
-    assert all(path.stat().st_mode & 0o004 for path in folder.glob("*.safetensors")), "a colleague's job reads them too"
+    assert all(path.stat().st_mode & 0o004 for path in folder.glob("*.safetensors")), (
+        "a colleague's job reads them too"
+    )
 
 
 def test_broken_download_goes_on_where_it_stopped(hub, tmp_path):
@@ -40,7 +42,9 @@ def test_broken_download_goes_on_where_it_stopped(hub, tmp_path):
         fetch(folder)
     hub.cut, before = 0, len(hub.ranges)
     assert fetch(folder).ok
-    assert any(start >= 100_000 for _, start in hub.ranges[before:]), "the second run asked for the rest only"
+    assert any(start >= 100_000 for _, start in hub.ranges[before:]), (
+        "the second run asked for the rest only"
+    )
 
 
 def test_damaged_shards_are_found_by_name(hub, tmp_path):
@@ -54,7 +58,10 @@ def test_damaged_shards_are_found_by_name(hub, tmp_path):
         (safetensors({"other": 200_000}), "lacks 1 tensors of the index, b first"),
     ):
         shard.write_bytes(damage)
-        assert any("model-00002" in problem and words in problem for problem in prefetch.verify(folder).problems)
+        assert any(
+            "model-00002" in problem and words in problem
+            for problem in prefetch.verify(folder).problems
+        )
     shard.unlink()
     assert prefetch.verify(folder).problems == ["model-00002-of-00002.safetensors is missing."]
     assert slurm_weights.missing(folder) == ["model-00002-of-00002.safetensors"]
@@ -98,7 +105,10 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
     hub.gated = "hf_secret"
     with pytest.raises(WorkshopError, match="gated") as error:
         prefetch.look_up(HUB_ID)
-    assert f"https://huggingface.co/{HUB_ID}" in error.value.remedy and "HF_TOKEN" in error.value.remedy
+    assert (
+        f"https://huggingface.co/{HUB_ID}" in error.value.remedy
+        and "HF_TOKEN" in error.value.remedy
+    )
     assert fetch(tmp_path / "Tiny-Llama", "hf_secret").ok
 
 
@@ -111,7 +121,9 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
         ("HOME", "$BASE", ".cache/huggingface/token"),
     ],
 )
-def test_saved_token_is_found_where_huggingface_hub_puts_it(tmp_path, monkeypatch, variable, value, file):
+def test_saved_token_is_found_where_huggingface_hub_puts_it(
+    tmp_path, monkeypatch, variable, value, file
+):
     """huggingface_hub 2.4, constants.py: HF_HOME, HF_TOKEN_PATH."""
     for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -123,13 +135,20 @@ def test_saved_token_is_found_where_huggingface_hub_puts_it(tmp_path, monkeypatc
 
 
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
-    files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
+    files = tuple(
+        prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000)
+        for number in range(30)
+    )
     monkeypatch.setattr(prefetch, "left_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
     with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
-        prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
+        prefetch.refuse_small_disk(
+            prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m"
+        )
 
 
-def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(hub, tmp_path, monkeypatch):
+def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(
+    hub, tmp_path, monkeypatch
+):
     from click.testing import CliRunner
 
     from workshop.cli.prefetch import command
@@ -137,12 +156,17 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(hub
     (tmp_path / "file").write_text("no folder")  # which root may not write into, either
     monkeypatch.setattr(prefetch, "look_up", lambda *asked: pytest.fail("the Hub was asked"))
     done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path / "file/models")])
-    assert isinstance(done.exception, WorkshopError) and f"write into {tmp_path}/file" in done.exception.message
+    assert (
+        isinstance(done.exception, WorkshopError)
+        and f"write into {tmp_path}/file" in done.exception.message
+    )
     assert "--to" in done.exception.remedy and "WORKSHOP_HOME" not in done.exception.remedy
 
 
 def test_a_full_disk_is_told_with_the_folder_to_change(tmp_path):
-    full = prefetch.prefetch_hub.explain(HUB_ID, OSError(errno.ENOSPC, "No space left on device", str(tmp_path)))
+    full = prefetch.prefetch_hub.explain(
+        HUB_ID, OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    )
     assert f"No space is left to write {tmp_path}" in full.message
     assert "--to" in full.remedy and "WORKSHOP_HOME" not in full.remedy
 
@@ -152,8 +176,12 @@ def test_a_quota_is_named_beside_what_it_leaves(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(prefetch, "left_bytes", lambda path: quota.left_bytes)
     monkeypatch.setattr(prefetch, "quotas", lambda path: [quota])
     files = (prefetch.File("model.safetensors", 16_000_000_000),)
-    with pytest.raises(WorkshopError, match=r"has 4 GB free \(the quota of ada is 20\.0 GiB, 16\.0 used\)"):
-        prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-8B", "main", files), tmp_path / "m")
+    with pytest.raises(
+        WorkshopError, match=r"has 4 GB free \(the quota of ada is 20\.0 GiB, 16\.0 used\)"
+    ):
+        prefetch.refuse_small_disk(
+            prefetch.Remote("meta-llama/Llama-3.1-8B", "main", files), tmp_path / "m"
+        )
 
 
 def test_no_network_says_where_to_run_it(hub):

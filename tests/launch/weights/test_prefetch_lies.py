@@ -19,7 +19,11 @@ from workshop.launch.weights import check as slurm_weights
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights import prefetch
 
-FILES = {"config.json": b'{"model_type": "llama"}', "sub/tokenizer.json": b"{}", "model.safetensors": b"x" * 300_000}
+FILES = {
+    "config.json": b'{"model_type": "llama"}',
+    "sub/tokenizer.json": b"{}",
+    "model.safetensors": b"x" * 300_000,
+}
 OUTSIDE = [
     "../x.json",
     "/tmp/x.json",
@@ -62,7 +66,9 @@ def everything(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_name_outside_the_folder_is_refused_before_the_first_byte(hub, tmp_path, name):
-    hub.lies = {"siblings": [{"rfilename": "config.json", "size": 23}, {"rfilename": name, "size": 2}]}
+    hub.lies = {
+        "siblings": [{"rfilename": "config.json", "size": 23}, {"rfilename": name, "size": 2}]
+    }
     with pytest.raises(WorkshopError, match="no name inside a folder") as caught:
         fetch(tmp_path / "models" / "Tiny-Llama")
     assert caught.value.message.isprintable() and not everything(tmp_path)
@@ -75,7 +81,9 @@ def test_name_outside_the_folder_is_refused_before_the_first_byte(hub, tmp_path,
 def test_name_that_is_taken_stays_inside(name):
     if slurm_weights.stays_inside(name):
         inside = Path("/models/m")
-        assert (inside / name).resolve().is_relative_to(inside) and (inside / name).resolve() != inside
+        assert (inside / name).resolve().is_relative_to(inside) and (
+            inside / name
+        ).resolve() != inside
 
 
 @pytest.mark.parametrize(
@@ -112,7 +120,10 @@ def test_file_that_is_longer_than_promised_is_not_written_to_the_end(hub, tmp_pa
     folder, seen = tmp_path / "Tiny-Llama", []
     finish = prefetch_hub._finish
     try:
-        prefetch_hub._finish = lambda part, *rest: (seen.append(part.stat().st_size), finish(part, *rest))
+        prefetch_hub._finish = lambda part, *rest: (
+            seen.append(part.stat().st_size),
+            finish(part, *rest),
+        )
         with pytest.raises(WorkshopError, match="came damaged"):
             fetch(folder)
     finally:
@@ -144,7 +155,9 @@ def test_beginning_of_another_file_does_not_become_this_one(hub, tmp_path):
 @pytest.mark.parametrize("page", ["all", "files"])
 def test_login_page_is_told_from_a_model(hub, tmp_path, page):
     hub.page = page
-    with pytest.raises(WorkshopError, match=r"does not answer with a list|a web page instead") as caught:
+    with pytest.raises(
+        WorkshopError, match=r"does not answer with a list|a web page instead"
+    ) as caught:
         fetch(tmp_path / "Tiny-Llama")
     assert "login page" in caught.value.remedy and not everything(tmp_path)
 
@@ -156,7 +169,11 @@ def test_token_does_not_follow_to_another_server(hub, tmp_path):
         fetch(tmp_path / "Tiny-Llama", "hf_secret")
     finally:
         other.close()
-    assert set(hub.tokens) == {"Bearer hf_secret"} and len(other.tokens) >= 3 and set(other.tokens) == {None}
+    assert (
+        set(hub.tokens) == {"Bearer hf_secret"}
+        and len(other.tokens) >= 3
+        and set(other.tokens) == {None}
+    )
 
 
 @pytest.mark.parametrize("token", ["hf_ secret", "hf_secret\nX-Other: y", "hf_secré"])
@@ -167,7 +184,9 @@ def test_token_that_is_none_is_refused_and_not_shown(hub, tmp_path, token):
 
 
 def test_signature_in_an_address_is_not_shown():
-    shown = prefetch_hub.explain(HUB_ID, RuntimeError("Client error '410' for url 'http://cdn/x?Signature=abc'"))
+    shown = prefetch_hub.explain(
+        HUB_ID, RuntimeError("Client error '410' for url 'http://cdn/x?Signature=abc'")
+    )
     assert "cdn" in shown.message and "abc" not in shown.message
 
 
@@ -191,7 +210,9 @@ def test_links_that_lead_outside_are_not_followed(hub, tmp_path):
     (folder / f"config.json.{small.blob[:12]}.part").unlink()
     prefetch.download(remote, folder)
     assert everything(private) == {"diary"} and (private / "diary").read_text() == "mine"
-    assert (private / "diary").stat().st_mode & 0o777 == 0o600 and (folder / "sub/tokenizer.json").is_file()
+    assert (private / "diary").stat().st_mode & 0o777 == 0o600 and (
+        folder / "sub/tokenizer.json"
+    ).is_file()
 
 
 def test_only_what_was_downloaded_is_opened_to_others(hub, tmp_path):
@@ -204,20 +225,26 @@ def test_only_what_was_downloaded_is_opened_to_others(hub, tmp_path):
     assert (folder / "sub/tokenizer.json").stat().st_mode & 0o044
 
 
-@pytest.mark.parametrize("model", ["lab/..", "../lab", "lab/.hidden", "./lab", "lab/x/..", "\ud800/x", "x" * 5000])
+@pytest.mark.parametrize(
+    "model", ["lab/..", "../lab", "lab/.hidden", "./lab", "lab/x/..", "\ud800/x", "x" * 5000]
+)
 def test_model_whose_name_is_no_folder_is_refused(model):
     with pytest.raises(BadInput):
         prefetch.hub_id(model)
 
 
-@pytest.mark.parametrize("weight_map", [{"a": "../../x.safetensors"}, {"a": 5}, {"a": ["x"]}, [], None, "x"])
+@pytest.mark.parametrize(
+    "weight_map", [{"a": "../../x.safetensors"}, {"a": 5}, {"a": ["x"]}, [], None, "x"]
+)
 def test_index_that_names_files_elsewhere_is_refused(tmp_path, weight_map):
     (tmp_path / slurm_weights.INDEX).write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(WorkshopError, match="cannot be read"):
         prefetch.verify(tmp_path)
 
 
-@pytest.mark.parametrize("address", ["not an address", "http://[", "ftp://x", "http://127.0.0.1:1", "http://\udcff/"])
+@pytest.mark.parametrize(
+    "address", ["not an address", "http://[", "ftp://x", "http://127.0.0.1:1", "http://\udcff/"]
+)
 def test_mirror_without_address_is_one_sentence(monkeypatch, tmp_path, address):
     from workshop.cli.prefetch import command
 
@@ -233,7 +260,9 @@ def test_a_list_of_files_without_an_end_is_one_sentence(kind, monkeypatch):
     with odd_answers.sound() as server:
         server.answers["/api/models/org/model?blobs=true"] = odd_answers.ENDLESS[kind]
         monkeypatch.setenv("HF_ENDPOINT", server.root)
-        with pytest.raises(WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"):
+        with pytest.raises(
+            WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"
+        ):
             prefetch_hub.list_files("org/model")
 
 

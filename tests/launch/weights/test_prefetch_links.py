@@ -15,7 +15,11 @@ from workshop.errors import WorkshopError
 from workshop.launch.weights import prefetch
 
 SHARD = "model-00001-of-00002.safetensors"
-CODE = {"modeling_tiny.py": b"import os\n", "configuration_tiny.py": b"x = 1\n", "lib/helper.py": b"y = 2\n"}
+CODE = {
+    "modeling_tiny.py": b"import os\n",
+    "configuration_tiny.py": b"x = 1\n",
+    "lib/helper.py": b"y = 2\n",
+}
 
 
 @pytest.fixture
@@ -47,14 +51,20 @@ def fetch(folder: Path, **options) -> prefetch.Report:
 @pytest.mark.parametrize("name", ["config.json", SHARD])
 @pytest.mark.parametrize("text", ["", "mine", "m" * 400_000], ids=["empty", "short", "long"])
 @pytest.mark.parametrize("place", ["part", "target"])
-def test_a_hard_link_under_a_name_of_ours_is_not_written_through(hub, tmp_path, diary, name, text, place):
+def test_a_hard_link_under_a_name_of_ours_is_not_written_through(
+    hub, tmp_path, diary, name, text, place
+):
     """A hard link under the part's name once took what was downloaded."""
     folder = tmp_path / "Tiny-Llama"
     folder.mkdir(mode=0o755)
     diary.write_text(text)
     os.link(diary, folder / (part_of(prefetch.look_up(HUB_ID), name) if place == "part" else name))
     assert fetch(folder).ok
-    assert diary.read_text() == text and diary.stat().st_mode & 0o777 == 0o600 and diary.stat().st_nlink == 1
+    assert (
+        diary.read_text() == text
+        and diary.stat().st_mode & 0o777 == 0o600
+        and diary.stat().st_nlink == 1
+    )
 
 
 def test_a_hard_link_of_the_right_length_is_not_opened_to_others(hub, tmp_path, diary):
@@ -94,7 +104,10 @@ def test_a_link_under_a_parts_name_is_named_and_left(hub, tmp_path, diary, exist
 def test_a_pipe_under_a_name_of_ours_makes_nobody_wait(hub, tmp_path, place):
     folder = tmp_path / "Tiny-Llama"
     folder.mkdir()
-    os.mkfifo(folder / (part_of(prefetch.look_up(HUB_ID), "config.json") if place == "part" else "config.json"))
+    os.mkfifo(
+        folder
+        / (part_of(prefetch.look_up(HUB_ID), "config.json") if place == "part" else "config.json")
+    )
     assert fetch(folder).ok
 
 
@@ -121,12 +134,16 @@ def test_python_files_are_left_out_and_named(hub, tmp_path):
     assert done.exit_code == 0, done.output
     assert not list(tmp_path.rglob("*.py"))
     assert (
-        "3 Python files" in done.output and "--trust-remote-code" in done.output and "modeling_tiny.py" in done.output
+        "3 Python files" in done.output
+        and "--trust-remote-code" in done.output
+        and "modeling_tiny.py" in done.output
     )
 
 
 def test_python_files_come_where_they_are_asked_for(hub, tmp_path):
-    done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path), "--trust-remote-code", "--json"])
+    done = CliRunner().invoke(
+        command, [HUB_ID, "--to", str(tmp_path), "--trust-remote-code", "--json"]
+    )
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["notes"]) == 1
     for name, text in CODE.items():

@@ -38,7 +38,12 @@ ROWS = {
         ],
     ),
     "parallelism.partial_sums": (
-        [HALVES, HALVES[::-1], parts(slice(0, None, 2), slice(1, None, 2)), [half.tolist() for half in HALVES]],
+        [
+            HALVES,
+            HALVES[::-1],
+            parts(slice(0, None, 2), slice(1, None, 2)),
+            [half.tolist() for half in HALVES],
+        ],
         [
             (parts(slice(0, 8), slice(0, 8)), "whole already"),
             (parts(slice(0, 4), slice(0, 4)), "must match"),
@@ -51,7 +56,11 @@ ROWS = {
         ],
     ),
     "parallelism.decide": (
-        [DECIDED, {name: list(each) for name, each in DECIDED.items()}, *({**DECIDED, "D": (1, pp)} for pp in (2, 3))],
+        [
+            DECIDED,
+            {name: list(each) for name, each in DECIDED.items()},
+            *({**DECIDED, "D": (1, pp)} for pp in (2, 3)),
+        ],
         [
             ({**DECIDED, "A": (4, 1)}, "nothing is split"),
             ({**DECIDED, "D": (4, 1)}, "71"),

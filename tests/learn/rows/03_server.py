@@ -19,7 +19,10 @@ ROWS = {
             ("/scratch/ada/70b_4711.out", "differ from job to job"),
             ("/scratch/ada/%x_$SLURM_JOB_ID.out", "not bash"),
             ("~/%x_%j.out", "not bash"),
-            ("/scratch/ada/%x_%j/output.out", "SLURM makes no folder: without /scratch/ada/70b_4711"),
+            (
+                "/scratch/ada/%x_%j/output.out",
+                "SLURM makes no folder: without /scratch/ada/70b_4711",
+            ),
             ("%x_%j.out", "would write to 70b_4711.out"),
             ("/scratch/ada/%j_%x.out", "4711_70b.out"),
             (4711, "give a string"),
@@ -73,7 +76,11 @@ ROWS = {
         ],
     ),
     "server.endpoint": (
-        [f"{URL}/chat/completions", f"{URL}/chat/completions/", "http://localhost:8000/v1/chat/completions"],
+        [
+            f"{URL}/chat/completions",
+            f"{URL}/chat/completions/",
+            "http://localhost:8000/v1/chat/completions",
+        ],
         [
             ("/v1/chat/completions", "the path"),
             (f"{URL}/completions", "conversation"),

@@ -41,7 +41,11 @@ ROWS = {
         ],
     ),
     "sampling.top_k": (
-        [{"city": 5 / 7, "port": 2 / 7}, {"city": 0.71, "port": 0.29}, {"city": 5 / 7, "port": 2 / 7, "cat": 0}],
+        [
+            {"city": 5 / 7, "port": 2 / 7},
+            {"city": 0.71, "port": 0.29},
+            {"city": 5 / 7, "port": 2 / 7, "cat": 0},
+        ],
         [
             ({"city": 0.5, "port": 0.2}, "shared out"),
             ({"city": 1.0}, "others should"),
@@ -74,7 +78,13 @@ ROWS = {
     ),
     "sampling.min_p": (
         [3],
-        [(1, "relative to the best"), (2, "0.15"), (4, "0.1 is"), (5, "0.05"), (0, "compared with itself")],
+        [
+            (1, "relative to the best"),
+            (2, "0.15"),
+            (4, "0.1 is"),
+            (5, "0.05"),
+            (0, "compared with itself"),
+        ],
     ),
     "sampling.frequency_penalty": (
         [math.exp(-1.5), 0.2231, 0.223, 0.22],

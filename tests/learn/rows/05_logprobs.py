@@ -12,13 +12,21 @@ def best(scored):
 
 
 def surprising(rows):
-    return max((row for row in rows if row.logprob is not None), key=lambda row: row.surprise_bits).token
+    return max(
+        (row for row in rows if row.logprob is not None), key=lambda row: row.surprise_bits
+    ).token
 
 
 ROWS = {
     "logprobs.entries": (
         [6],
-        [(5, "when it is not"), (1, "logprobs=0"), (4, "always there"), (10, "besides"), (8192, "vocabulary")],
+        [
+            (5, "when it is not"),
+            (1, "logprobs=0"),
+            (4, "always there"),
+            (10, "besides"),
+            (8192, "vocabulary"),
+        ],
     ),
     "logprobs.generated": (
         [("20", "49"), ["20", "49"], (" 20", "49 ")],
@@ -77,9 +85,22 @@ ROWS = {
     "logprobs.classify": (
         [best],
         [
-            (lambda scored: max(scored, key=lambda label: sum(row.logprob for row in scored[label])), "None"),
-            (lambda scored: min(scored, key=lambda label: total_logprob(scored[label])), "more probable"),
-            (lambda scored: max(scored, key=lambda label: total_logprob(scored[label]) / len(scored[label])), "means"),
+            (
+                lambda scored: max(
+                    scored, key=lambda label: sum(row.logprob for row in scored[label])
+                ),
+                "None",
+            ),
+            (
+                lambda scored: min(scored, key=lambda label: total_logprob(scored[label])),
+                "more probable",
+            ),
+            (
+                lambda scored: max(
+                    scored, key=lambda label: total_logprob(scored[label]) / len(scored[label])
+                ),
+                "means",
+            ),
             (lambda scored: "no", "more probable"),
             (lambda scored: max(scored, key=scored.get), "cannot be compared with each other"),
             (lambda scored: max(map(total_logprob, scored.values())), "return the label"),
@@ -101,8 +122,14 @@ ROWS = {
             (lambda rows: "", "leave it out"),
             (lambda rows: rows[3], "lowest logprob"),
             (lambda rows: max(rows, key=lambda row: row.surprise_bits), "both are None"),
-            (lambda rows: max(row.surprise_bits for row in rows if row.logprob), "return the token"),
-            (lambda rows: max(rows, key=lambda row: row["surprise_bits"]), "attributes: row.logprob"),
+            (
+                lambda rows: max(row.surprise_bits for row in rows if row.logprob),
+                "return the token",
+            ),
+            (
+                lambda rows: max(rows, key=lambda row: row["surprise_bits"]),
+                "attributes: row.logprob",
+            ),
             (" Berlin", "no function"),
         ],
     ),

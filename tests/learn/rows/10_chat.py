@@ -12,7 +12,11 @@ MESSAGES = [
     {"role": "user", "content": "What is Paris?"},
 ]
 TEXT = render(MESSAGES).removeprefix("<|begin_of_text|>")  # the template itself says what is right
-AUTO, HERMES, QWEN = "--enable-auto-tool-choice", ["--tool-call-parser", "hermes"], ["--reasoning-parser", "qwen3"]
+AUTO, HERMES, QWEN = (
+    "--enable-auto-tool-choice",
+    ["--tool-call-parser", "hermes"],
+    ["--reasoning-parser", "qwen3"],
+)
 
 
 def join(chunks):
@@ -53,10 +57,24 @@ ROWS = {
     "chat.join": (
         [join, join_in_a_loop],
         [
-            (lambda chunks: "".join(chunk.choices[0].delta.content or "" for chunk in chunks), "no choices"),
-            (lambda chunks: "".join(c.choices[0].delta.content for c in chunks if c.choices), "may be None"),
-            (lambda chunks: [c.choices[0].delta.content or "" for c in chunks if c.choices], "it returned a list"),
-            (lambda chunks: " ".join(c.choices[0].delta.content or "" for c in chunks if c.choices), "it made"),
+            (
+                lambda chunks: "".join(chunk.choices[0].delta.content or "" for chunk in chunks),
+                "no choices",
+            ),
+            (
+                lambda chunks: "".join(c.choices[0].delta.content for c in chunks if c.choices),
+                "may be None",
+            ),
+            (
+                lambda chunks: [c.choices[0].delta.content or "" for c in chunks if c.choices],
+                "it returned a list",
+            ),
+            (
+                lambda chunks: " ".join(
+                    c.choices[0].delta.content or "" for c in chunks if c.choices
+                ),
+                "it made",
+            ),
             (lambda chunks: " Paris is a city.", "it made"),
             (lambda chunks: join(chunks[1:-3]), "it made"),
             ("Boston is", "no function"),
@@ -113,12 +131,21 @@ ROWS = {
         [run_call, lambda called: {**run_call(called), "name": "get_weather"}],
         [
             (lambda called: get_weather(called.function.arguments["city"]), "json.loads"),
-            (lambda called: {**run_call(called), "content": get_weather(**called.function.arguments)}, "json.loads"),
+            (
+                lambda called: {
+                    **run_call(called),
+                    "content": get_weather(**called.function.arguments),
+                },
+                "json.loads",
+            ),
             (lambda called: run_call(called)["content"], "return a message"),
             (lambda called: {**run_call(called), "role": "user"}, "not 'user'"),
             (lambda called: {**run_call(called), "tool_call_id": "call-0"}, "called.id"),
             (lambda called: {**run_call(called), "content": {"degrees": 18}}, "has to be a text"),
-            (lambda called: {**run_call(called), "content": get_weather("Boston")}, "with the city Paris"),
+            (
+                lambda called: {**run_call(called), "content": get_weather("Boston")},
+                "with the city Paris",
+            ),
             ({"role": "tool"}, "no function"),
         ],
     ),

@@ -26,7 +26,12 @@ def by_hand():
 
 
 def row(within, per_s=15.2, requests=200):
-    return {"within_limits_percent": within, "requests_per_s": per_s, "requests": requests, "gpus": 2}
+    return {
+        "within_limits_percent": within,
+        "requests_per_s": per_s,
+        "requests": requests,
+        "gpus": 2,
+    }
 
 
 ALL = np.maximum(x @ W1, 0) @ W2  # every expert answers every token
@@ -105,7 +110,10 @@ ROWS = {
             ((900, 60, SIZES, 4), "fewer are enough: 3"),
             ((900, 60, SIZES, 5), "not simulated; 1, 2, 3, 4 were"),
             ((900, 60, SLOW, 2), "simulate more replicas"),
-            ((900, 60, OTHER, 1), "your group asks 15 times a second, and 30 a second were simulated"),
+            (
+                (900, 60, OTHER, 1),
+                "your group asks 15 times a second, and 30 a second were simulated",
+            ),
             ((900, 60, SIZES, "3"), "without quotes"),
             (3, "give (people, every_s, sizes"),
         ],

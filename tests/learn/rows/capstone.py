@@ -12,19 +12,36 @@ from workshop.launch import kubernetes
 
 ROOT = Path(__file__).parents[3]
 LOG = files("workshop.data") / "logs" / "llama-3.1-8b_tp1_h200.log"
-PLAN = plan("llama-3.1-8b", "h200", gpus_per_node=1, max_model_len=8192, usage="serve")  # 908,240 tokens of KV cache
-LARGE = plan("llama-3.1-70b", "h100", gpus_per_node=4, tensor_parallel_size=4, max_model_len=32768, usage="serve")
-TWO_NODES = plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_len=8192, usage="serve")
+PLAN = plan(
+    "llama-3.1-8b", "h200", gpus_per_node=1, max_model_len=8192, usage="serve"
+)  # 908,240 tokens of KV cache
+LARGE = plan(
+    "llama-3.1-70b",
+    "h100",
+    gpus_per_node=4,
+    tensor_parallel_size=4,
+    max_model_len=32768,
+    usage="serve",
+)
+TWO_NODES = plan(
+    "llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_len=8192, usage="serve"
+)
 TOO_SMALL = plan("llama-3.1-405b", "h100", gpus_per_node=1, max_model_len=8192)
 COMPARED = reconcile(LOG, "llama-3.1-8b", "h200")
 MANIFEST = kubernetes.render(PLAN)
-OTHER = kubernetes.render(plan("mistral-7b-v0.3", "h200", gpus_per_node=1, max_model_len=8192, usage="serve"))
+OTHER = kubernetes.render(
+    plan("mistral-7b-v0.3", "h200", gpus_per_node=1, max_model_len=8192, usage="serve")
+)
 SBATCH = "#SBATCH --gpus-per-node=4\nvllm serve Llama-3.1-70B --tensor-parallel-size=4 --max-model-len=32768"
 RUN = "docker run --gpus all vllm/vllm-openai\n  meta-llama/Llama-3.1-70B\n  --tensor-parallel-size 4\n  --max-model-len 32768"
 ONE = "#SBATCH --gpus-per-node=1\nvllm serve meta-llama/Llama-3.1-8B --max-model-len 8192"  # TP 1 is vLLM's default
-POD = "kind: Pod\nargs: [/models/Llama-3.1-8B, --max-model-len, '8192']\nlimits: {nvidia.com/gpu: 1}"
+POD = (
+    "kind: Pod\nargs: [/models/Llama-3.1-8B, --max-model-len, '8192']\nlimits: {nvidia.com/gpu: 1}"
+)
 SPLIT = "#SBATCH --nodes=2\n#SBATCH --gpus=16\nvllm serve Llama-3.1-405B -tp 8 -pp 2 --max-model-len 8192"
-SUMMARY = Summary("complete", 20, 20, 20, 0, 0, 0, 4.0, 100, 640, Path("answers.jsonl"), None)  # 0.2 s a row
+SUMMARY = Summary(
+    "complete", 20, 20, 20, 0, 0, 0, 4.0, 100, 640, Path("answers.jsonl"), None
+)  # 0.2 s a row
 AGAIN = Summary("complete", 20, 20, 0, 0, 0, 0, 0.1, 0, 0, Path("answers.jsonl"), None)
 WORDS = {
     "need": "We sort fifty thousand abstracts of papers into twelve fields, all of them in our own building.",
@@ -47,7 +64,12 @@ ROWS = {
         ],
     ),
     "capstone.at_once": (
-        [(PLAN, 1500, 605), (PLAN, 1500, 605.4), (PLAN, 8192, 112), (LARGE, 2000, LARGE.kv_cache_tokens // 2000)],
+        [
+            (PLAN, 1500, 605),
+            (PLAN, 1500, 605.4),
+            (PLAN, 8192, 112),
+            (LARGE, 2000, LARGE.kv_cache_tokens // 2000),
+        ],
         [
             ((PLAN, 1500, 909856), "those are tokens"),
             ((PLAN, 1500, 1500 / 909856), "other way round"),
@@ -85,7 +107,10 @@ ROWS = {
         [
             ((LARGE, RUN.replace("size 4", "size 2")), "says 2 for --tensor-parallel-size"),
             ((LARGE, RUN.replace("--max-model-len 32768", "")), "nothing for --max-model-len"),
-            ((LARGE, SBATCH.replace("32768", "32k")), "says 32000 for --max-model-len; the plan has 32768"),
+            (
+                (LARGE, SBATCH.replace("32768", "32k")),
+                "says 32000 for --max-model-len; the plan has 32768",
+            ),
             ((LARGE, SBATCH.replace("node=4", "node=8")), "says 8 for GPUs a node"),
             ((LARGE, SBATCH.replace("--gpus-per-node=4", "")), "nothing for GPUs a node"),
             ((LARGE, f"{SBATCH} --api-key abc"), "a key in it"),
@@ -93,7 +118,13 @@ ROWS = {
             ((PLAN, POD.replace("]", ', "--api-key", "sk-mistral-2024-secret"]')), "a key in it"),
             ((PLAN, ONE.replace("8B", "70B")), "does not name the plan's model, Llama-3.1-8B"),
             ((PLAN, OTHER), "does not name the plan's model"),
-            ((PLAN, "# vllm serve Llama-3.1-8B\n# --tensor-parallel-size 1 --max-model-len 8192"), "does not name"),
+            (
+                (
+                    PLAN,
+                    "# vllm serve Llama-3.1-8B\n# --tensor-parallel-size 1 --max-model-len 8192",
+                ),
+                "does not name",
+            ),
             ((TWO_NODES, SPLIT.replace(" -pp 2", "")), "nothing for --pipeline-parallel-size"),
             ((TWO_NODES, SPLIT.replace("nodes=2", "nodes=1")), "says 1 for nodes"),
             ((TWO_NODES, SPLIT.replace("gpus=16", "gpus=8")), "says 4 for GPUs a node"),

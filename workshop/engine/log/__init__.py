@@ -16,7 +16,9 @@ from workshop.files import open_regular
 __all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
 
 CHUNK_CHARS = 1 << 20
-EXPECTED = "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Resolved architecture: …`."
+EXPECTED = (
+    "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Resolved architecture: …`."
+)
 
 
 def read(path: str | Path) -> EngineLog:
@@ -36,17 +38,26 @@ def read(path: str | Path) -> EngineLog:
     reader = Reader()
     try:
         if not path.exists():
-            raise BadInput(f"There is no log file {path}.", "Give the path of the file that vLLM's output went to.")
+            raise BadInput(
+                f"There is no log file {path}.",
+                "Give the path of the file that vLLM's output went to.",
+            )
         if not path.is_file():  # a pipe would wait for somebody to write
             kind = "a folder" if path.is_dir() else "a pipe or a device"
-            raise BadInput(f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to.")
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace", newline="") as file:
+            raise BadInput(
+                f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to."
+            )
+        with io.TextIOWrapper(
+            open_regular(path), encoding="utf-8", errors="replace", newline=""
+        ) as file:
             while chunk := file.read(CHUNK_CHARS):
                 if "\0" in chunk:
                     raise BadInput(f"{path} is not a text file.", EXPECTED)
                 reader.feed(chunk)
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give a file that you may read.") from error
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}.", "Give a file that you may read."
+        ) from error
     return _finish(reader, str(path))
 
 
@@ -60,6 +71,8 @@ def parse(text: str, name: str = "the text") -> EngineLog:
 def _finish(reader: Reader, name: str) -> EngineLog:
     reader.close()
     if not reader.recognised and not (reader.log.error and reader.mentions_vllm):
-        found = f"its first line is {reader.first_line[:80]!r}" if reader.first_line else "it is empty"
+        found = (
+            f"its first line is {reader.first_line[:80]!r}" if reader.first_line else "it is empty"
+        )
         raise BadInput(f"{name} is not a vLLM log: {found}.", EXPECTED)
     return reader.log

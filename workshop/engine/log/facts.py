@@ -35,7 +35,10 @@ def _over_ranks(name: str, choose: Callable, words: str) -> property:
     """The largest or smallest of what the ranks said; None where none did."""
 
     def value(log: EngineLog) -> float | None:
-        return choose((said for rank in log.ranks.values() if (said := getattr(rank, name)) is not None), default=None)
+        return choose(
+            (said for rank in log.ranks.values() if (said := getattr(rank, name)) is not None),
+            default=None,
+        )
 
     return property(value, doc=words)
 
@@ -45,7 +48,9 @@ class EngineLog:
     """Everything that a log says; None, empty or False where it is silent."""
 
     version: str | None = None
-    args: dict[str, Any] = field(default_factory=dict)  # what was given; 0.6's Namespace lists every argument
+    args: dict[str, Any] = field(
+        default_factory=dict
+    )  # what was given; 0.6's Namespace lists every argument
     config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None
@@ -81,5 +86,9 @@ class EngineLog:
     notes: list[str] = field(default_factory=list)
 
     weights_gib = _over_ranks("weights_gib", max, "Weights of the heaviest rank, GiB.")
-    available_kv_gib = _over_ranks("available_kv_gib", min, "Memory for the KV cache on the tightest rank, GiB.")
-    cuda_graph_gib = _over_ranks("cuda_graph_gib", max, "CUDA graphs of the rank with the largest, GiB.")
+    available_kv_gib = _over_ranks(
+        "available_kv_gib", min, "Memory for the KV cache on the tightest rank, GiB."
+    )
+    cuda_graph_gib = _over_ranks(
+        "cuda_graph_gib", max, "CUDA graphs of the rank with the largest, GiB."
+    )

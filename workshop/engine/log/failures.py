@@ -13,7 +13,9 @@ SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
 RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found
 LOOKED_AT_CHARS = 1000  # the message is at the front
-FARTHEST_CHARS = 300  # between two parts of a pattern: without a limit they would cost the square of the length
+FARTHEST_CHARS = (
+    300  # between two parts of a pattern: without a limit they would cost the square of the length
+)
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,17 @@ def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
             break
     each = [re.compile(_bounded("|".join(row["says"]))) for row in rows]
     unnamed = (re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in each)
-    return list(zip(rows, each, strict=True)), re.compile("|".join(f"(?:{one})" for one in unnamed) or "(?!)")
+    return list(zip(rows, each, strict=True)), re.compile(
+        "|".join(f"(?:{one})" for one in unnamed) or "(?!)"
+    )
 
 
 def _bounded(pattern: str) -> str:
     """Return a pattern whose `.*`, `\\S*` and `\\S+` go no farther than FARTHEST_CHARS."""
     pattern = re.sub(r"(?<!\\)\.\*", f".{{0,{FARTHEST_CHARS}}}", pattern)
-    return re.sub(r"\\S([*+])", lambda found: rf"\S{{{int(found[1] == '+')},{FARTHEST_CHARS}}}", pattern)
+    return re.sub(
+        r"\\S([*+])", lambda found: rf"\S{{{int(found[1] == '+')},{FARTHEST_CHARS}}}", pattern
+    )
 
 
 def diagnose(text: str) -> Failure | None:
@@ -57,7 +63,9 @@ def diagnose(text: str) -> Failure | None:
         return None
     row, match = next((row, match) for row, each in known if (match := each.search(text)))
     said = match.groupdict()
-    fallback = next((value for value in said.values() if value), "?")  # alternatives name their own group
+    fallback = next(
+        (value for value in said.values() if value), "?"
+    )  # alternatives name their own group
     groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
     rank, fatal = RANKS.get(row.get("rank"), KNOWN), row.get("fatal", False)
     what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)

@@ -26,17 +26,23 @@ HEADER = re.compile(
     r"\[?(?P<source>[\w.<>/-]+:\d+)\](?: |$)"
 )
 RAY_REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\]")
-SECRET = re.compile(r"""((?:api_key|api-key|hf_token|token)['"]?\s*[=:]\s*\[?)(['"])(?!None)[^'"]{4,}\2""")
+SECRET = re.compile(
+    r"""((?:api_key|api-key|hf_token|token)['"]?\s*[=:]\s*\[?)(['"])(?!None)[^'"]{4,}\2"""
+)
 LINE_BREAK = re.compile(r"[\r\n]")
 # A progress bar ends without a line break, so what another process writes next stands on the same line.
-AFTER_BAR = re.compile(r"(?<=it/s\])(?=\(|(?:INFO|WARNING|ERROR) )|(?<=s/it\])(?=\(|(?:INFO|WARNING|ERROR) )")
+AFTER_BAR = re.compile(
+    r"(?<=it/s\])(?=\(|(?:INFO|WARNING|ERROR) )|(?<=s/it\])(?=\(|(?:INFO|WARNING|ERROR) )"
+)
 MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, and is cut so that memory stays flat
 
 
 @dataclass(frozen=True)
 class Line:
     text: str
-    level: str | None = None  # None: not a line of vLLM's own (a traceback without prefix, uvicorn, NCCL)
+    level: str | None = (
+        None  # None: not a line of vLLM's own (a traceback without prefix, uvicorn, NCCL)
+    )
     time: str | None = None  # "MM-DD HH:MM:SS"
     source: str = ""
     process: str = ""  # "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or ""
@@ -75,4 +81,8 @@ def _process_name(match: re.Match[str]) -> str:
         return f"{name}_{match['rank']}"
     if match["ip"]:
         return f"{name} {match['ip']}/{match['pid']}"
-    return f"{name} {match['pid']}" if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process") else name
+    return (
+        f"{name} {match['pid']}"
+        if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process")
+        else name
+    )

@@ -29,14 +29,30 @@ MARKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("configuring", "{}", ("Resolved architecture",)),
     ("configuring", "starting the engine", ("LLM engine (v",)),
     ("configuring", "connecting the workers", ("rank 0 in world size",)),
-    ("loading weights", "loading the weights", ("Starting to load model", "Loading model from scratch")),
-    ("loading weights", "{}", ("Loading weights took", "Model loading took", "Loading model weights took")),
+    (
+        "loading weights",
+        "loading the weights",
+        ("Starting to load model", "Loading model from scratch"),
+    ),
+    (
+        "loading weights",
+        "{}",
+        ("Loading weights took", "Model loading took", "Loading model weights took"),
+    ),
     ("compiling", "compiling the model", ("for vLLM's torch.compile", "Cache the graph of")),
     ("compiling", "{}", ("Compiling a graph",)),
     ("profiling", "measuring the memory that a full batch needs", ("torch.compile took",)),
-    ("profiling", "{}", ("Initial profiling", "Available KV cache memory", "KV cache size:", " blocks: ")),
+    (
+        "profiling",
+        "{}",
+        ("Initial profiling", "Available KV cache memory", "KV cache size:", " blocks: "),
+    ),
     ("profiling", "{}", ("Profiling CUDA graph memory",)),
-    ("capturing graphs", "capturing CUDA graphs", ("Capturing the model for CUDA graphs", "Registering")),
+    (
+        "capturing graphs",
+        "capturing CUDA graphs",
+        ("Capturing the model for CUDA graphs", "Registering"),
+    ),
     ("capturing graphs", "{}", ("Graph capturing finished",)),
     ("starting API server", "the engine is ready, starting the API server", ("init engine",)),
     ("starting API server", "starting the API server", ("Starting vLLM",)),
@@ -52,9 +68,13 @@ EXCEPTION = re.compile(
 )
 VALIDATION = re.compile(r"^\S*ValidationError: \d+ validation error")
 USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's command
-SERVER = re.compile(r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b")
+SERVER = re.compile(
+    r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b"
+)
 HARMLESS = ("DEBUG", "INFO", "WARNING")
-CODE = re.compile(r'^ {4,}|^ {2}File "')  # a traceback's frames quote source code, error messages and all
+CODE = re.compile(
+    r'^ {4,}|^ {2}File "'
+)  # a traceback's frames quote source code, error messages and all
 
 
 class Reader:
@@ -102,9 +122,15 @@ class Reader:
         self.first_line = self.first_line or line.text
         stage, fraction, error, running = self.stage, self.fraction, self.log.error, self.running
         known = apply_line(self.log, line)
-        self.mentions_vllm = self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
+        self.mentions_vllm = (
+            self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
+        )
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
-        self.log.server = self.log.server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
+        self.log.server = (
+            self.log.server
+            or line.process.endswith("APIServer")
+            or SERVER.search(line.text) is not None
+        )
         if SHUTDOWN.search(line.text):
             self._stopping = True
         self._mark(line.text)
@@ -137,10 +163,18 @@ class Reader:
             done, total = int(match["done"]), int(match["total"])
             self.log.shards_loaded = max(self.log.shards_loaded, done)
             self.log.shards_total = max(self.log.shards_total, total)
-            self._advance("loading weights", done / max(1, total), f"loading weights: {done} of {total} shards")
+            self._advance(
+                "loading weights",
+                done / max(1, total),
+                f"loading weights: {done} of {total} shards",
+            )
         elif match := GRAPHS.search(text):
             done, total = int(match["done"]), int(match["total"])
-            self._advance("capturing graphs", done / max(1, total), f"capturing CUDA graphs: {done} of {total}")
+            self._advance(
+                "capturing graphs",
+                done / max(1, total),
+                f"capturing CUDA graphs: {done} of {total}",
+            )
 
     def _advance(self, stage: str, share: float, message: str) -> None:
         """Move on, never back: several ranks say the same at different moments."""
@@ -156,7 +190,9 @@ class Reader:
 
     def _failure(self, line: Line) -> None:
         """Keep the error that explains most; of those that explain as much, the first."""
-        quiet = (line.level in HARMLESS and "exited unexpectedly" not in line.text) or line.text.startswith("INFO: ")
+        quiet = (
+            line.level in HARMLESS and "exited unexpectedly" not in line.text
+        ) or line.text.startswith("INFO: ")
         if quiet or CODE.match(line.text) or (self._stopping and self.log.error is None):
             return
         found = diagnose(line.text) or self._unexplained(line)
@@ -169,7 +205,11 @@ class Reader:
     def _unexplained(self, line: Line) -> Failure | None:
         text = line.text[:LOOKED_AT_CHARS]
         match = EXCEPTION.match(text)
-        if not match or VALIDATION.match(text) or match["type"].endswith(("KeyboardInterrupt", "SystemExit")):
+        if (
+            not match
+            or VALIDATION.match(text)
+            or match["type"].endswith(("KeyboardInterrupt", "SystemExit"))
+        ):
             return None
         said = (match["text"] or match["type"]).strip()
         return Failure(f"vLLM stopped with {match['type'].strip()}: {said[:300]}",

@@ -19,11 +19,15 @@ from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
-LOOKED_AT_CHARS = 2000  # of a message that is not a list of arguments; vLLM's own have at most some hundred
+LOOKED_AT_CHARS = (
+    2000  # of a message that is not a list of arguments; vLLM's own have at most some hundred
+)
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
 KNOWN_VERSIONS = ((0, 6), (0, 33))  # the formats that were checked, first and last
 OPEN, CLOSE = {*"([{<"}, {*")]}>"}
-TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL)  # a quote may be cut
+TOKENS = re.compile(
+    r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL
+)  # a quote may be cut
 
 Match = re.Match[str]
 Apply = Callable[[EngineLog, Match, Line], None]
@@ -66,7 +70,9 @@ def _facts(log: EngineLog, match: Match, line: Line) -> None:
 def _version(log: EngineLog, match: Match, line: Line) -> None:
     numbers = tuple(whole(part) for part in re.findall(r"\d+", log.version or match[1])[:2])
     log.version = log.version or match[1]
-    note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.33)."
+    note = (
+        f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.33)."
+    )
     if not KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1] and note not in log.notes:
         log.notes.append(note)
 
@@ -74,7 +80,9 @@ def _version(log: EngineLog, match: Match, line: Line) -> None:
 WORDS = ("model", "dtype", "quantization", "kv_cache_dtype")
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
          "block_size", "max_seq_len")  # fmt: skip
-ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))  # that become facts, and what they must be
+ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(
+    SIZES, (int,)
+)  # that become facts, and what they must be
 ARGUMENTS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
 OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None")
@@ -83,12 +91,18 @@ UNDECIDED = ("auto", "None")
 def _take(log: EngineLog, values: dict[str, Any]) -> None:
     for name, kinds in ARGUMENTS.items():
         value = values.get(name)
-        in_range = isinstance(value, str | bool) or (isinstance(value, int | float) and 0 < value <= LARGEST)
+        in_range = isinstance(value, str | bool) or (
+            isinstance(value, int | float) and 0 < value <= LARGEST
+        )
         if type(value) not in kinds or not in_range:
             continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
         if name in ("dtype", "quantization") and value in UNDECIDED:
             continue
-        setattr(log, OLD_NAMES.get(name, name), value.removeprefix("torch.") if isinstance(value, str) else value)
+        setattr(
+            log,
+            OLD_NAMES.get(name, name),
+            value.removeprefix("torch.") if isinstance(value, str) else value,
+        )
 
 
 def _args(log: EngineLog, match: Match, line: Line) -> None:

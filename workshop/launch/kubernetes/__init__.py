@@ -33,8 +33,14 @@ GIB = 1 << 30
 PORT, MASTER_PORT = 8000, 29501
 MODELS = "/models"
 PROBE_EVERY_S = 10
-PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
-SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
+PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = (
+    1.05,
+    2,
+    10,
+)  # file system, tokenizer and configs; a round number
+SLUG = (
+    r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
+)
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
 # Variants for kustomize: each is a folder of components/, with the files beside its kustomization.yaml.
 COMPONENTS = {
@@ -59,13 +65,23 @@ TEMPLATES = jinja2.Environment(
     autoescape=False,  # YAML; what a user may choose goes through `scalar`
 )
 # What the templates know besides the case.
-TEMPLATES.globals |= {"CODE": pod.CODE, "MODELS": MODELS, "PORT": PORT, "PROBE_EVERY_S": PROBE_EVERY_S}
-TEMPLATES.globals |= {"START_ALLOWANCE_S": round(START_ALLOWANCE_S), "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE}
+TEMPLATES.globals |= {
+    "CODE": pod.CODE,
+    "MODELS": MODELS,
+    "PORT": PORT,
+    "PROBE_EVERY_S": PROBE_EVERY_S,
+}
+TEMPLATES.globals |= {
+    "START_ALLOWANCE_S": round(START_ALLOWANCE_S),
+    "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
+}
 TEMPLATES.globals |= {
     "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
     "GPU_NODE_LABELS": placement.GPU_NODE_LABELS,
 }
-TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
+TEMPLATES.filters["scalar"] = lambda text: (
+    yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
+)
 
 
 def _like(form: str, meant: str, default: Any = None) -> Any:
@@ -86,14 +102,19 @@ class Options:
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
     image: str | None = _like(
-        r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"
+        r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})",
+        "an image with its version, as registry/vllm:v0.25.1",
     )
     pull_secret: str | None = _like(SLUG, "the name of a Secret")
-    hf_endpoint: str | None = _like(r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example")
+    hf_endpoint: str | None = _like(
+        r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example"
+    )
     node_selector: tuple[str, ...] = _like(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
     ingress: str | None = _like(*HOST)
     http_route: str | None = _like(*HOST)
-    gateway: str | None = _like(rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME")
+    gateway: str | None = _like(
+        rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME"
+    )
     priority_class: str | None = _like(SLUG, "the name of a PriorityClass")
     queue: str | None = _like(SLUG, "the name of a LocalQueue of Kueue")
     rdma: str | None = _like(rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib")
@@ -111,15 +132,21 @@ class Case:
         self.product = load_gpu(p.gpu).kubernetes_product
         slug = re.sub(r"[^a-z0-9]+", "-", p.model.lower()).strip("-")[:28].strip("-")
         self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40].strip("-")
-        self.flags = flags(p.deployment)  # without those that differ from node to node; '' for a flag alone
+        self.flags = flags(
+            p.deployment
+        )  # without those that differ from node to node; '' for a flag alone
         self._check_plan()
         self._check_options()
         self._check_model()
         self.hub = p.config.hub_ids[0]  # what is downloaded and served
         self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
-        self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"  # of the version that the plan's formulas are of
+        self.image = (
+            o.image or f"vllm/vllm-openai:v{p.vllm_version}"
+        )  # of the version that the plan's formulas are of
         # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
-        self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
+        self.node_labels = dict(word.split("=") for word in o.node_selector) or {
+            "nvidia.com/gpu.product": self.product
+        }
         self.download_labels = placement.download_labels(self.product, self.node_labels)
         self.many = p.nodes > 1  # pods make the server
         self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
@@ -129,7 +156,15 @@ class Case:
     def _download_digest(self) -> str:
         """Return six digits that change with what the Job runs: a Job cannot be changed, so another one is made."""
         o = self.options
-        parts = [self.image, self.hub, self.folder, o.pull_secret, o.hf_endpoint, self.shared_volume, pod.CODE]
+        parts = [
+            self.image,
+            self.hub,
+            self.folder,
+            o.pull_secret,
+            o.hf_endpoint,
+            self.shared_volume,
+            pod.CODE,
+        ]
         parts.append(sorted(self.download_labels.items()))
         assert TEMPLATES.loader
         for template in ("weights.yaml.j2", "pods.j2"):
@@ -139,15 +174,22 @@ class Case:
     def _check_plan(self) -> None:
         p = self.plan
         if not p.fits:
-            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[-1]}", " ".join(p.advice))
+            raise WorkshopError(
+                f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[-1]}", " ".join(p.advice)
+            )
         if not self.product:
             known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
-            raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")
+            raise BadInput(
+                f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}."
+            )
 
     def _check_options(self) -> None:
         o = self.options
         if not 0 < o.load_gb_per_s <= 1000:
-            raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
+            raise BadInput(
+                f"{o.load_gb_per_s:g} GB/s is no speed of a volume.",
+                "Give GB/s above 0, for example 0.25.",
+            )
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
             remedy = "Use up to 40 lower-case letters, digits and '-', beginning with a letter."
             raise BadInput(f"{self.name!r} cannot be the name of a Service.", remedy)
@@ -155,15 +197,24 @@ class Case:
             given, meant = getattr(o, option.name), option.metadata["meant"]
             for text in given if isinstance(given, tuple) else (given,):
                 if text is not None and not re.fullmatch(option.metadata["form"], text):
-                    raise BadInput(f"--{option.name.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
+                    raise BadInput(
+                        f"--{option.name.replace('_', '-')} {text!r} is not {meant}.",
+                        f"Give {meant}.",
+                    )
         if bool(o.http_route) != bool(o.gateway):
-            raise BadInput("--http-route and --gateway belong together.", "Give the host's name, and the Gateway's.")
+            raise BadInput(
+                "--http-route and --gateway belong together.",
+                "Give the host's name, and the Gateway's.",
+            )
 
     def _check_model(self) -> None:
         config = self.plan.config
         if not config.hub_ids:
             remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
-            raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
+            raise BadInput(
+                f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
+                remedy,
+            )
         check_starts(self.plan.deployment)
 
     def _size(self) -> None:
@@ -171,7 +222,10 @@ class Case:
         o, self.gpus_per_pod = self.options, self.plan.gpus // self.plan.nodes
         # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
         self.weight_bytes = machines.checkpoint_bytes(self.hub)
-        wanted = math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB) * PVC_STEP_GIB
+        wanted = (
+            math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB)
+            * PVC_STEP_GIB
+        )
         if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + machines.SPARE_BYTES:
             said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {machines.SPARE_BYTES // GIB} GiB must stay free."
             raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
@@ -181,7 +235,9 @@ class Case:
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
         # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
         self.shm_gib = 1 + self.gpus_per_pod
-        self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib  # API server and engine, workers; /dev/shm counts
+        self.memory_gib = (
+            8 + 8 * self.gpus_per_pod + self.shm_gib
+        )  # API server and engine, workers; /dev/shm counts
         self.cpus = 2 + self.gpus_per_pod  # the least of vLLM's guide
 
     @property
@@ -203,19 +259,32 @@ class Case:
         for name, usual in vars(Options()).items():
             flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
             for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
-                words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
+                words += (
+                    [flag]
+                    if each is True
+                    else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
+                )
         return shlex.join(words)
 
     def arguments(self, headless: bool = False) -> list[str]:
         """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server of the pods."""
-        args = [self.folder, *(f"{flag}={value}" if value else flag for flag, value in self.flags.items())]
+        args = [
+            self.folder,
+            *(f"{flag}={value}" if value else flag for flag, value in self.flags.items()),
+        ]
         if self.many:
             args += ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)"]
             args += ["--master-addr=$(LWS_LEADER_ADDRESS)", f"--master-port={MASTER_PORT}"]
         if headless:
             return [*args, "--headless"]
         # The guard: vLLM's own --api-key leaves paths open, and would stand in the arguments.
-        return [*args, f"--served-model-name={self.hub}", "--host=0.0.0.0", f"--port={PORT}", f"--middleware={GUARD}"]
+        return [
+            *args,
+            f"--served-model-name={self.hub}",
+            "--host=0.0.0.0",
+            f"--port={PORT}",
+            f"--middleware={GUARD}",
+        ]
 
 
 def _make(template: str, **values: Any) -> str:
@@ -232,7 +301,9 @@ def render(plan: Plan, options: Options | None = None) -> str:
     case = Case(plan, options)
     documents = [_make("weights", case=case), _make("server", case=case)]
     documents += [_make("route", name=case.name)] if case.options.openshift else []
-    return _comment(header(case)) + "---\n".join([*documents, _make("monitor"), _make("code", code=code())])
+    return _comment(header(case)) + "---\n".join(
+        [*documents, _make("monitor"), _make("code", code=code())]
+    )
 
 
 def _comment(lines: list[str]) -> str:
@@ -245,20 +316,32 @@ def header(case: Case) -> list[str]:
     replicas = f" × DP {p.data_parallel_size}, in each replica" if p.data_parallel_size > 1 else ""
     what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}{replicas}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
     needs = ["the Secrets vllm-api-key and, for gated models, hf-token"]
-    needs.append(f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}")
+    needs.append(
+        f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}"
+    )
     if "-MIG-" in case.product:
-        needs.append("MIG strategy single (strategy mixed has other resource names: the patch in kubernetes/README.md)")
+        needs.append(
+            "MIG strategy single (strategy mixed has other resource names: the patch in kubernetes/README.md)"
+        )
     if case.many:
-        needs.append('the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")')
+        needs.append(
+            'the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")'
+        )
     if case.shared_volume:
         needs.append("a storage class for ReadWriteMany")
     if case.options.ingress:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
         needs.append("a default ingress class, or the patch for another (kubernetes/README.md)")
     if case.options.http_route:
-        needs.append(f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)")
-        needs.append("for long answers the component gke-gateway on GKE, gateway-timeouts elsewhere")
-    needs.append("the Prometheus operator for the PodMonitor (without it, the component no-monitor)")
+        needs.append(
+            f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)"
+        )
+        needs.append(
+            "for long answers the component gke-gateway on GKE, gateway-timeouts elsewhere"
+        )
+    needs.append(
+        "the Prometheus operator for the PodMonitor (without it, the component no-monitor)"
+    )
     return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
 
 

@@ -10,7 +10,11 @@ GPU_NODE_LABELS = (
 )
 # Labels of --node-selector that hold for the download too: a volume may exist only where it runs, and its image is the
 # server's.
-PLACE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/arch")
+PLACE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "kubernetes.io/arch",
+)
 ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
 
 

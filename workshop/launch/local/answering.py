@@ -24,10 +24,20 @@ def answers(record: ServerRecord) -> bool:
     body = {"model": record.model, "prompt": "The", "max_tokens": 1}
     key = {"Authorization": f"Bearer {record.api_key}"}
     try:  # never through a site's web proxy, nor where a redirect leads: the key is for this server
-        answer = httpx.post(f"{record.url}/completions", json=body, headers=key, timeout=60, trust_env=False)
+        answer = httpx.post(
+            f"{record.url}/completions", json=body, headers=key, timeout=60, trust_env=False
+        )
         if answer.status_code not in REFUSALS:
             return answer.status_code == 200 and answer.json()["model"] == record.model
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (
+        httpx.HTTPError,
+        httpx.InvalidURL,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):
         return False
     raise _refused(record, answer)
 
@@ -41,4 +51,6 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
     why = f"The server is up, but refuses to complete a prompt with {record.model} ({answer.status_code}): {said}."
     if "does not exist" in said:
         return WorkshopError(why, "Another server took this port: `workshop servers` lists yours.")
-    return WorkshopError(why, "Serve a model that generates text, with its tokenizer; an embedding model does not.")
+    return WorkshopError(
+        why, "Serve a model that generates text, with its tokenizer; an embedding model does not."
+    )

@@ -53,13 +53,18 @@ def refuse_taken(name: str, ours: bool = False) -> None:
     """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the name."""
     record = records.read(name, claimed=False if ours else None)
     if record and record.state != "failed":
-        remedy = f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own."
+        remedy = (
+            f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own."
+        )
         raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.", remedy)
 
 
 def busy(name: str, who: str = "") -> WorkshopError:
     """Return the error for a name that another process holds. who: a sentence about it, where there is one."""
-    remedy = "Wait until `workshop servers` shows what came of it, or give the new one another --name."
+    remedy = (
+        "Wait until `workshop servers` shows what came of it, or give the new one another --name."
+    )
     return WorkshopError(
-        f"Another process is starting or stopping a server called {name!r}.", f"{remedy} {who}".strip()
+        f"Another process is starting or stopping a server called {name!r}.",
+        f"{remedy} {who}".strip(),
     )

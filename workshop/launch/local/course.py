@@ -32,7 +32,9 @@ def course_folder(part: str = "notebooks") -> Path:
     for folder in (package.parent / part, package / "_course" / part):
         if folder.is_dir():
             return folder
-    raise WorkshopError(f"The course's folder {part} is not installed.", "Install the workshop from its repository.")
+    raise WorkshopError(
+        f"The course's folder {part} is not installed.", "Install the workshop from its repository."
+    )
 
 
 def private_folder() -> Path:
@@ -42,7 +44,9 @@ def private_folder() -> Path:
             return Path(chosen).expanduser()
         except RuntimeError:  # ~name of nobody
             remedy = "Set WORKSHOP_NOTEBOOKS to a folder that you may write."
-            raise BadInput(f"There is no home folder for WORKSHOP_NOTEBOOKS={chosen!r}.", remedy) from None
+            raise BadInput(
+                f"There is no home folder for WORKSHOP_NOTEBOOKS={chosen!r}.", remedy
+            ) from None
     checkout = Path(workshop.__file__).parent.parent
     if (checkout / "pyproject.toml").exists() and os.access(checkout, os.W_OK):
         return checkout / FOLDER
@@ -90,7 +94,9 @@ def fresh(name: str) -> tuple[Path, Path | None]:
     folder, kept = private_folder(), None
     source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
     if os.path.lexists(copy) and not copy.is_file():
-        raise WorkshopError(f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}")
+        raise WorkshopError(
+            f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}"
+        )
     with _writing_to(folder) as originals:
         newest, _ = _look(source)
         if copy.exists() and _look(copy) != (newest, False):
@@ -104,7 +110,9 @@ def fresh(name: str) -> tuple[Path, Path | None]:
 @contextlib.contextmanager
 def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
     """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
-    with writing(folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."):
+    with writing(
+        folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         originals: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
@@ -115,7 +123,9 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
 
 def _keep(copy: Path) -> Path:
     """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
-    moment = f"{datetime.now():%Y-%m-%d_%H%M%S}"  # comes twice: in one second, and in one hour of autumn
+    moment = (
+        f"{datetime.now():%Y-%m-%d_%H%M%S}"  # comes twice: in one second, and in one hour of autumn
+    )
     for number in itertools.count(1):
         kept = copy.with_name(f"{copy.stem}.{moment}{f'-{number}' if number > 1 else ''}.ipynb")
         with contextlib.suppress(FileExistsError), kept.open("xb") as target:
@@ -136,7 +146,8 @@ def _look(path: Path) -> tuple[str, bool]:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(data)["cells"]
         written = [
-            (cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")])) for cell in cells
+            (cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")]))
+            for cell in cells
         ]
         digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
         return digest, any(cell.get("outputs") for cell in cells)

@@ -47,7 +47,11 @@ def install() -> list[str]:
     from ipykernel import kernelspec
 
     # An OnDemand session does not read the shell's settings.
-    settings = {name: os.environ[name] for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED") if os.environ.get(name)}
+    settings = {
+        name: os.environ[name]
+        for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED")
+        if os.environ.get(name)
+    }
     settings |= own_packages.for_kernel()
     environment, user = data_folders()
     source, target = environment / MANAGER, user / MANAGER

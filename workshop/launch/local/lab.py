@@ -28,7 +28,9 @@ JUPYTER_WAIT_S = 120.0
 OTHER_START_WAIT_S = 600.0  # for a server that another lab of the same person is starting
 PORT_TRIES = 5
 # What JupyterLab's log says when another program took the port between our look and its start.
-PORT_LOST = re.compile(r"port \d+ is (already in use|not available)|no available port|port \d+ denied")
+PORT_LOST = re.compile(
+    r"port \d+ is (already in use|not available)|no available port|port \d+ denied"
+)
 
 
 class PortLost(WorkshopError):
@@ -42,7 +44,9 @@ class Lab:
     process: subprocess.Popen
     url: str
     port: int = FIRST_PORT
-    held: socket.socket | None = field(default=None, repr=False)  # the claim on the port, until JupyterLab listens
+    held: socket.socket | None = field(
+        default=None, repr=False
+    )  # the claim on the port, until JupyterLab listens
 
     @property
     def log(self) -> Path:
@@ -81,7 +85,10 @@ def _hold(host: str, port: int | None) -> tuple[int, socket.socket]:
         return machine.take_port(host, FIRST_PORT)
     held = machine.hold_port(host, port)
     if not held:
-        raise WorkshopError(f"Port {port} is taken, or not yours to use.", "Give JupyterLab another --port, or none.")
+        raise WorkshopError(
+            f"Port {port} is taken, or not yours to use.",
+            "Give JupyterLab another --port, or none.",
+        )
     return port, held
 
 
@@ -114,7 +121,9 @@ def _listens(lab: Lab) -> bool:
         connections = psutil.Process(lab.process.pid).net_connections("tcp")
     except (psutil.Error, OSError):
         return True
-    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == lab.port for each in connections)
+    return any(
+        each.status == psutil.CONN_LISTEN and each.laddr.port == lab.port for each in connections
+    )
 
 
 def _server_sentence(report: supervise.Report) -> str:
@@ -201,10 +210,19 @@ def _wait_for_end(lab: Lab) -> None:
 
 
 def _ready_sentence(lab: Lab, folder: Path, held: list[str], ends_server: bool) -> str:
-    lines = [f"✓ JupyterLab is open on your copy of the notebooks ({folder}):", "", f"    {lab.url}", ""]
+    lines = [
+        f"✓ JupyterLab is open on your copy of the notebooks ({folder}):",
+        "",
+        f"    {lab.url}",
+        "",
+    ]
     if held:
-        lines.append(f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}")
-    lines.append("  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab.")
+        lines.append(
+            f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}"
+        )
+    lines.append(
+        "  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab."
+    )
     return "\n".join(lines)
 
 
@@ -221,7 +239,9 @@ def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
 
 def _servers_of(lab: Lab | None, began: str) -> list[ServerRecord]:
     """Return the servers that this lab, or one of its notebooks, has started since it began."""
-    return [record for record in records.own() if record.started >= began and _started_here(record, lab)]
+    return [
+        record for record in records.own() if record.started >= began and _started_here(record, lab)
+    ]
 
 
 def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
@@ -232,6 +252,9 @@ def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
         watcher = psutil.Process(record.pid).parent()
         return watcher is not None and (
             watcher.ppid() == os.getpid()
-            or (lab is not None and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}"))
+            or (
+                lab is not None
+                and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}")
+            )
         )
     return False

@@ -24,9 +24,17 @@ from workshop.launch.home import home, private_folder, write_private
 
 VARIABLE = "WORKSHOP_SERVER_FOLDER"
 PREFIX = "workshop-"
-LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")  # bytes: a Unix socket's path (unix(7)), less its name
+LONGEST = 107 - len(
+    "/01234567-89ab-cdef-0123-456789abcdef"
+)  # bytes: a Unix socket's path (unix(7)), less its name
 SHARED_MEMORY = Path("/dev/shm")
-MADE_BY_ENGINES = ("psm_", "sem.mp-", "vllm", "torch_", "nccl-")  # a model that lies in /dev/shm is mapped as well
+MADE_BY_ENGINES = (
+    "psm_",
+    "sem.mp-",
+    "vllm",
+    "torch_",
+    "nccl-",
+)  # a model that lies in /dev/shm is mapped as well
 NOTES = "shared-memory"
 LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
@@ -49,8 +57,12 @@ def new_folder() -> Path:
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
-    remedy = f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
-    raise WorkshopError(f"No folder for the server's sockets can be made in {places[0]} or /tmp.", remedy)
+    remedy = (
+        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
+    )
+    raise WorkshopError(
+        f"No folder for the server's sockets can be made in {places[0]} or /tmp.", remedy
+    )
 
 
 def of(name: str) -> Path | None:
@@ -99,7 +111,10 @@ def name_shared_memory() -> None:
     if folder := os.environ.get(VARIABLE):
         tag = _tag(Path(folder))
         prefix = f"/psm_{tag}_"
-        shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = prefix, len(prefix) + 8
+        shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = (
+            prefix,
+            len(prefix) + 8,
+        )
         multiprocessing.current_process()._config["semprefix"] = f"/mp-{tag}"
 
 
@@ -112,7 +127,9 @@ class Notes:
 
     def __init__(self, folder: Path):
         self._path = folder / NOTES
-        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))  # those are older than the server
+        self._looked = Counter(
+            dict.fromkeys(_files().values(), LOOKS)
+        )  # those are older than the server
 
     def take(self, pids: Iterable[int]) -> None:
         """Look at files that are new, and write down those that one of the processes has mapped."""
@@ -131,7 +148,10 @@ class Notes:
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
     with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
-        return {(path, (int(device), int(inode))) for device, inode, path in (line.split(maxsplit=2) for line in lines)}
+        return {
+            (path, (int(device), int(inode)))
+            for device, inode, path in (line.split(maxsplit=2) for line in lines)
+        }
     return set()
 
 

@@ -25,9 +25,13 @@ def stop(name: str) -> str:
         return _cancel(record)
     if not records.is_here(record):
         place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
-        raise WorkshopError(f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}")
+        raise WorkshopError(
+            f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}"
+        )
     if record.pid is None:  # it is just being started: as soon as it has a process
-        processes.until(lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S)
+        processes.until(
+            lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S
+        )
         record = records.read(name)
         if record is None or record.pid is None or record.state == "failed":
             raise claims.busy(name)
@@ -51,7 +55,9 @@ def _terminate(record: ServerRecord) -> None:
     processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
     if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
         remedy = "Try again, or ask the administrator: such a process waits for a disk or a driver."
-        raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.", remedy)
+        raise WorkshopError(
+            f"{record.name} does not end: process {pid} or one of its own is there still.", remedy
+        )
 
 
 def _clear(record: ServerRecord) -> None:
@@ -110,15 +116,23 @@ def _cancel(record: ServerRecord) -> str:
     name = slurm_queue.of_record(record)
     if not name:
         remedy = f"`squeue --me` lists your jobs. Where it has ended: workshop stop {record.name} --forget"
-        raise WorkshopError(f"The record of {record.name} names no SLURM job that could be cancelled.", remedy)
+        raise WorkshopError(
+            f"The record of {record.name} names no SLURM job that could be cancelled.", remedy
+        )
     job = slurm_queue.find(name)
     if job is not None and not slurm_queue.is_of(job, record):
-        remedy = f"Nothing is cancelled. Where the server is gone: workshop stop {record.name} --forget"
-        raise WorkshopError(f"{record.name} cannot be stopped: {slurm_queue.doubt(record, job)}.", remedy)
+        remedy = (
+            f"Nothing is cancelled. Where the server is gone: workshop stop {record.name} --forget"
+        )
+        raise WorkshopError(
+            f"{record.name} cannot be stopped: {slurm_queue.doubt(record, job)}.", remedy
+        )
     if job is not None and not job.active:
         _clear(record)
         why = slurm_queue.ENDED[job.state]
-        return f"{record.name} is stopped: its job {record.job_id} {why}, and its record is removed."
+        return (
+            f"{record.name} is stopped: its job {record.job_id} {why}, and its record is removed."
+        )
     try:
         slurm_queue.cancel(name)
     except WorkshopError as refusal:
@@ -133,7 +147,9 @@ def _cancel(record: ServerRecord) -> str:
         said = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
         raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
     if job is None and now is None:  # scancel says nothing of a job that it does not know
-        raise _refused(record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing."))
+        raise _refused(
+            record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing.")
+        )
     _clear(record)
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
 
@@ -149,7 +165,9 @@ def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
     return WorkshopError(f"{record.name} is not stopped{where}: {refusal.message}", remedy)
 
 
-def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:
+def end(
+    process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = ""
+) -> None:
     """End a process with all of the session that it leads: politely, then not.
 
     Once it was waited for, its number may be a stranger's: then its record, or its log, tells what is its own.
@@ -160,7 +178,9 @@ def end(process: subprocess.Popen | None, record: ServerRecord | None = None, lo
     if process.returncode is None:
         start = processes.started(process.pid)
         process.terminate()
-        processes.ended(process.pid, start, STOP_GRACE_S)  # not waited for yet: so the number stays its own
+        processes.ended(
+            process.pid, start, STOP_GRACE_S
+        )  # not waited for yet: so the number stays its own
     processes.end_session(process.pid, start, record.log if record else log)
     process.kill()  # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -62,7 +62,9 @@ def run(
             on_ready(claim.write(state="ready", vllm_version=installed()[1]))
             watch.until_end()
         except WorkshopError as error:
-            with contextlib.suppress(WorkshopError):  # the disk may be full: then the first error counts
+            with contextlib.suppress(
+                WorkshopError
+            ):  # the disk may be full: then the first error counts
                 claim.write(state="failed", reason=error.message.rstrip("."))
             raise
         except BaseException as error:
@@ -81,7 +83,9 @@ def run(
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
     boot = records.boot_id()
-    return records.new(name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log))
+    return records.new(
+        name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log)
+    )
 
 
 def stop_signals() -> contextlib.AbstractContextManager:
@@ -90,7 +94,9 @@ def stop_signals() -> contextlib.AbstractContextManager:
     def stop() -> NoReturn:
         raise Stopped
 
-    return processes.on_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop, signal.SIG_IGN)
+    return processes.on_signals(
+        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop, signal.SIG_IGN
+    )
 
 
 class _Watch:
@@ -114,7 +120,9 @@ class _Watch:
             self.alive()
             if time.monotonic() > deadline:
                 remedy = f"Its own words are in {self.launch.log}."
-                raise WorkshopError(f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy)
+                raise WorkshopError(
+                    f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy
+                )
             time.sleep(POLL_S)
         self.report(Progress(1.0, "ready"))
 
@@ -138,11 +146,19 @@ class _Watch:
         if failure := self.reader.error:
             raise WorkshopError(f"vLLM ended: {failure.what.rstrip('.')}.", failure.remedy)
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        hint = " Signal 9 without a word is what a system out of memory sends." if code == -signal.SIGKILL else ""
-        raise WorkshopError(f"vLLM ended by itself ({how}).", f"Its last words are in {self.launch.log}.{hint}")
+        hint = (
+            " Signal 9 without a word is what a system out of memory sends."
+            if code == -signal.SIGKILL
+            else ""
+        )
+        raise WorkshopError(
+            f"vLLM ended by itself ({how}).", f"Its last words are in {self.launch.log}.{hint}"
+        )
 
 
-def start(launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False) -> ServerRecord:
+def start(
+    launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False
+) -> ServerRecord:
     """Start a server in processes of its own; return its record when it answers.
 
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
@@ -170,21 +186,33 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
     """Start the watcher, which inherits the name and the port."""
     held = [launch.held.fileno()] if launch.held else []
-    kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.descriptor, *held]}
+    kept = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.DEVNULL,
+        "pass_fds": [claim.descriptor, *held],
+    }
     kept["env"] = python_process.environment()
     command = python_process.command("workshop.launch.local.supervise")
-    watcher = processes.spawn(command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept)
+    watcher = processes.spawn(
+        command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept
+    )
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
-        watcher.stdin.write(pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"])))
+        watcher.stdin.write(
+            pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"]))
+        )
     return watcher
 
 
-def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, report: Report) -> ServerRecord:
+def _wait_for(
+    launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, report: Report
+) -> ServerRecord:
     watch = None
     while True:
         ended = watcher.poll() is not None
         record = records.stored(launch.name)
-        if record and record.api_key != mine.api_key:  # the watcher has ended, and another server has the name
+        if (
+            record and record.api_key != mine.api_key
+        ):  # the watcher has ended, and another server has the name
             record = None
         if record and record.pid:
             watch = watch or _Watch(launch, report)
@@ -197,14 +225,19 @@ def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, rep
         time.sleep(POLL_S)
 
 
-def _last_words(launch: Launch, watcher: subprocess.Popen, record: ServerRecord | None) -> WorkshopError:
+def _last_words(
+    launch: Launch, watcher: subprocess.Popen, record: ServerRecord | None
+) -> WorkshopError:
     if watcher.returncode == 0:
         return WorkshopError(f"{launch.name} was stopped before it answered.")
     said = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
     if said:
         return WorkshopError(*said[-1].partition("\t")[::2])
     why = record.reason if record and record.reason else "its watcher ended without a word"
-    return WorkshopError(f"{launch.name} did not start: {why}.", f"Is there space on the disk of {launch.log.parent}?")
+    return WorkshopError(
+        f"{launch.name} did not start: {why}.",
+        f"Is there space on the disk of {launch.log.parent}?",
+    )
 
 
 def _main() -> int:

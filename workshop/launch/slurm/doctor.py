@@ -27,7 +27,12 @@ THEIR_OWN_WORDS = (
 def examine() -> Iterator[Check]:
     """Yield the checks of the cluster and of the site's settings; nothing is submitted."""
     if not shutil.which("sbatch"):
-        yield Check("SLURM", NOTE, "none here: everything else works", "On a cluster, log in to a login node.")
+        yield Check(
+            "SLURM",
+            NOTE,
+            "none here: everything else works",
+            "On a cluster, log in to a login node.",
+        )
         return
     code, out, said = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
     if code:
@@ -36,14 +41,22 @@ def examine() -> Iterator[Check]:
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
     gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
-    yield Check("SLURM", OK, f"{len({row[0] for row in rows})} partitions, with GPUs: {', '.join(gpu) or 'none'}")
+    yield Check(
+        "SLURM",
+        OK,
+        f"{len({row[0] for row in rows})} partitions, with GPUs: {', '.join(gpu) or 'none'}",
+    )
     try:
         site = slurm_site.environment()
     except WorkshopError as error:
         yield Check("Site's settings", LACK, error.message, error.remedy)
         return
     file = site.get("WORKSHOP_SITE") or str(slurm_site.site_file())
-    yield Check("Site's settings", OK, file + (", set for all users" if file == str(slurm_site.FOR_ALL) else ""))
+    yield Check(
+        "Site's settings",
+        OK,
+        file + (", set for all users" if file == str(slurm_site.FOR_ALL) else ""),
+    )
     yield from _partition(site, rows, list(gpu))
     yield _accepted(site)
     yield from _folders(site)
@@ -60,7 +73,9 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
         state, found = NOTE, f"{name} has no GPUs that SLURM knows"
     remedy = f"Edit SBATCH_PARTITION. Those with GPUs: {', '.join(gpu) or 'none'}."
     yield Check("site.sh: partition", state, found, "" if state == OK else remedy)
-    features = {feature for row in rows for feature in row[3].split(",") if not name or row[0] in given}
+    features = {
+        feature for row in rows for feature in row[3].split(",") if not name or row[0] in given
+    }
     if wanted and wanted.isalnum() and wanted not in features:
         remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
         yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}", remedy)
@@ -78,7 +93,9 @@ def _accepted(site: dict[str, str]) -> Check:
         remedy = slurm_site.refusal_remedy(said, otherwise=THEIR_OWN_WORDS)
         found = f"would be refused: {said or f'exit code {done.code}'}"
         return Check("sbatch 70b.sbatch", LACK, found, remedy)
-    return Check("sbatch 70b.sbatch", OK, f"would be accepted ({said})" if said else "would be accepted")
+    return Check(
+        "sbatch 70b.sbatch", OK, f"would be accepted ({said})" if said else "would be accepted"
+    )
 
 
 def _folders(site: dict[str, str]) -> Iterator[Check]:
@@ -104,7 +121,9 @@ def _models(site: dict[str, str]) -> Check:
             found = f"{models} is too small for 70B (141 GB): {quota}"
             return Check(name, NOTE if models.is_dir() else LACK, found, remedy)
     if not models.is_dir():
-        remedy = f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
+        remedy = (
+            f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
+        )
         return Check(name, LACK, f"there is no folder {models}", remedy)
     whole = sorted(path.parent.name for path in models.glob("*/config.json"))
     return _seen(name, models, f"{', '.join(whole) or 'no model yet'}; ")
@@ -131,9 +150,15 @@ def _environment(site: dict[str, str], file: str) -> Check:
         found = f"workshop_environment fails here: {said[-MAX_WORDS_CHARS:]}"
         remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
     elif not build:
-        found, remedy = "its Python has no vLLM", f"Edit workshop_environment, or install vLLM: {gpu}"
+        found, remedy = (
+            "its Python has no vLLM",
+            f"Edit workshop_environment, or install vLLM: {gpu}",
+        )
     elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
-        found, remedy = f"{build} is the CPU build: jobs with GPUs are refused", f"Install the one for GPUs: {gpu}"
+        found, remedy = (
+            f"{build} is the CPU build: jobs with GPUs are refused",
+            f"Install the one for GPUs: {gpu}",
+        )
     else:
         return Check("site.sh: environment", OK, build)
     return Check("site.sh: environment", LACK, found, remedy)
@@ -143,8 +168,16 @@ def _in_environment(line: str, file: str) -> Finished:
     """Run a line of bash that calls the site's Python; it sees this package, and no file of the current folder."""
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
-        env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        env |= {"WORKSHOP_ROOT": str(root), "WORKSHOP_SLURM": str(slurm_site.scripts_folder()), "WORKSHOP_SITE": file}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "PYTHONHOME")
+        }
+        env |= {
+            "WORKSHOP_ROOT": str(root),
+            "WORKSHOP_SLURM": str(slurm_site.scripts_folder()),
+            "WORKSHOP_SITE": file,
+        }
         if (root / "workshop").is_dir():
             (Path(folder) / "workshop").symlink_to(root / "workshop")
             env["WORKSHOP_PACKAGE"] = folder

@@ -19,7 +19,10 @@ from workshop import python_process
 from workshop.errors import WorkshopError
 
 SECONDS = 5.0  # for both sizes together, once NCCL has connected
-LARGE_BYTES, SMALL_BYTES = 64 * 2**20, 32 * 2**10  # a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
+LARGE_BYTES, SMALL_BYTES = (
+    64 * 2**20,
+    32 * 2**10,
+)  # a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
 CONNECT_S = 60.0  # imports, and NCCL's start on all GPUs
 PLANNED = "infiniband-ndr"  # what plan() counts with between nodes
 # What NCCL says with NCCL_DEBUG=INFO (src/transport/net_ib, net_socket; 2.18 to 2.28).
@@ -31,20 +34,26 @@ WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
 
 def wanted(nodes: int, cpu: bool) -> bool:
     """Return whether to try it: WORKSHOP_NETWORK_TEST (yes, no), by default where GPUs of several nodes meet."""
-    return {"yes": True, "no": False}.get(os.environ.get("WORKSHOP_NETWORK_TEST", ""), nodes > 1 and not cpu)
+    return {"yes": True, "no": False}.get(
+        os.environ.get("WORKSHOP_NETWORK_TEST", ""), nodes > 1 and not cpu
+    )
 
 
 def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str) -> str:
     """Run this node's part; return the sentence on the head, '' on the others."""
     own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)]
+        files = [
+            stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)
+        ]
         ranks = []
         for local, file in enumerate(files):
             words = map(str, (node * gpus + local, nodes * gpus, local, head, port))
             command = python_process.command("workshop.launch.slurm.fabric", *words)
             environment = python_process.environment(base={**own, **os.environ})
-            ranks.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
+            ranks.append(
+                subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+            )
         deadline, late = time.monotonic() + CONNECT_S + SECONDS, ""
         for each in ranks:
             try:
@@ -71,7 +80,11 @@ def transport(said: str) -> str:
     """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another plugin's name."""
     via, card = VIA.search(said), CARD.search(said)
     if not via:
-        return "Socket (Gloo)" if "backend gloo" in said else "no network: NVLink, PCIe or shared memory"
+        return (
+            "Socket (Gloo)"
+            if "backend gloo" in said
+            else "no network: NVLink, PCIe or shared memory"
+        )
     if via[1] == "IB" and card:
         return f"{'InfiniBand' if card[2] == 'IB' else 'RoCE'} ({card[1]})"
     return via[1]
@@ -87,7 +100,11 @@ def sentence(said: str, nodes: int) -> str:
     words += f"{found['us']:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
     words += f"{planned.all_reduce_us:g} µs"
     slow = found["gb_s"] < planned.gb_s / 4
-    return words + ("; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh" if slow else "")
+    return words + (
+        "; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh"
+        if slow
+        else ""
+    )
 
 
 def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
@@ -100,7 +117,9 @@ def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
         torch.cuda.set_device(local)
     backend = "nccl" if cuda else "gloo"
     print(f"backend {backend}", flush=True)
-    distributed.init_process_group(backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=ranks)
+    distributed.init_process_group(
+        backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=ranks
+    )
     times = {}
     for size in (SMALL_BYTES, LARGE_BYTES):
         data = torch.zeros(size // 4, device="cuda" if cuda else "cpu")
@@ -114,14 +133,24 @@ def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
         began = time.monotonic()
         reduce()
         # As many on every rank: the first one decides.
-        count = torch.tensor([max(1, min(100, int(SECONDS / 2 / (time.monotonic() - began))))], device=data.device)
+        count = torch.tensor(
+            [max(1, min(100, int(SECONDS / 2 / (time.monotonic() - began))))], device=data.device
+        )
         distributed.broadcast(count, 0)
         began = time.monotonic()
         for _ in range(int(count)):
             reduce()
         times[size] = (time.monotonic() - began) / int(count)
     moved = 2 * (ranks - 1) / ranks * LARGE_BYTES
-    print(json.dumps({"ranks": ranks, "gb_s": moved / times[LARGE_BYTES] / 1e9, "us": times[SMALL_BYTES] * 1e6}))
+    print(
+        json.dumps(
+            {
+                "ranks": ranks,
+                "gb_s": moved / times[LARGE_BYTES] / 1e9,
+                "us": times[SMALL_BYTES] * 1e6,
+            }
+        )
+    )
     distributed.destroy_process_group()
 
 

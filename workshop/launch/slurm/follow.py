@@ -14,9 +14,14 @@ REFUSED_CODE = 3
 DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
 OURS = r"^(?:\s*\d+: )?\[workshop\] "  # srun --label puts the task's number in front
 OWN = re.compile(OURS + r"(?P<kind>refused|remedy|ended): (?P<text>.*)$")
-NODE_ENDED = re.compile(OURS + r"(?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)")
+NODE_ENDED = re.compile(
+    OURS + r"(?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)"
+)
 # From where on words count: a job's start, or its way back into the queue (queue.waits_again), which is no end.
-START = re.compile(r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)", re.MULTILINE)
+START = re.compile(
+    r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)",
+    re.MULTILINE,
+)
 
 
 def refuse(error: WorkshopError) -> int:
@@ -24,7 +29,10 @@ def refuse(error: WorkshopError) -> int:
     words = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
     print(words, end="", file=sys.stderr, flush=True)
     # srun may lose the last words of a task that ends, so they go to a file of the job as well.
-    with contextlib.suppress(OSError, KeyError), open(os.environ["WORKSHOP_REASONS"], "a", encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError, KeyError),
+        open(os.environ["WORKSHOP_REASONS"], "a", encoding="utf-8") as file,
+    ):
         file.write(words)
     return REFUSED_CODE
 

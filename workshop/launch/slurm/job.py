@@ -43,15 +43,23 @@ def announce(args: argparse.Namespace) -> None:
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     # The way to the job's other nodes is the network that the parts of the engine need.
     others = [
-        node for node in args.nodes.split() if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+        node
+        for node in args.nodes.split()
+        if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
     ]
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = machine.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
-    head = machine.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host)
-    ports = machine.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port())
+    head = machine.own_address(
+        os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host
+    )
+    ports = machine.job_ports(
+        int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port()
+    )
     url = f"http://{api_host}:{ports[0]}/v1"
     cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
-    new = records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)
+    new = records.new(
+        name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log
+    )
     record = _claimed(replace(new, cluster=cluster if re.fullmatch(CLUSTER, cluster) else ""))
     # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
     real = os.path.realpath(args.model)
@@ -99,7 +107,9 @@ def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
 
 def budget_s(model: str) -> float:
     """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance for the rest."""
-    speed = _positive("WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s")
+    speed = _positive(
+        "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
+    )
     allowance = _positive("WORKSHOP_START_ALLOWANCE_S", START_ALLOWANCE_S, "seconds")
     return weight_bytes(Path(model)) / 1e9 / speed + allowance
 
@@ -118,7 +128,9 @@ def watch(args: argparse.Namespace) -> None:
     record = records.load(Path(args.record))
     budget, began = budget_s(args.model), time.monotonic()
     follower = Follower([Path(args.output), Path(args.error)], own=False)
-    _say(f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)")
+    _say(
+        f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)"
+    )
     while not (slurm_queue.listens(record.url) and answers(record)):
         follower.read()
         if time.monotonic() - began > budget:
@@ -130,7 +142,9 @@ def watch(args: argparse.Namespace) -> None:
             )
         time.sleep(POLL_S)
     follower.read()
-    record = replace(record, state="ready", reason="", vllm_version=follower.reader.log.version or "")
+    record = replace(
+        record, state="ready", reason="", vllm_version=follower.reader.log.version or ""
+    )
     records.write(record)
     share.renew(record)
     where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
@@ -152,7 +166,9 @@ def end(args: argparse.Namespace) -> int:
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
     job = own_job()
-    began_earlier = args.facts is None  # with job.sh of an earlier version, which leaves all of SLURM to us
+    began_earlier = (
+        args.facts is None
+    )  # with job.sh of an earlier version, which leaves all of SLURM to us
     facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
     why, requeue = _again(args.cause, facts)
     if args.refused:
@@ -163,7 +179,11 @@ def end(args: argparse.Namespace) -> int:
         what, remedy = slurm_queue.waits_again(job, why), ""
         _write_waiting(record, what)
     else:
-        logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
+        logs = [
+            Path(os.environ.get("WORKSHOP_REASONS") or os.devnull),
+            Path(args.error),
+            Path(args.output),
+        ]
         what, remedy = reason(args.cause, args.code, logs, facts)
         if record and args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
             records.remove(record.name)
@@ -224,7 +244,9 @@ def _preempted(job: dict[str, str]) -> bool:
     return job.get("PreemptTime", "None") != "None"
 
 
-def reason(cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None) -> tuple[str, str]:
+def reason(
+    cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None
+) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error.
 
     job: the fields of `scontrol show job`; None: scontrol is asked.
@@ -233,7 +255,10 @@ def reason(cause: str, code: int, logs: list[Path], job: dict[str, str] | None =
     if cause == "done":
         return DONE, ""
     if _preempted(job):
-        return PREEMPTED, "Submit it again; with sbatch --requeue it goes back into the queue by itself."
+        return (
+            PREEMPTED,
+            "Submit it again; with sbatch --requeue it goes back into the queue by itself.",
+        )
     if cause == "cancelled" and not _at_time_limit(job):
         return "cancelled: the job was told to end", ""
     if cause in ("cancelled", "time-limit"):
@@ -243,8 +268,12 @@ def reason(cause: str, code: int, logs: list[Path], job: dict[str, str] | None =
     follower.reader.close()
     if refused := follower.refusal():
         return refused
-    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):  # 128 + signal; the rest is an echo
-        remedy = "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
+    if killed := re.search(
+        r"exit code (1[3-9]\d)$", follower.ended
+    ):  # 128 + signal; the rest is an echo
+        remedy = (
+            "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
+        )
         return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
     if failure := follower.reader.error:
         return failure.what, failure.remedy
@@ -256,7 +285,9 @@ def reason(cause: str, code: int, logs: list[Path], job: dict[str, str] | None =
 def _at_time_limit(job: dict[str, str]) -> bool:
     """Return whether SLURM ends this job because its time is over, which comes with the same signal as scancel."""
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
-    return time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
+    return (
+        time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
+    )
 
 
 def main() -> int:
@@ -264,7 +295,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
     parser.add_argument("--facts")
-    for name in ("name", "model", "served", "log", "nodes", "record", "output", "error", "cause", "refused"):
+    for name in (
+        "name",
+        "model",
+        "served",
+        "log",
+        "nodes",
+        "record",
+        "output",
+        "error",
+        "cause",
+        "refused",
+    ):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)
     args = parser.parse_args()

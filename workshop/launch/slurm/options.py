@@ -14,18 +14,62 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 SHORT = {
-    **{"a": "array", "A": "account", "b": "begin", "B": "extra-node-info", "c": "cpus-per-task", "C": "constraint"},
-    **{"d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "h": "help", "H": "hold"},
-    **{"i": "input", "J": "job-name", "k": "no-kill", "L": "licenses", "m": "distribution", "M": "clusters"},
-    **{"n": "ntasks", "N": "nodes", "o": "output", "O": "overcommit", "p": "partition", "q": "qos", "Q": "quiet"},
-    **{"s": "oversubscribe", "S": "core-spec", "t": "time", "v": "verbose", "V": "version", "w": "nodelist"},
+    **{
+        "a": "array",
+        "A": "account",
+        "b": "begin",
+        "B": "extra-node-info",
+        "c": "cpus-per-task",
+        "C": "constraint",
+    },
+    **{
+        "d": "dependency",
+        "D": "chdir",
+        "e": "error",
+        "F": "nodefile",
+        "G": "gpus",
+        "h": "help",
+        "H": "hold",
+    },
+    **{
+        "i": "input",
+        "J": "job-name",
+        "k": "no-kill",
+        "L": "licenses",
+        "m": "distribution",
+        "M": "clusters",
+    },
+    **{
+        "n": "ntasks",
+        "N": "nodes",
+        "o": "output",
+        "O": "overcommit",
+        "p": "partition",
+        "q": "qos",
+        "Q": "quiet",
+    },
+    **{
+        "s": "oversubscribe",
+        "S": "core-spec",
+        "t": "time",
+        "v": "verbose",
+        "V": "version",
+        "w": "nodelist",
+    },
     **{"W": "wait", "x": "exclude"},
 }
 _FLAGS = (
     "consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot "
     "requeue share spread-job spread-segments stepmgr test-only usage use-min-nodes verbose version wait"
 )
-VALUE_IN_THE_SAME_WORD = {"exclusive", "get-user-env", "nice", "no-kill", "oom-kill-step", "propagate"}  # if any
+VALUE_IN_THE_SAME_WORD = {
+    "exclusive",
+    "get-user-env",
+    "nice",
+    "no-kill",
+    "oom-kill-step",
+    "propagate",
+}  # if any
 _WITH_VALUE = (
     "account acctg-freq array batch bb bbf begin bell chdir cluster-constraint clusters comment constraint container "
     "container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "
@@ -125,7 +169,9 @@ def _words(line: str) -> list[str]:
         return []
 
 
-def change_script(text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]) -> str:
+def change_script(
+    text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]
+) -> str:
     """Return a script without the options in its #SBATCH lines of which `removed` says so, and with others.
 
     Args:
@@ -142,7 +188,13 @@ def change_script(text: str, removed: Callable[[str, str | None], bool], added: 
             if not kept and options:
                 continue
             if len(kept) < len(options):
-                line = " ".join(["#SBATCH", *(shlex.quote(word) for option in kept for word in option.words), *rest])
+                line = " ".join(
+                    [
+                        "#SBATCH",
+                        *(shlex.quote(word) for option in kept for word in option.words),
+                        *rest,
+                    ]
+                )
             lines.append(line)
             place = len(lines)
         else:

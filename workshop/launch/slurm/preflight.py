@@ -44,7 +44,9 @@ FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
 ANOTHER = "Ask for another node (sbatch --exclude)"
 SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
-Problems = Iterator[tuple[str, str]]  # of which the first is the verdict; what comes after it is not looked for
+Problems = Iterator[
+    tuple[str, str]
+]  # of which the first is the verdict; what comes after it is not looked for
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Facts:
     scratch_free: int
     shm_free: int
     old_driver: Verdict = None
-    scratch_refuses: str = ""  # why no program runs, or no library is loaded, from the scratch folder; '' if they are
+    scratch_refuses: str = (
+        ""  # why no program runs, or no library is loaded, from the scratch folder; '' if they are
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,8 @@ def gather(model: str) -> Facts:
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
         gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
-        driver=look.problem or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
+        driver=look.problem
+        or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
         build=" ".join(build).strip(),
         model=is_folder,
         missing=slurm_weights.missing(folder) if is_folder else [],
@@ -97,7 +102,9 @@ def gather(model: str) -> Facts:
         scratch=scratch,
         scratch_free=free_bytes(Path(scratch)),
         shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
-        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(*build) else None,
+        old_driver=gpus.driver_problem(look.driver)
+        if look.maker == "nvidia" and not is_cpu(*build)
+        else None,
         scratch_refuses=refused_execution(Path(scratch)),
     )
 
@@ -114,9 +121,14 @@ def refused_execution(folder: Path) -> str:
             program.chmod(0o700)
             subprocess.run([program], check=True, capture_output=True, timeout=PROGRAM_S)
             with program.open("rb") as file:  # what dlopen(3) does with a library
-                mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+                mmap.mmap(
+                    file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
+                ).close()
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the check of the disk's room says it better
+        if error.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ):  # the check of the disk's room says it better
             return ""
         return error.strerror or type(error).__name__
     except subprocess.SubprocessError as error:
@@ -181,7 +193,10 @@ def _build(own: Facts, head: Facts, e: Expected) -> Problems:
 
 def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
     if own.driver and not own.gpus:
-        yield f"{own.node} shows no GPU: {own.driver}.", "Choose the partition with GPUs in slurm/site.sh."
+        yield (
+            f"{own.node} shows no GPU: {own.driver}.",
+            "Choose the partition with GPUs in slurm/site.sh.",
+        )
     if len(own.gpus) != e.gpus_per_node:
         said = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
         yield said, "Check --gpus-per-node and the partition."
@@ -210,10 +225,18 @@ def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
         )
     for place, free, need, remedy in (
         (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
-        ("/dev/shm", own.shm_free, SHM_BASE_BYTES + between_ranks, f"{ANOTHER}, or for a larger /dev/shm."),
+        (
+            "/dev/shm",
+            own.shm_free,
+            SHM_BASE_BYTES + between_ranks,
+            f"{ANOTHER}, or for a larger /dev/shm.",
+        ),
     ):
         if free < need:
-            yield f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.", remedy
+            yield (
+                f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
+                remedy,
+            )
 
 
 def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
@@ -257,8 +280,15 @@ def main() -> int:
     """Examine, report, wait for the verdict; print this node's address and interface."""
     try:
         own, env = gather(sys.argv[1]), os.environ
-        counts = (int(env[name]) for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP"))
-        e = Expected(*counts, float(env.get("WORKSHOP_MIN_GPU_GIB") or 0), bool(env.get("WORKSHOP_ALLOW_CPU")))
+        counts = (
+            int(env[name])
+            for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP")
+        )
+        e = Expected(
+            *counts,
+            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
+            bool(env.get("WORKSHOP_ALLOW_CPU")),
+        )
         head, port = env["WORKSHOP_HEAD_ADDRESS"], int(env["WORKSHOP_CHECK_PORT"])
         if own.rank == 0:
             address, verdict = head, lead(own, e, head, port)
@@ -269,14 +299,18 @@ def main() -> int:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface = next((name for name, each in machine.interfaces().items() if each == address), "")
+        interface = next(
+            (name for name, each in machine.interfaces().items() if each == address), ""
+        )
         if fabric.wanted(e.nodes, is_cpu(*installed())):
             door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    print(address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t")  # the last may be empty
+    print(
+        address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t"
+    )  # the last may be empty
     return 0
 
 

@@ -75,14 +75,19 @@ def available() -> bool:
 def job_number(text: str) -> str:
     """Return a job's number (7, or 7_2 for a task of an array), or refuse what cannot be one."""
     if not re.fullmatch(r"[1-9][0-9]{0,9}(_[0-9]{1,7})?", text):
-        raise BadInput(f"{text[:60]!r} is no job id.", "Give what sbatch printed; `squeue --me` lists yours.")
+        raise BadInput(
+            f"{text[:60]!r} is no job id.", "Give what sbatch printed; `squeue --me` lists yours."
+        )
     return text
 
 
 def cluster_name(text: str) -> str:
     """Return the name of a cluster, or refuse what cannot be one."""
     if not re.fullmatch(CLUSTER, text):
-        raise BadInput(f"{text[:60]!r} is no name of a cluster.", "Give the one that `sacctmgr show cluster` lists.")
+        raise BadInput(
+            f"{text[:60]!r} is no name of a cluster.",
+            "Give the one that `sacctmgr show cluster` lists.",
+        )
     return text
 
 
@@ -104,10 +109,14 @@ def of_record(record: ServerRecord) -> str:
 def find(job: str) -> Job | None:
     """Return what SLURM knows about the job; None if it knows nothing (any more); else a WorkshopError."""
     if not available():
-        raise WorkshopError("SLURM's commands are not here.", "Log in to a login node of the cluster.")
+        raise WorkshopError(
+            "SLURM's commands are not here.", "Log in to a login node of the cluster."
+        )
     job_id, _, cluster = job.partition(";")
     try:
-        lines = _ask(cluster, "squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE)
+        lines = _ask(
+            cluster, "squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE
+        )
     except UnknownJob:
         lines = ""
     if found := _row(lines, job_id, "squeue"):
@@ -115,9 +124,19 @@ def find(job: str) -> Job | None:
     if not shutil.which("sacct"):
         return None
     try:
-        options = ("--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
+        options = (
+            "--noheader",
+            "--allocations",
+            "--parsable2",
+            "--jobs",
+            job_id,
+            "--format",
+            SACCT,
+        )
         lines = _ask(cluster, "sacct", *options)
-    except WorkshopError:  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
+    except (
+        WorkshopError
+    ):  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
         return None
     return _row(lines, job_id, "sacct")
 
@@ -150,7 +169,9 @@ def _ask(cluster: str, program: str, *arguments: str) -> str:
     words = _complaint(done.lines) or f"exit code {done.code}"
     if UNKNOWN_JOB in words:
         raise UnknownJob(f"{program} refused: {words}.", "`squeue --me` lists your jobs.")
-    raise WorkshopError(f"{program} failed: {words}.", "Is the cluster's controller up? Try again in a minute.")
+    raise WorkshopError(
+        f"{program} failed: {words}.", "Is the cluster's controller up? Try again in a minute."
+    )
 
 
 def _complaint(lines: list[str]) -> str:
@@ -195,7 +216,9 @@ def remember(job_id: str, cluster: str) -> None:
 def remembered(job_id: str) -> str:
     """Return the cluster that was noted for a job of this number; '' if none was."""
     try:
-        text = (home() / "slurm" / "clusters" / job_number(job_id)).read_text(encoding="utf-8").strip()
+        text = (
+            (home() / "slurm" / "clusters" / job_number(job_id)).read_text(encoding="utf-8").strip()
+        )
     except (OSError, ValueError):
         return ""
     return text if re.fullmatch(CLUSTER, text) else ""
@@ -235,7 +258,9 @@ def checked(record: ServerRecord) -> ServerRecord:
         return record
     if job is None or not is_of(job, record):
         return replace(record, reason=f"{doubt(record, job)}, and nothing answers at its address")
-    return replace(record, state="failed", reason=f"its SLURM job {record.job_id} {ENDED[job.state]}")
+    return replace(
+        record, state="failed", reason=f"its SLURM job {record.job_id} {ENDED[job.state]}"
+    )
 
 
 def is_of(job: Job, record: ServerRecord) -> bool:

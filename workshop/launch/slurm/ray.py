@@ -19,7 +19,9 @@ def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
     """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s by itself."""
     if not processes.until(lambda: listens(f"ray://{address}"), within_s):
         remedy = "Look above for why `ray start --head` ended."
-        raise WorkshopError(f"Ray's head at {address} does not answer within {within_s:.0f} s.", remedy)
+        raise WorkshopError(
+            f"Ray's head at {address} does not answer within {within_s:.0f} s.", remedy
+        )
 
 
 def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
@@ -33,7 +35,9 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
         alive = lambda: sum(node["Alive"] for node in ray.nodes())  # noqa: E731
         if not processes.until(lambda: alive() >= wanted, within_s):
             remedy = "Look above for what the others say; or leave ENGINE=ray out."
-            raise WorkshopError(f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.", remedy)
+            raise WorkshopError(
+                f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.", remedy
+            )
 
     try:
         until_alive(1)

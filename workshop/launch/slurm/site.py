@@ -35,7 +35,9 @@ REFUSALS = {
     "node configuration": "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'.",
     "time limit": "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.",
 }
-FOR_ALL = Path("/etc/workshop/site.sh")  # an administrator's, for all users: slurm/site.sh, as it came, reads it
+FOR_ALL = Path(
+    "/etc/workshop/site.sh"
+)  # an administrator's, for all users: slurm/site.sh, as it came, reads it
 
 
 def scripts_folder() -> Path:
@@ -61,7 +63,9 @@ def environment() -> dict[str, str]:
     arrays, with a word a line.
     """
     if b"\r\n" in (file := site_file()).read_bytes():
-        raise WorkshopError(f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}")
+        raise WorkshopError(
+            f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}"
+        )
     read = (
         'set -a; source "$1" >/dev/null && env -0 "site_serve_args=$(printf "%s\\n" "${site_serve_args[@]-}")" '
         '"site_sbatch=$(printf "%s\\n" "${site_sbatch[@]-}")"'
@@ -69,7 +73,9 @@ def environment() -> dict[str, str]:
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
     code, out, said = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
     if code:
-        raise WorkshopError(f"bash could not source {file}: {said}", "Compare it with the examples in slurm/sites/.")
+        raise WorkshopError(
+            f"bash could not source {file}: {said}", "Compare it with the examples in slurm/sites/."
+        )
     return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
 
 
@@ -77,7 +83,11 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
     """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
     said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
     if not (folder := Path(said).expanduser()).is_absolute():
-        why = f"is {said!r}, no whole path" if said else "is not set, so nobody knows where the models are"
+        why = (
+            f"is {said!r}, no whole path"
+            if said
+            else "is not set, so nobody knows where the models are"
+        )
         remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
         raise WorkshopError(f"WORKSHOP_MODELS {why}.", remedy)
     return folder
@@ -105,12 +115,17 @@ class Changes:
         return any(name in group and group & self._alone() for group in ONE_OF)
 
     def _alone(self) -> set[str]:
-        return {name for name, value in self.added.items() if name != "gres" or gpu_part(value or "")}
+        return {
+            name for name, value in self.added.items() if name != "gres" or gpu_part(value or "")
+        }
 
     @property
     def words(self) -> list[str]:
         """The options that are added, as they are written."""
-        return [f"--{name}" if value is None else f"--{name}={value}" for name, value in self.added.items()]
+        return [
+            f"--{name}" if value is None else f"--{name}={value}"
+            for name, value in self.added.items()
+        ]
 
 
 def changes(site: dict[str, str]) -> Changes:
@@ -120,11 +135,15 @@ def changes(site: dict[str, str]) -> Changes:
         found, rest = options.read([word])
         if rest or not word.startswith("--") or len(found) != 1:
             remedy = "Write (--mem=) to take a line away, (--mem=0) to replace it, (--exclusive) to add a switch."
-            raise BadInput(f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy)
+            raise BadInput(
+                f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy
+            )
         name, value = found[0].name, found[0].value
         if value == "" and name not in options.KNOWN:
             remedy = "sbatch --help lists them; the scripts' own stand in the #SBATCH lines."
-            raise BadInput(f"site_sbatch takes {word[:80]!r} away, which is no option of sbatch.", remedy)
+            raise BadInput(
+                f"site_sbatch takes {word[:80]!r} away, which is no option of sbatch.", remedy
+            )
         if value == "":
             removed.add(name)
         else:
@@ -170,7 +189,9 @@ def gpus(site: dict[str, str]) -> tuple[str, int]:
     said = changes(site).added.get(option) or ""
     if said and option != "gpus":
         return typed_count(said)
-    kind, count = typed_count(site.get("SBATCH_GPUS_PER_NODE") or site.get("WORKSHOP_GPUS_PER_NODE", ""))
+    kind, count = typed_count(
+        site.get("SBATCH_GPUS_PER_NODE") or site.get("WORKSHOP_GPUS_PER_NODE", "")
+    )
     return kind or typed_count(said)[0], count  # --gpus counts those of all nodes
 
 
@@ -217,4 +238,7 @@ def refusal_remedy(said: str, otherwise: str = "") -> str:
     for words, remedy in REFUSALS.items():
         if words in said.lower():
             return remedy
-    return otherwise or "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+    return (
+        otherwise
+        or "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+    )

@@ -93,20 +93,26 @@ class Look:
             self.files, self.follower = found, Follower([*reversed(found)])
         if not (self.job or self.record or self.files):
             said = f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it."
-            raise WorkshopError(said, "Go to the folder in which you called sbatch: its files are there.")
+            raise WorkshopError(
+                said, "Go to the folder in which you called sbatch: its files are there."
+            )
         self.said = self.follower.read()
         return self._status()
 
     def _is_mine(self, record: ServerRecord) -> bool:
         """Return whether a record is of this job: two clusters may have given its number, or one of them twice."""
-        if record.job_id != self.job_id or (self.cluster and record.cluster not in ("", self.cluster)):
+        if record.job_id != self.job_id or (
+            self.cluster and record.cluster not in ("", self.cluster)
+        ):
             return False
         return self.job is None or slurm_queue.is_of(self.job, record)
 
     def _status(self) -> Status:
         job, record, reader = self.job, self.record, self.follower.reader
         ready, failure = record is not None and record.state == "ready", reader.error
-        what, remedy = self.follower.refusal() or ((failure.what, failure.remedy) if failure else ("", ""))
+        what, remedy = self.follower.refusal() or (
+            (failure.what, failure.remedy) if failure else ("", "")
+        )
         if not what and record and record.state == "failed":
             what = record.reason
         if not what and job and not job.active:
@@ -140,7 +146,10 @@ def status(job_id: str, cluster: str | None = None) -> Status:
 
 
 def follow(
-    job_id: str, report: Callable[[Progress], None], say: Callable[[str], None], cluster: str | None = None
+    job_id: str,
+    report: Callable[[Progress], None],
+    say: Callable[[str], None],
+    cluster: str | None = None,
 ) -> Status:
     """Report progress and say what is worth it until the server is ready or the job has ended; return the last status.
 

@@ -27,7 +27,16 @@ from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.site import scripts_folder
 
-NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
+NODES_TRIED = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+)  # for a model without a script of its own: the fewest that hold it
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,9 @@ OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}  # which is sbatch's
 SBATCH_TIMEOUT_S = 60
 CPUS_BASE, CPUS_PER_GPU = 4, 4  # one process a GPU, and the API's and the engine's own
 MEMORY_BASE_GIB, MEMORY_PER_GPU_GIB = 16, 48  # weights pass through the page cache
-GPU_MEMORY_SHARE = 0.95  # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
+GPU_MEMORY_SHARE = (
+    0.95  # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
+)
 
 
 @dataclass(frozen=True)
@@ -107,14 +118,23 @@ def prepare(request: Request) -> Submission:
     if not slurm_site.gpu_option(site):  # a job has all GPUs of its nodes
         if request.gpus_per_node not in (None, per_node):
             said = f"--gpus-per-node {request.gpus_per_node} cannot be asked for: site_sbatch takes that option away."
-            raise BadInput(said, f"A node has {per_node or 'as many as WORKSHOP_GPUS_PER_NODE says'}: leave it out.")
+            raise BadInput(
+                said,
+                f"A node has {per_node or 'as many as WORKSHOP_GPUS_PER_NODE says'}: leave it out.",
+            )
         request = replace(request, gpus_per_node=per_node or None)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
     folder = _folder(request.what, site)
-    name = None if own else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
+    name = (
+        None
+        if own
+        else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
+    )
     known = (folder / "config.json").is_file()
     flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)  # in the order of job.sh
-    planned = _planned(folder if known else recipe.model, gpu or GPU, recipe, replace(request, vllm=flags), site)
+    planned = _planned(
+        folder if known else recipe.model, gpu or GPU, recipe, replace(request, vllm=flags), site
+    )
     check_starts(planned.deployment)
     environment = _environment(request, planned, changed_gpu=bool(gpu) or not own)
     if not own:
@@ -141,7 +161,9 @@ def prepare(request: Request) -> Submission:
     )
 
 
-def _arguments(request: Request, site: dict[str, str], name: str | None, planned, kind: str) -> list[str]:
+def _arguments(
+    request: Request, site: dict[str, str], name: str | None, planned, kind: str
+) -> list[str]:
     """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe.
 
     What the site takes away or replaces (`site_sbatch`) is left out, unless the person asks for it.
@@ -156,14 +178,23 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
     choices["time"] = request.time
     ours = {}
     if name or site.get("WORKSHOP_CPUS_PER_GPU"):
-        ours["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
+        ours["cpus-per-task"] = (
+            CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
+        )
     if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
-        memory = MEMORY_BASE_GIB + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
+        memory = (
+            MEMORY_BASE_GIB
+            + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
+        )
         ours["mem"] = 0 if whole else f"{memory}G"
-    ours["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    ours["export"] = (
+        "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    )
     choices |= {option: value for option, value in ours.items() if not changes.drops(option)}
     given = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
-    person = slurm_site.Changes(frozenset(), given)  # sbatch refuses, for example, --mem beside --mem-per-gpu
+    person = slurm_site.Changes(
+        frozenset(), given
+    )  # sbatch refuses, for example, --mem beside --mem-per-gpu
     arguments = [
         f"--{option}={value}"
         for option, value in choices.items()
@@ -174,14 +205,20 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
     return [*arguments, *request.sbatch_args]
 
 
-def _gpu_choices(site: dict[str, str], kind: str, gpus: int | None, nodes: int) -> dict[str, object]:
+def _gpu_choices(
+    site: dict[str, str], kind: str, gpus: int | None, nodes: int
+) -> dict[str, object]:
     """Return the option that asks for so many GPUs a node, as this site counts them; `gpus` None: the usual number."""
     option = slurm_site.gpu_option(site)
     typed = f"{kind}:{gpus}" if kind else gpus
     if option == "gres":
         own = slurm_site.gres(site)
-        parts = slurm_site.gres_parts(slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
-        return {"gres": ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)}
+        parts = slurm_site.gres_parts(
+            slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
+        )
+        return {
+            "gres": ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)
+        }
     if not option or not gpus:
         return {}
     if option == "gpus":
@@ -215,7 +252,9 @@ def script_for_site(name: str) -> str:
     scripts = {path.stem: path for path in scripts_folder().glob("*.sbatch")}
     path = scripts.get(name.removesuffix(".sbatch"))
     if path is None:
-        raise BadInput(f"There is no script {name[:80]!r}.", f"There are: {', '.join(sorted(scripts))}.")
+        raise BadInput(
+            f"There is no script {name[:80]!r}.", f"There are: {', '.join(sorted(scripts))}."
+        )
     return rendered(path, slurm_site.environment()).read_text(encoding="utf-8")
 
 
@@ -236,17 +275,30 @@ def _refuse(request: Request) -> None:
             records.path_of(value)  # the record and the job's folder are called so
         if option.name in ("export", "export-file") and "ALL" not in value.split(","):
             remedy = "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
-            raise BadInput(f"--{option.name}={value[:80]} keeps the plan's settings from the job.", remedy)
+            raise BadInput(
+                f"--{option.name}={value[:80]} keeps the plan's settings from the job.", remedy
+            )
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
-    if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
-        raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
+    if request.time and not re.fullmatch(
+        r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time
+    ):
+        raise BadInput(
+            f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS."
+        )
 
 
 def _refuse_unprintable(request: Request) -> None:
     """Refuse what no argument of a program can hold: a null byte, or half of a surrogate pair."""
-    texts = (request.what, request.name, request.gpu, request.time, *request.vllm, *request.sbatch_args)
+    texts = (
+        request.what,
+        request.name,
+        request.gpu,
+        request.time,
+        *request.vllm,
+        *request.sbatch_args,
+    )
     for text in filter(None, texts):
         try:
             possible = b"\0" not in os.fsencode(text)
@@ -267,16 +319,23 @@ def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site
     if recipe.split:
         own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
         if request.max_model_len is None:
-            own["max_model_len"] = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
+            own["max_model_len"] = slurm_site.number(
+                site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len
+            )
     own |= for_plan(request.vllm)
     asked = not recipe.split and (request.gpus_per_node or (request.nodes or 1) > 1)
     inside = per_node
     if asked:
         model = load_model(model)
-        inside = next(t for t in range(per_node, 0, -1) if per_node % t == 0 and not tp_problem(model, t))
+        inside = next(
+            t for t in range(per_node, 0, -1) if per_node % t == 0 and not tp_problem(model, t)
+        )
     for nodes in (request.nodes,) if request.nodes else recipe.nodes:
         if asked or request.pipeline or recipe.split == "pipeline":
-            own |= {"tensor_parallel_size": inside, "pipeline_parallel_size": per_node // inside * nodes}
+            own |= {
+                "tensor_parallel_size": inside,
+                "pipeline_parallel_size": per_node // inside * nodes,
+            }
         elif recipe.split:
             own |= {"tensor_parallel_size": per_node * nodes, "pipeline_parallel_size": 1}
         planned = plan(model, gpu, nodes=nodes, **own)
@@ -298,7 +357,9 @@ def _folder(what: str, site: dict[str, str]) -> Path:
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
             remedy = "Give the folder that `workshop prefetch` filled."
-            raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.", remedy)
+            raise BadInput(
+                f"The folder {what[:200]} holds no config.json, so it is no model.", remedy
+            )
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
     names = [what.split("/")[-1], *(hub.split("/")[-1] for hub in model.hub_ids)]
@@ -312,7 +373,9 @@ def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]
     chosen = {
         "WORKSHOP_SLURM": scripts_folder(),
         "WORKSHOP_SITE": slurm_site.site_file() if os.environ.get("WORKSHOP_SITE") else None,
-        "WORKSHOP_MIN_GPU_GIB": f"{planned.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}" if changed_gpu else None,
+        "WORKSHOP_MIN_GPU_GIB": f"{planned.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
+        if changed_gpu
+        else None,
         "WORKSHOP_MAX_MODEL_LEN": request.max_model_len,
         "ENGINE": "ray" if request.ray else None,
         "WORKSHOP_LEARNERS": request.learners or None,
@@ -337,7 +400,9 @@ def submit(submission: Submission) -> str:
     """
     if not submission.fits:
         advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
-        raise WorkshopError(f"The plan does not fit: {submission.reasons[0]} {submission.reasons[-1]}", advice[0])
+        raise WorkshopError(
+            f"The plan does not fit: {submission.reasons[0]} {submission.reasons[-1]}", advice[0]
+        )
     if not shutil.which("sbatch"):
         said = "There is no sbatch here: this is no login node of a SLURM cluster."
         raise WorkshopError(said, "Log in to one; or see the whole command with --dry-run.")
@@ -348,7 +413,11 @@ def submit(submission: Submission) -> str:
         why = f"The job's files would go to {os.getcwd()}, where you may not write."
         raise WorkshopError(why, "Go to a folder of yours: cd ~")
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
-    environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
+    environment = {
+        **os.environ,
+        "WORKSHOP_ROOT": str(scripts_folder().parent),
+        **submission.environment,
+    }
     words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
     done = run("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
     remedy = "Look whether the job is there, before you submit it again: squeue --me"
@@ -360,7 +429,9 @@ def submit(submission: Submission) -> str:
     job_id, cluster = _answered(done.lines)
     if not job_id:
         answer = " / ".join(done.lines)
-        raise WorkshopError(f"sbatch answered {answer[:1000]!r}, and not with the number of a job.", remedy)
+        raise WorkshopError(
+            f"sbatch answered {answer[:1000]!r}, and not with the number of a job.", remedy
+        )
     if cluster := cluster or slurm_queue.cluster_here():
         slurm_queue.remember(job_id, cluster)
     return job_id

@@ -8,7 +8,10 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 
 INDEX = "model.safetensors.index.json"
-LONGEST_NAME, LONGEST_PART = 1000, 200  # of a file: file systems take 255 bytes a part, and .part files need some
+LONGEST_NAME, LONGEST_PART = (
+    1000,
+    200,
+)  # of a file: file systems take 255 bytes a part, and .part files need some
 HEADER_LIMIT_BYTES = 100 * 2**20  # safetensors' own limit
 
 
@@ -23,7 +26,10 @@ def stays_inside(name: object) -> bool:
         and name.isprintable()
         and not set(name) & set("\\:")
         and len(name) <= LONGEST_NAME
-        and all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in name.split("/"))
+        and all(
+            part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART
+            for part in name.split("/")
+        )
     )
 
 
@@ -51,7 +57,11 @@ def shards(folder: Path) -> list[Path]:
 
 def weight_bytes(folder: Path) -> int:
     """Return the bytes of the weight files that are there (0 if there are none)."""
-    return sum(path.stat().st_size for path in shards(folder) if path.is_file()) if folder.is_dir() else 0
+    return (
+        sum(path.stat().st_size for path in shards(folder) if path.is_file())
+        if folder.is_dir()
+        else 0
+    )
 
 
 def missing(folder: Path) -> list[str]:
@@ -71,15 +81,28 @@ def tensors(path: Path) -> set[str]:
         raise Damaged(f"{path.name} is no regular file.", "Download it again.")
     size = path.stat().st_size
     with path.open("rb") as file:
-        length = struct.unpack("<Q", head)[0] if len(head := file.read(8)) == 8 else HEADER_LIMIT_BYTES + 1
+        length = (
+            struct.unpack("<Q", head)[0]
+            if len(head := file.read(8)) == 8
+            else HEADER_LIMIT_BYTES + 1
+        )
         if length > HEADER_LIMIT_BYTES or length + 8 > size:
-            raise Damaged(f"{path.name} is no whole safetensors file ({size} bytes).", "Download it again.")
+            raise Damaged(
+                f"{path.name} is no whole safetensors file ({size} bytes).", "Download it again."
+            )
         try:
             header = json.loads(file.read(length))
-            held = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
+            held = {
+                name: entry["data_offsets"][1]
+                for name, entry in header.items()
+                if name != "__metadata__"
+            }
             expected = 8 + length + max(held.values(), default=0)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             raise Damaged(f"The header of {path.name} is damaged.", "Download it again.") from None
     if size != expected:
-        raise Damaged(f"{path.name} has {size} bytes, and its header promises {expected}.", "Download it again.")
+        raise Damaged(
+            f"{path.name} has {size} bytes, and its header promises {expected}.",
+            "Download it again.",
+        )
     return set(held)

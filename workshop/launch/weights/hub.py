@@ -27,7 +27,9 @@ from workshop.launch.weights import check
 HUB = "https://huggingface.co"
 WORKERS = 4
 TRIES = 5  # of one file, as long as none of them brings anything
-DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
+DIGEST = re.compile(
+    "[0-9a-f]{0,128}"
+)  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
 ROOM = "Give a folder with room that you may write: --to, or WORKSHOP_MODELS in slurm/site.sh."
 BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
@@ -95,15 +97,23 @@ def saved_token() -> str | None:
     if token := os.environ.get("HF_TOKEN", "").strip():
         return token
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+        home = (
+            os.environ.get("HF_HOME")
+            or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+        )
         path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
         return Path(path).expanduser().read_text().strip() or None
     return None
 
 
 def _client(token: str | None) -> httpx.Client:
-    if token and not re.fullmatch("[!-~]+", token):  # the HTTP library would show it in its complaint
-        raise BadInput("The token holds a space, or a letter that no token has.", "Set HF_TOKEN to the token alone.")
+    if token and not re.fullmatch(
+        "[!-~]+", token
+    ):  # the HTTP library would show it in its complaint
+        raise BadInput(
+            "The token holds a space, or a letter that no token has.",
+            "Set HF_TOKEN to the token alone.",
+        )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     direct = {"http://": httpx.HTTPTransport(proxy=_plain_proxy())}
     return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True, mounts=direct)
@@ -123,7 +133,12 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
         try:
             address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
             direct = {"http://": httpx.AsyncHTTPTransport(proxy=_plain_proxy())}
-            options = {"headers": client.headers, "follow_redirects": True, "trust_env": True, "mounts": direct}
+            options = {
+                "headers": client.headers,
+                "follow_redirects": True,
+                "trust_env": True,
+                "mounts": direct,
+            }
             answer, said = http.get(address, LIST_S, **options)
             answer.raise_for_status()
             remote = Remote(hub_id, *_read_list(json.loads(said)))
@@ -143,11 +158,23 @@ def _read_list(info: dict) -> tuple[str, tuple[File, ...]]:
     files = []
     for each in info["siblings"]:
         lfs = each.get("lfs") or {}
-        file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
+        file = File(
+            each["rfilename"],
+            each.get("size") or 0,
+            lfs.get("sha256") or "",
+            each.get("blobId") or "",
+        )
         if not check.stays_inside(file.name):
             said = f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder."
-            raise WorkshopError(said, "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).")
-        if type(file.size) is not int or file.size < 0 or not DIGEST.fullmatch(file.sha256 + file.blob):
+            raise WorkshopError(
+                said,
+                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",
+            )
+        if (
+            type(file.size) is not int
+            or file.size < 0
+            or not DIGEST.fullmatch(file.sha256 + file.blob)
+        ):
             raise ValueError(file)
         files.append(file)
     if not DIGEST.fullmatch(info["sha"]) or not info["sha"]:
@@ -172,11 +199,15 @@ def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
 def _fetch_file(client: httpx.Client, remote: Remote, file: File, folder: Path) -> None:
     target = folder / file.name
     if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise WorkshopError(f"{target.parent} is a link that leads out of {folder}.", "Remove that link.")
+        raise WorkshopError(
+            f"{target.parent} is a link that leads out of {folder}.", "Remove that link."
+        )
     if file.has_come(folder):
         return
     # The part carries the commit's mark: a part of an older version is no beginning of a newer one.
-    part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or remote.revision)[:12]}.part")
+    part = target.with_name(
+        f"{target.name}.{(file.sha256 or file.blob or remote.revision)[:12]}.part"
+    )
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
         with _open_part(part) as beginning:
@@ -203,7 +234,9 @@ def _open_part(part: Path) -> BinaryIO:
     with contextlib.suppress(FileNotFoundError):
         there = part.lstat()
         if stat.S_ISLNK(there.st_mode):
-            raise WorkshopError(f"{part} is a link, and is not written through.", "Remove that link.")
+            raise WorkshopError(
+                f"{part} is a link, and is not written through.", "Remove that link."
+            )
         if not _is_ours_alone(there):
             part.unlink()
     # O_NONBLOCK: a pipe that is put there meanwhile would wait for a reader.
@@ -211,7 +244,9 @@ def _open_part(part: Path) -> BinaryIO:
     descriptor = os.open(part, flags, 0o666)
     if not _is_ours_alone(os.fstat(descriptor)):
         os.close(descriptor)
-        raise WorkshopError(f"Somebody else changes {part}.", "Give a folder that nobody else may write to: --to")
+        raise WorkshopError(
+            f"Somebody else changes {part}.", "Give a folder that nobody else may write to: --to"
+        )
     return os.fdopen(descriptor, "ab")
 
 
@@ -250,12 +285,16 @@ def _size(part: BinaryIO) -> int:
 def _append(client: httpx.Client, address: str, part: BinaryIO, have: int, size: int) -> None:
     """Write what comes behind what is there; of more than was promised, one byte more is kept, as a proof."""
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
+    with client.stream(
+        "GET", address, headers={**headers, "Accept-Encoding": "identity"}
+    ) as answer:
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
             said = f"{address.split('?')[0]} answers with a web page instead of the file."
             raise NotReached(said, f"{BETWEEN}.")
-        resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
+        resumed = (
+            answer.status_code == 206
+        )  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         if not resumed:
             part.truncate(0)
@@ -272,14 +311,18 @@ def _finish(part: Path, target: Path, file: File) -> None:
         size = part.stat().st_size
         part.unlink()
         remedy = "Run the same command again: it is downloaded anew."
-        raise WorkshopError(f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).", remedy)
+        raise WorkshopError(
+            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).", remedy
+        )
     os.replace(part, target)
 
 
 def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
     """Return the digest of a file with `before` in front of it."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(kind, before, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(kind, before, usedforsecurity=False)
+        ).hexdigest()
 
 
 def explain(hub_id: str, error: Exception) -> WorkshopError:
@@ -291,10 +334,14 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
         return Gated(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
     if status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
-        return UnknownModel(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
+        return UnknownModel(
+            f"The Hub knows no model {hub_id}, or hides it from this token.", remedy
+        )
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error, ROOM)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
+    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(
+        "."
+    )  # what follows ? in an address may be a signature
     remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."
     return NotReached(f"The Hub is not reached, or broke off: {said}.", remedy)

@@ -22,8 +22,19 @@ from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights.hub import File, Remote
 
-NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "USE_POLICY*")
-CODE = ("*.py",)  # of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
+NEEDED = (
+    "*.json",
+    "*.safetensors",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.tiktoken",
+    "LICENSE*",
+    "USE_POLICY*",
+)
+CODE = (
+    "*.py",
+)  # of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
 SPARE_BYTES = 1 * GIB
@@ -49,14 +60,19 @@ def hub_id(model: str) -> str:
     """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
     from inference_planner.catalog import load_model
 
-    from workshop.launch.slurm.submit import RECIPES  # neither is in a pod, which has the rest of this module
+    from workshop.launch.slurm.submit import (
+        RECIPES,
+    )  # neither is in a pod, which has the rest of this module
 
     model = RECIPES[model].model if model in RECIPES else model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
         return model
     if ids := load_model(model).hub_ids:
         return ids[0]
-    raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
+    raise BadInput(
+        f"{model} has no address on the Hub in the catalogue.",
+        "Give its Hub id: organisation/name.",
+    )
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
@@ -64,7 +80,9 @@ def target_folder(hub: str, to: str | Path) -> Path:
     try:
         place = Path(to).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
-        raise BadInput(f"{str(to)[:80]!r} cannot be the name of a folder.", "Give another with --to.") from None
+        raise BadInput(
+            f"{str(to)[:80]!r} cannot be the name of a folder.", "Give another with --to."
+        ) from None
     name = hub.split("/")[-1]
     return place if place.name == name else place / name
 
@@ -98,14 +116,15 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
     if missing + SPARE_BYTES > left:
         limits = "".join(f" ({quota})" for quota in quotas(folder))
         has = f"{folder} has {left / 1e9:.0f} GB free{limits}"
-        remedy = (
-            "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk."
-        )
+        remedy = "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk."
         raise NoRoom(f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {has}.", remedy)
 
 
 def download(
-    remote: Remote, folder: Path, token: str | None = None, report: Callable[[Progress], None] = lambda progress: None
+    remote: Remote,
+    folder: Path,
+    token: str | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
     """Download what is missing; run again after a break, it goes on where it stopped."""
     done = threading.Event()
@@ -120,7 +139,9 @@ def download(
     _let_everybody_read(folder, remote.files)
 
 
-def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event) -> None:
+def _watch(
+    remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event
+) -> None:
     """Report how many bytes are there, half-loaded files included, until it is done."""
     while not done.wait(WATCH_S):
         have = 0
@@ -134,7 +155,9 @@ def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], don
 def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
     bits = folder.stat().st_mode & 0o055
-    places = {place for file in files for place in (folder / file.name, *(folder / file.name).parents)}
+    places = {
+        place for file in files for place in (folder / file.name, *(folder / file.name).parents)
+    }
     for path in (place for place in places if folder in place.parents):
         with contextlib.suppress(OSError):
             _open_to_others(path, bits)
@@ -183,7 +206,9 @@ def verify(
         if not path.is_file():
             found.problems.append(f"{file.name} is missing.")
         elif not file.has_come(folder):
-            found.problems.append(f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}.")
+            found.problems.append(
+                f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}."
+            )
         elif checksums and not file.is_whole(path):
             found.problems.append(f"{file.name} has another checksum than on the Hub.")
     found.problems = list(dict.fromkeys(found.problems))
@@ -217,4 +242,8 @@ def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
     except OSError as error:
         return [f"{path.name} cannot be read ({error.strerror})."]
     absent = sorted((expected or set()) - held)
-    return [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."] if absent else []
+    return (
+        [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."]
+        if absent
+        else []
+    )

@@ -9,7 +9,9 @@ def prompt_problem(answer: dict, prompt: str) -> str | None:
     """Return how a server's answer shows that its prompt was another one: by the number of its tokens."""
     given = answer["usage"]["prompt_tokens"]
     try:
-        expected = workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+        expected = (
+            workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+        )
     except WorkshopError:  # several servers, or none any more: no fault of the answer
         return None
     if given == expected:
@@ -31,12 +33,17 @@ def stop(answer: object) -> str | None:
 
 
 def total_tokens(answer: object) -> str | None:
-    counted = workshop.connect().complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
+    counted = (
+        workshop.connect().complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
+    )
     wrong = {
         counted.completion_tokens: f"{ASKED} is what you asked for; the prompt's tokens count as well",
-        counted.total_tokens - 1: "close: one more token stands in front of the words of the prompt",
-        counted.total_tokens + 1: "close: the answer has exactly 40 tokens, and nothing is added after them",
+        counted.total_tokens
+        - 1: "close: one more token stands in front of the words of the prompt",
+        counted.total_tokens
+        + 1: "close: the answer has exactly 40 tokens, and nothing is added after them",
         counted.prompt_tokens: "those are the prompt's tokens alone; the answer's count as well",
-        counted.prompt_tokens + 16: f"that is the total of the first request; this one generates {ASKED} tokens",
+        counted.prompt_tokens
+        + 16: f"that is the total of the first request; this one generates {ASKED} tokens",
     }
     return Exercise("", exactly(counted.total_tokens, "tokens"), wrong=wrong).test(answer)

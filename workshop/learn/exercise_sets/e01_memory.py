@@ -18,7 +18,9 @@ def gpus_405b(answer: dict) -> str | None:
             return f"there is no part of a GPU: {number:g} {name}s cannot be bought"
         if number != int(exact) + 1:
             enough = "fewer are enough" if number > exact else "too few"
-            return f"{number} {name}s have {number * memory_gb:,} GB; the weights are 810 GB: {enough}"
+            return (
+                f"{number} {name}s have {number * memory_gb:,} GB; the weights are 810 GB: {enough}"
+            )
     return None
 
 
@@ -35,4 +37,8 @@ def one_change(answer: object) -> str | None:
     if changed[0] in ("requests", "context", "model"):
         return f"a smaller {changed[0]} would do, but 16 requests of 131,072 tokens to this model are wanted"
     found = memory(answer)
-    return None if found.state == "fits" else f"with that change {found.max_concurrency:.1f} requests fit, not 16"
+    return (
+        None
+        if found.state == "fits"
+        else f"with that change {found.max_concurrency:.1f} requests fit, not 16"
+    )

@@ -12,8 +12,12 @@ def decide(answer: dict) -> str | None:
     for name, (tp, pp) in DECIDED.items():
         given = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
         if len(given) != 2:
-            return f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
-        if given == (tp, pp) or (name == "D" and given in ((1, 2), (1, 3))):  # two of the T4 hold it already
+            return (
+                f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
+            )
+        if given == (tp, pp) or (
+            name == "D" and given in ((1, 2), (1, 3))
+        ):  # two of the T4 hold it already
             continue
         if name == "A":
             return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
@@ -24,7 +28,9 @@ def decide(answer: dict) -> str | None:
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
         if given == (16, 1):
-            return "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
+            return (
+                "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
+            )
         if given == (pp, tp):
             return f"{name}: the other way round: tensor parallel inside the node, pipeline parallel over nodes"
         return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {given}"

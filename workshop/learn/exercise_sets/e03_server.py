@@ -7,7 +7,9 @@ from workshop.learn.exercise_sets import words
 
 GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-CAUSES, RIGHT, CLUES = (words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues"))
+CAUSES, RIGHT, CLUES = (
+    words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues")
+)
 
 
 def split(tp: int, pp: int) -> str | None:

@@ -9,14 +9,19 @@ def _tokens(*expected: str) -> Judge:
     def judge(token: object, best: object) -> str | None:
         given = (str(token).strip(), str(best).strip())
         if given == expected[::-1]:
-            return "the other way round: the token of the text comes first, then the most probable one"
+            return (
+                "the other way round: the token of the text comes first, then the most probable one"
+            )
         return None if given == expected else f"{given[0]!r} and {given[1]!r} are not it"
 
     return judge
 
 
 def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
-    return [Row("prompt", position, token, logprob) for position, (token, logprob) in enumerate(logprobs)]
+    return [
+        Row("prompt", position, token, logprob)
+        for position, (token, logprob) in enumerate(logprobs)
+    ]
 
 
 def _why(error: TypeError, none: str) -> str:
@@ -41,7 +46,9 @@ def classify(answer: Callable) -> str | None:
         except TypeError as error:
             if "between instances of 'Row'" in str(error):
                 return "rows cannot be compared with each other: compare what total_logprob gives for each label"
-            return _why(error, "the first row of a prompt has the logprob None; total_logprob leaves it out")
+            return _why(
+                error, "the first row of a prompt has the logprob None; total_logprob leaves it out"
+            )
         if got == expected:
             continue
         if isinstance(got, int | float):
@@ -62,7 +69,10 @@ def surprising(answer: Callable) -> str | None:
         try:
             got = answer(tokens)
         except TypeError as error:
-            return _why(error, "the first token has no logprob and no surprise (both are None): leave it out")
+            return _why(
+                error,
+                "the first token has no logprob and no surprise (both are None): leave it out",
+            )
         got = got.token if isinstance(got, Row) else got
         if isinstance(got, int | float):
             return f"it returned the number {got:.2f}: return the token that has it"

@@ -10,7 +10,11 @@ def waves(answer: dict) -> str | None:
         return "four threads send four; when does the fifth prompt leave?"
     if wrong == [5]:
         return "only the fifth prompt has to wait for a free thread"
-    return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
+    return (
+        f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?"
+        if wrong
+        else None
+    )
 
 
 def barrier(spans: list, seconds: object) -> str | None:
@@ -18,10 +22,13 @@ def barrier(spans: list, seconds: object) -> str | None:
     slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
     wrong = {
         slowest[0]: "that is the first group of four; the others come after it",
-        max(span.ended for span in spans): "that is how long the four threads took; a barrier is slower",
+        max(
+            span.ended for span in spans
+        ): "that is how long the four threads took; a barrier is slower",
         max(lengths): "that is the slowest request of all; each group has a slowest of its own",
         sum(lengths): "that is one after the other; within a group the four run at once",
-        sum(lengths) / 4: "that is as if no thread ever waited; a group ends with its slowest request",
+        sum(lengths)
+        / 4: "that is as if no thread ever waited; a group ends with its slowest request",
     }
     return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
@@ -35,9 +42,15 @@ def knee(sweep: dict, chosen: object) -> str | None:
     allowed = {count: rate for count, (rate, latency) in sweep.items() if latency <= 3 * alone}
     if chosen not in allowed:
         times = sweep[chosen][1] / alone
-        return f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
+        return (
+            f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
+        )
     best = max(allowed, key=allowed.get)
-    return None if chosen == best else "another number gives more tokens/s, and still at most 3 times the latency"
+    return (
+        None
+        if chosen == best
+        else "another number gives more tokens/s, and still at most 3 times the latency"
+    )
 
 
 def kv_peak(cache: object, one: object, share: object) -> str | None:

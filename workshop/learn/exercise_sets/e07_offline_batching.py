@@ -10,7 +10,11 @@ COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
 def once(path: str | Path, told: dict) -> str | None:
     ids = Counter(json.loads(line)["custom_id"] for line in Path(path).read_text().splitlines())
-    expected = {"lines": sum(ids.values()), "different": len(ids), "twice": sum(count > 1 for count in ids.values())}
+    expected = {
+        "lines": sum(ids.values()),
+        "different": len(ids),
+        "twice": sum(count > 1 for count in ids.values()),
+    }
     if missing := [key for key in expected if key not in told]:
         return f"the dict needs {', '.join(missing)}"
     if extra := set(told) - set(expected):

@@ -34,7 +34,11 @@ def machines(answer: list | tuple | set | frozenset) -> str | None:
         if name not in too_small():
             return f"{name} does hold it: {known[name].gpus} × {known[name].gpu}"
     missing = len(too_small() - given)
-    return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache" if missing else None
+    return (
+        f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache"
+        if missing
+        else None
+    )
 
 
 def ids(answer: list | tuple | set | frozenset) -> str | None:

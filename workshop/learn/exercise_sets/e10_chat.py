@@ -7,7 +7,11 @@ from workshop.learn.exercise_sets import words
 from workshop.learn.judging import SHAPELESS
 
 TALK = "Question: What is Boston?\nAnswer: A city.<|end_of_text|>Question: What is Paris?\nAnswer:"
-FLAGS = {"--enable-auto-tool-choice": "", "--tool-call-parser": "hermes", "--reasoning-parser": "qwen3"}
+FLAGS = {
+    "--enable-auto-tool-choice": "",
+    "--tool-call-parser": "hermes",
+    "--reasoning-parser": "qwen3",
+}
 KINDS = ("city", "river")
 MISSING = words("e10_chat")["chat.flags"]["missing"]
 BLANKS = (" " * 9, "\n" * 9)  # no sensible pattern allows that much and no more
@@ -26,10 +30,15 @@ def by_hand(answer: str) -> str | None:
         return "the last part is missing: without it the model does not know that it is its turn"
     if answer.replace("<|end_of_text|>", "") == TALK.replace("<|end_of_text|>", ""):
         return "eos_token is missing, or at the wrong place: it ends each message of the assistant"
-    same = next((n for n, (mine, right) in enumerate(zip(answer, TALK, strict=False)) if mine != right), len(answer))
+    same = next(
+        (n for n, (mine, right) in enumerate(zip(answer, TALK, strict=False)) if mine != right),
+        len(answer),
+    )
     if not same:
         return "it differs from the first letter on: which word does the template write before a user's message?"
-    return f"it is right as far as {answer[:same][-20:]!r}; which letter does the template write next?"
+    return (
+        f"it is right as far as {answer[:same][-20:]!r}; which letter does the template write next?"
+    )
 
 
 def join(answer: Callable) -> str | None:
@@ -43,7 +52,10 @@ def join(answer: Callable) -> str | None:
         return ChatCompletionChunk.model_validate({**frame, "choices": choices})
 
     for pieces in ((" Paris", " is", " a city."), (" A", " dog")):
-        chunks = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": piece}) for piece in pieces)]
+        chunks = [
+            chunk({"role": "assistant", "content": ""}),
+            *(chunk({"content": piece}) for piece in pieces),
+        ]
         try:
             got = answer([*chunks, chunk({"content": None}), chunk()])
         except IndexError:
@@ -102,7 +114,11 @@ def flags(answer: list | tuple) -> str | None:
         given = parts[parts.index(flag) + 1 :][:1]
         if value and given != [value]:
             return f"{flag} needs the name that the table has for Qwen3, not {given[0] if given else 'nothing'}"
-    return None if len(parts) == 5 else "there is a word too many: three flags, and two of them have a value"
+    return (
+        None
+        if len(parts) == 5
+        else "there is a word too many: three flags, and two of them have a value"
+    )
 
 
 def run_call(answer: Callable) -> str | None:
@@ -112,7 +128,9 @@ def run_call(answer: Callable) -> str | None:
     for number, city in enumerate(("Boston", "Paris")):
         asked = {"name": "get_weather", "arguments": json.dumps({"city": city})}
         try:
-            got = answer(Call.model_validate({"id": f"call-{number}", "type": "function", "function": asked}))
+            got = answer(
+                Call.model_validate({"id": f"call-{number}", "type": "function", "function": asked})
+            )
         except TypeError as error:
             return f"arguments is a text in JSON, not a dictionary: json.loads makes one of it ({error})"
         if not isinstance(got, dict):
@@ -120,7 +138,9 @@ def run_call(answer: Callable) -> str | None:
         if got.get("role") != "tool":
             return f"the role is 'tool', because a tool is speaking, not {got.get('role')!r}"
         if got.get("tool_call_id") != f"call-{number}":
-            return "tool_call_id has to be called.id: the model may have called several tools at once"
+            return (
+                "tool_call_id has to be called.id: the model may have called several tools at once"
+            )
         if not isinstance(got.get("content"), str):
             return "content has to be a text"
         if city not in got["content"]:

@@ -4,7 +4,10 @@ from workshop.learn.exercise_sets import words
 from workshop.learn.judging import SHAPELESS, Exercise, called, close_to, not_a_number, plain
 
 ASKED = words("e11_inside_the_engine")["engine.flags"]
-FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]  # symptom → its flag; why not the same flag the other way
+FLAGS, OPPOSITE = (
+    ASKED["right"],
+    ASKED["opposite"],
+)  # symptom → its flag; why not the same flag the other way
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 
@@ -20,11 +23,16 @@ def times(span: object, said: dict) -> str | None:
             {
                 alone / span.tokens: "the time to the first token is no part of it",
                 alone / others: "the time to the first token is no part of it",
-                (span.seen[-1] - span.first) / span.tokens: "the first token is not among them: divide by one less",
-                span.tokens / (span.seen[-1] - span.first): "those are tokens a second: the other way round",
+                (span.seen[-1] - span.first)
+                / span.tokens: "the first token is not among them: divide by one less",
+                span.tokens
+                / (span.seen[-1] - span.first): "those are tokens a second: the other way round",
             },
         ),
-        "longest_gap": (max(gaps), {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"}),
+        "longest_gap": (
+            max(gaps),
+            {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"},
+        ),
     }
     for name, (right, wrong) in typical.items():
         wrong = {1000 * right: "that is in ms: give seconds", **wrong}
@@ -69,6 +77,10 @@ def flags(answer: dict) -> str | None:
             return f"{symptom}: {chosen!r} is none of the changes in the list"
         if chosen != FLAGS[symptom]:
             other_way = chosen.split()[0] == FLAGS[symptom].split()[0]
-            why = OPPOSITE[symptom] if other_way else "this changes something else; what is short here?"
+            why = (
+                OPPOSITE[symptom]
+                if other_way
+                else "this changes something else; what is short here?"
+            )
             return f"{symptom}: {why}"
     return None

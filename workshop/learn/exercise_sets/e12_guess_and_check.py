@@ -53,10 +53,13 @@ def length(run: object, said: object) -> str | None:
     if not hasattr(run, "accepted_at"):
         return SHAPELESS
     wrong = {
-        run.accepted / run.drafts: "those are the accepted guesses; each step also writes a token of the model's own",
+        run.accepted
+        / run.drafts: "those are the accepted guesses; each step also writes a token of the model's own",
         run.accepted / run.drafted: "that is the acceptance rate: accepted guesses of all guesses",
         run.drafted / run.drafts: "that is how many guesses a step has, right or wrong",
         run.drafted / run.accepted: "the other way round, and count steps, not guesses",
         run.drafts / run.accepted: "the other way round: accepted guesses, divided by steps",
     }
-    return Exercise("", close_to(1 + run.accepted / run.drafts, "tokens", rel=0.01), wrong=wrong).test(said)
+    return Exercise(
+        "", close_to(1 + run.accepted / run.drafts, "tokens", rel=0.01), wrong=wrong
+    ).test(said)

@@ -78,13 +78,21 @@ def service(people: object, every_s: object, sizes: dict, chosen: object) -> str
     if chosen not in sizes:
         return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
     asked, came = people / every_s, sizes[chosen]["requests_per_s"]
-    chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])  # arrivals are drawn: few of them vary much
+    chance = 0.1 + 4 / math.sqrt(
+        sizes[chosen]["requests"]
+    )  # arrivals are drawn: few of them vary much
     if abs(came - asked) > chance * asked:
         return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
-    enough = [count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT]
+    enough = [
+        count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT
+    ]
     if not enough:
-        return f"no row keeps the limits for {ENOUGH_PERCENT} of 100 requests: simulate more replicas"
+        return (
+            f"no row keeps the limits for {ENOUGH_PERCENT} of 100 requests: simulate more replicas"
+        )
     if chosen not in enough:
         within = sizes[chosen]["within_limits_percent"]
         return f"with {chosen:g} only {within:g} of 100 requests stay within the limits; {ENOUGH_PERCENT} have to"
-    return None if chosen == min(enough) else f"fewer are enough: {min(enough)} keep the limits, too"
+    return (
+        None if chosen == min(enough) else f"fewer are enough: {min(enough)} keep the limits, too"
+    )

@@ -11,7 +11,11 @@ from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
 from workshop.learn.judging import Exercise, called, close_to, not_a_number, single
 
-ASKED = {"need": "what you need it for", "surprise": "what surprised you", "next": "what you do next"}
+ASKED = {
+    "need": "what you need it for",
+    "surprise": "what surprised you",
+    "next": "what you do next",
+}
 LEAST_WORDS = 12
 TO = r"[=:\s\"',-]+"  # between a flag and its value: in a command, a variable's default, a list of YAML
 KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
@@ -25,7 +29,9 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
 GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
 SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
 THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
-NOTHING = re.compile(r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*")  # comments, and examples in a manifest's code
+NOTHING = re.compile(
+    r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*"
+)  # comments, and examples in a manifest's code
 SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
@@ -51,9 +57,11 @@ def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     right = plan.kv_cache_tokens / tokens
     wrong = {
         plan.kv_cache_tokens: "those are tokens; how many of your requests do they hold?",
-        tokens / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
+        tokens
+        / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
         plan.max_concurrency: f"that is for requests of {plan.max_model_len:,} tokens; yours are shorter",
-        right * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
+        right
+        * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
     }
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
@@ -63,7 +71,9 @@ def script(plan: Plan, text: object) -> str | None:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
         return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
-    text = GPUS.sub(lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text))
+    text = GPUS.sub(
+        lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text)
+    )
     text = SHORT.sub(lambda found: f"{found[1]}{int(found[2]) * THOUSAND[found[3]]}", text)
     if re.search(rf"--api-key{TO}\$", text):
         return "a key on a command line can be seen by everybody on that machine: vLLM reads VLLM_API_KEY by itself"
@@ -71,13 +81,29 @@ def script(plan: Plan, text: object) -> str | None:
     if not any(name.casefold() in text.casefold() for name in names):
         return f"it does not name the plan's model, {names[0]}"
     tp, pp = plan.tensor_parallel_size, plan.pipeline_parallel_size
-    for name, right, absent in (  # absent: what it is where nothing is said; ours count the GPUs and nodes of the job
-        ("--tensor-parallel-size", tp, tp if re.search("(?i)tensor.*gpus_(?:per|on)_node", text) else 1),
-        ("--pipeline-parallel-size", pp, pp if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text) else 1),
+    for (
+        name,
+        right,
+        absent,
+    ) in (  # absent: what it is where nothing is said; ours count the GPUs and nodes of the job
+        (
+            "--tensor-parallel-size",
+            tp,
+            tp if re.search("(?i)tensor.*gpus_(?:per|on)_node", text) else 1,
+        ),
+        (
+            "--pipeline-parallel-size",
+            pp,
+            pp if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text) else 1,
+        ),
         ("--max-model-len", plan.max_model_len, plan.config.max_position_embeddings),
         ("nodes", plan.nodes, 1),
         # On one machine nobody is asked for GPUs.
-        ("GPUs a node", plan.gpus // plan.nodes, None if "#SBATCH" in text or "kind:" in text else plan.gpus),
+        (
+            "GPUs a node",
+            plan.gpus // plan.nodes,
+            None if "#SBATCH" in text or "kind:" in text else plan.gpus,
+        ),
     ):
         said = re.findall(SAYS[name], text)
         if str(right) not in (said or [str(absent)]):
@@ -86,7 +112,11 @@ def script(plan: Plan, text: object) -> str | None:
 
 
 def gap(compared: Reconciliation, told: object) -> str | None:
-    off = {row.quantity: abs(row.error_percent) for row in compared.rows if row.error_percent is not None}
+    off = {
+        row.quantity: abs(row.error_percent)
+        for row in compared.rows
+        if row.error_percent is not None
+    }
     if not off:
         return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
     told = called(single(told), off)

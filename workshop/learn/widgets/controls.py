@@ -75,7 +75,12 @@ class Explorer(View):
     def __init__(self, controls: Mapping[str, widgets.Widget], *, label_px: int = 0, indent_px: int | None = None,
                  max_width: str | None = "1080px"):  # fmt: skip
         """Lay them out: beside the picture with labels of `label_px`, or above it in a row where that is 0."""
-        self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
+        self.controls, self.label_px, self.result, self._held = (
+            dict(controls),
+            label_px,
+            None,
+            False,
+        )
         self.indent_px = label_px + 4 if indent_px is None else indent_px
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
         for name, control in self.controls.items():
@@ -138,24 +143,39 @@ class Explorer(View):
             self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
-def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460) -> widgets.HBox:
+def beside(
+    rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460
+) -> widgets.HBox:
     """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
 
     A row is a control and what stands below it; a picture that has not even `least_px` beside them stands below.
     """
-    groups = [widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0")) for row in rows]
+    groups = [
+        widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0"))
+        for row in rows
+    ]
     columns = {"flex_flow": "row wrap", "align_content": "flex-start", "align_items": "flex-start"}
-    controls = widgets.Box(groups, layout=widgets.Layout(flex="1 1 290px", grid_gap="0 24px", **columns))
-    right = widgets.VBox([picture], layout=widgets.Layout(flex=f"3 1 {least_px}px", min_width="330px"))
-    return widgets.HBox([controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))
+    controls = widgets.Box(
+        groups, layout=widgets.Layout(flex="1 1 290px", grid_gap="0 24px", **columns)
+    )
+    right = widgets.VBox(
+        [picture], layout=widgets.Layout(flex=f"3 1 {least_px}px", min_width="330px")
+    )
+    return widgets.HBox(
+        [controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px")
+    )
 
 
 def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
     """Return children side by side; what does not fit goes on below."""
-    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center"))
+    return widgets.HBox(
+        children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center")
+    )
 
 
-def made(kind: type, name: str, value: object, width: str = "auto", **more: object) -> widgets.Widget:
+def made(
+    kind: type, name: str, value: object, width: str = "auto", **more: object
+) -> widgets.Widget:
     """Return a control of that kind whose label is `name`, in full; its margins are 2 px."""
     layout = widgets.Layout(width=width, max_width="calc(100% - 4px)")
     return kind(value=value, description=name, style=AUTO, layout=layout, **more)
@@ -167,7 +187,11 @@ def choice(name: str, options: Iterable, value: object, width: str = "auto") -> 
 
 def models(value: str) -> widgets.Dropdown:
     """Return the models of the catalogue, and `value` where that is a folder."""
-    return choice("model", dict.fromkeys([*([] if value in list_models() else [value]), *list_models()]), value)
+    return choice(
+        "model",
+        dict.fromkeys([*([] if value in list_models() else [value]), *list_models()]),
+        value,
+    )
 
 
 def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
@@ -177,7 +201,9 @@ def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
     return choice("GPU", [(load_gpu(name).title, name) for name in known], value)
 
 
-def steps(name: str, values: Iterable[int], value: int, width: str = "auto") -> widgets.SelectionSlider:
+def steps(
+    name: str, values: Iterable[int], value: int, width: str = "auto"
+) -> widgets.SelectionSlider:
     """Return a slider over some numbers, and `value`."""
     options = [(f"{each:,}", each) for each in sorted({*values, value})]
     slider = made(widgets.SelectionSlider, name, value, width, options=options)
@@ -185,12 +211,16 @@ def steps(name: str, values: Iterable[int], value: int, width: str = "auto") -> 
     return slider
 
 
-def whole(name: str, value: int, low: int, high: int, step: int = 1, **more: object) -> widgets.IntSlider:
+def whole(
+    name: str, value: int, low: int, high: int, step: int = 1, **more: object
+) -> widgets.IntSlider:
     """Return a slider over whole numbers."""
     return made(widgets.IntSlider, name, value, min=low, max=high, step=step, **more)
 
 
-def real(name: str, value: float, low: float, high: float, step: float, **more: object) -> widgets.FloatSlider:
+def real(
+    name: str, value: float, low: float, high: float, step: float, **more: object
+) -> widgets.FloatSlider:
     """Return a slider over numbers."""
     return made(widgets.FloatSlider, name, value, min=low, max=high, step=step, **more)
 

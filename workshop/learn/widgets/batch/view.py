@@ -14,7 +14,9 @@ from workshop.learn.widgets.controls import View
 
 def picture(progress: Progress) -> Html:
     """Return a bar of answered and failed rows, and one line of rates, KV-cache usage and time left."""
-    done, failed = (100 * count / max(progress.rows, 1) for count in (progress.done, progress.errors))
+    done, failed = (
+        100 * count / max(progress.rows, 1) for count in (progress.done, progress.errors)
+    )
     rows = bar((("good", done), ("bad", failed)), label="rows answered", now=round(done))
     kv = ""
     if progress.kv_cache_usage is not None:
@@ -22,7 +24,9 @@ def picture(progress: Progress) -> Html:
         now = f"{used:.0f} % · {progress.running} running · {progress.waiting} waiting"
         kv = muted("KV cache", bar([("kv", used)], cls="thin inline"), now)
     line = words(replace(progress, kv_cache_usage=None))  # its bar says it
-    return panel(bold(f"{progress.done:,} of {progress.rows:,} rows answered"), rows, kv, muted(line))
+    return panel(
+        bold(f"{progress.done:,} of {progress.rows:,} rows answered"), rows, kv, muted(line)
+    )
 
 
 class BatchProgress(View):

@@ -44,7 +44,15 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
     """Return what is drawn. Raises KeyError for a group that is not one of GROUPS."""
     w, (q, numbers, error) = matrix(), rounded(bits, group)
     levels = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1)) * q.scales[row, 0]
-    return Bits(bits, group, w[row, :SHOWN], numbers[row, :SHOWN], levels, error, 8 * q.stored_bytes / w.size)
+    return Bits(
+        bits,
+        group,
+        w[row, :SHOWN],
+        numbers[row, :SHOWN],
+        levels,
+        error,
+        8 * q.stored_bytes / w.size,
+    )
 
 
 class BitsExplorer(Explorer):
@@ -89,12 +97,23 @@ def picture(b: Bits) -> Picture:
     parts.append(axes.y_ticks((-most, 0, most), lambda value: f"{value:+.2f}" if value else "0"))
     for n, (w, q) in enumerate(zip(b.weights, b.likeness, strict=True)):
         x, y0, y1 = axes.x(n + 0.5), axes.y(w), axes.y(q)
-        parts += [path(f"M{x:.1f} {y0:.1f}V{y1:.1f}", style.BAD, 2.5), dot(x, y1, 5, "none", stroke=style.BAD)]
+        parts += [
+            path(f"M{x:.1f} {y0:.1f}V{y1:.1f}", style.BAD, 2.5),
+            dot(x, y1, 5, "none", stroke=style.BAD),
+        ]
         parts.append(dot(x, y0, 3.4, style.WEIGHTS, title=f"{w:+.4f} → {q:+.4f}"))
-    y, sums = HEIGHT - 22, f"error of the matrix {b.error:.1%}   ·   {b.bits_per_weight:.2f} bits a weight"
-    parts += [dot(axes.left + 5, y, 3.4, style.WEIGHTS), text(axes.left + 14, y + 4, "a weight", size=11)]
+    y, sums = (
+        HEIGHT - 22,
+        f"error of the matrix {b.error:.1%}   ·   {b.bits_per_weight:.2f} bits a weight",
+    )
+    parts += [
+        dot(axes.left + 5, y, 3.4, style.WEIGHTS),
+        text(axes.left + 14, y + 4, "a weight", size=11),
+    ]
     parts.append(dot(axes.left + 85, y, 5, "none", stroke=style.BAD))
     parts.append(text(axes.left + 95, y + 4, "what its code stands for", size=11))
     parts.append(text(WIDTH - 12, y + 4, sums, anchor="end", size=13, bold=True))
     words = f"{len(b.weights)} weights at {b.bits} bits, one scale for {b.group}: the matrix is off by {b.error:.1%}"
-    return Picture("".join(parts), WIDTH, HEIGHT, f"{words}, and takes {b.bits_per_weight:.2f} bits a weight.")
+    return Picture(
+        "".join(parts), WIDTH, HEIGHT, f"{words}, and takes {b.bits_per_weight:.2f} bits a weight."
+    )

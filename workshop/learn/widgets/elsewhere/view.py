@@ -20,15 +20,28 @@ GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU
 MODEL = "MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage"
 FACTS = {
     "gpus": ("how many GPUs, and of which kind", GPUS),
-    "split": ("how the model is split over them", "tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P"),
+    "split": (
+        "how the model is split over them",
+        "tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P",
+    ),
     "model": ("which weights, and where they lie", MODEL),
-    "length": ("how long a request may be", "max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization"),
-    "start": ("how long a start may take", "startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time"),
+    "length": (
+        "how long a request may be",
+        "max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization",
+    ),
+    "start": (
+        "how long a start may take",
+        "startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time",
+    ),
     "memory": ("memory that the ranks share", "shm|--ipc|medium: Memory|sizeLimit"),
     "key": ("who may ask", r"[Kk]ey|KEY|RequireKey|127\.0\.0\.1"),
 }
-SUBMISSION = (files("workshop.learn.widgets.elsewhere") / "submission.txt").read_text(encoding="utf-8")
-COLOURS = dict(zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True))
+SUBMISSION = (files("workshop.learn.widgets.elsewhere") / "submission.txt").read_text(
+    encoding="utf-8"
+)
+COLOURS = dict(
+    zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -65,26 +78,36 @@ def three(plan: Plan) -> Elsewhere:
     makers = (
         ("SLURM", f"workshop slurm submit {model.split('/')[-1]} {asked} --dry-run", slurm_lines),
         ("Kubernetes", f"workshop kubernetes {plan.model} {asked}", kubernetes_lines),
-        ("A VM", f"workshop vm {plan.model} {asked}", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
+        (
+            "A VM",
+            f"workshop vm {plan.model} {asked}",
+            lambda p: vm.container(vm.Case(p), "podman").splitlines(),
+        ),
     )
     places = []
     for name, command, make in makers:
         try:
             places.append(Place(name, command, tuple(map(_line, make(plan)))))
         except WorkshopError as error:
-            places.append(Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip()))
+            places.append(
+                Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip())
+            )
     return Elsewhere(plan, tuple(places))
 
 
 def _line(text: str) -> Line:
     """Return a line with the first of FACTS that it spells."""
-    return Line(text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), ""))
+    return Line(
+        text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), "")
+    )
 
 
 def slurm_lines(p: Plan) -> list[str]:
     """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head describes it."""
     if not p.fits:
-        raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else "")
+        raise WorkshopError(
+            f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else ""
+        )
     case = Case(p, Options())
     sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}
     return SUBMISSION.format(p=p, case=case, gpus_per_node=p.gpus // p.nodes, **sizes).splitlines()
@@ -95,7 +118,10 @@ def kubernetes_lines(p: Plan) -> list[str]:
     found = {d["kind"]: d.get("spec") for d in kubernetes.manifests(p)}
     if "LeaderWorkerSet" in found:
         group = found["LeaderWorkerSet"]["leaderWorkerTemplate"]
-        pod, top = group["leaderTemplate"]["spec"], {"kind": "LeaderWorkerSet", "size": group["size"]}
+        pod, top = (
+            group["leaderTemplate"]["spec"],
+            {"kind": "LeaderWorkerSet", "size": group["size"]},
+        )
     else:
         pod, top = found["Deployment"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
     box = pod["containers"][0]
@@ -134,9 +160,13 @@ class ThreePlaces(Explorer):
         controls = {
             "model": models(model),
             "gpu": gpus(gpu, ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")),
-            "gpus_per_node": choice("GPUs a node", sorted({1, 2, 4, 8, gpus_per_node}), gpus_per_node),
+            "gpus_per_node": choice(
+                "GPUs a node", sorted({1, 2, 4, 8, gpus_per_node}), gpus_per_node
+            ),
             "nodes": choice("nodes", sorted({1, 2, 4, nodes}), nodes),
-            "max_model_len": choice("max_model_len", sorted({2048, 8192, 32768, 131072, max_model_len}), max_model_len),
+            "max_model_len": choice(
+                "max_model_len", sorted({2048, 8192, 32768, 131072, max_model_len}), max_model_len
+            ),
         }
         super().__init__(controls, max_width="1180px")
 
@@ -150,7 +180,11 @@ class ThreePlaces(Explorer):
     def picture_of(self, result: Elsewhere) -> Html:
         p = result.plan
         speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
-        words = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}." if p.fits else (p.advice or p.reasons)[0]
+        words = (
+            f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
+            if p.fits
+            else (p.advice or p.reasons)[0]
+        )
         split = f"TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}"
         said = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {words}"
         head = verdict("✓" if p.fits else "✗", "good" if p.fits else "bad", p.model, said)
@@ -164,6 +198,8 @@ def _column(place: Place) -> Html:
         return tag("section", head, tag("p", place.problem, cls="ink-bad"), cls="column")
     lines = []
     for line in place.lines:
-        look = {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
+        look = (
+            {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
+        )
         lines.append(div(line.text or " ", **look))
     return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")

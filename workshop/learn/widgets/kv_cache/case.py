@@ -22,7 +22,13 @@ from workshop.learn.numbers import size
 
 SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
          "finished": "✓ finished"}  # fmt: skip
-COLUMNS = ("", "request", "prompt and answer", "in the cache", "its block table: which blocks, in its order")
+COLUMNS = (
+    "",
+    "request",
+    "prompt and answer",
+    "in the cache",
+    "its block table: which blocks, in its order",
+)
 MOST_STEPS = 2000
 
 
@@ -139,12 +145,18 @@ class _Engine:
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
     """Return the states from before the first step to the end of the last request; BadInput where one cannot fit."""
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
-        raise BadInput(f"blocks is {blocks!r}, and must be a whole number from 1.", "Give how many the pool has.")
+        raise BadInput(
+            f"blocks is {blocks!r}, and must be a whole number from 1.",
+            "Give how many the pool has.",
+        )
     longest = max(requests, key=lambda r: r.prompt + r.output)
     needed = -(-(longest.prompt + longest.output) // BLOCK_SIZE)
     if needed > blocks:
         what = f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}."
-        raise BadInput(what, f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.")
+        raise BadInput(
+            what,
+            f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
+        )
     engine = _Engine(blocks, requests)
     states = [engine.state(0, "Nothing has been asked yet.")]
     while any(one.state != "finished" for one in engine.all) and len(states) < MOST_STEPS:
@@ -158,7 +170,9 @@ def reserved_tokens(state: State) -> int:
     return sum(s.request.prompt + s.request.output for s in state.requests if s.state == "running")
 
 
-token_bytes = lru_cache(maxsize=64)(kv_cache_bytes_per_token)  # remembered, as every step asks for it
+token_bytes = lru_cache(maxsize=64)(
+    kv_cache_bytes_per_token
+)  # remembered, as every step asks for it
 
 
 def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
@@ -170,7 +184,10 @@ def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
 
 
 def spoken(state: State, model: ModelConfig) -> str:
-    each = [f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks" for s in state.requests]
+    each = [
+        f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks"
+        for s in state.requests
+    ]
     held = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
     return f"Step {state.step}. {state.used} of {len(state.pool)} blocks used, {held}. {'. '.join(each)}. {state.event}"
 
@@ -202,7 +219,11 @@ def _requests(state: State) -> Html:
     rows = [span(name, cls="note") for name in COLUMNS]
     for index, s in enumerate(state.requests):
         total = s.request.prompt + s.request.output
-        done = 100 * (s.request.prompt + s.generated) / total if s.state not in ("coming", "waiting") else 0
+        done = (
+            100 * (s.request.prompt + s.generated) / total
+            if s.state not in ("coming", "waiting")
+            else 0
+        )
         quiet = " ink-muted" if s.state in ("coming", "finished") else ""
         again = f" ({s.preemptions}× preempted)" if s.preemptions else ""
         rows += [
@@ -218,7 +239,9 @@ def _requests(state: State) -> Html:
 def _foot(state: State, model: ModelConfig) -> Html:
     pool_tokens, empty = len(state.pool) * BLOCK_SIZE, state.used * BLOCK_SIZE - state.tokens
     each, layers, reserved = token_bytes(model), len(model.attention_layers), reserved_tokens(state)
-    heads = "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
+    heads = (
+        "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
+    )
     element = each // (layers * main_kind(model).token_elements(model))
     said = f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. "
     said += f"Taken but still empty: {empty} slots, less than one block a request. "

@@ -18,7 +18,9 @@ from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
-RECORDED = "simulated.json"  # loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)
+RECORDED = (
+    "simulated.json"  # loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)
+)
 SECONDS = 10.0  # of simulated time
 SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
 NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
@@ -33,8 +35,12 @@ def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
     usage = ("KV cache", "kv", [100 * share for share in times["kv_cache_usage"]])
     figures = [(_ms(said, name, "p50"), f"{what}, half of them", f"95 of 100: {_ms(said, name, 'p95')}") for name, what in
                (("ttft", "to the first token"), ("tpot", "between two tokens"), ("e2el", "to the whole answer"))]  # fmt: skip
-    figures.append((f"{said['tokens_per_s']:,.0f}", "tokens a second", f"{said['gpus']} × {said['gpu']}"))
-    sign, kind, head = ("✓", "good", "It keeps up.") if said["keeps_up"] else ("✗", "bad", "Requests pile up.")
+    figures.append(
+        (f"{said['tokens_per_s']:,.0f}", "tokens a second", f"{said['gpus']} × {said['gpu']}")
+    )
+    sign, kind, head = (
+        ("✓", "good", "It keeps up.") if said["keeps_up"] else ("✗", "bad", "Requests pile up.")
+    )
     sign, kind, head = (sign, kind, head) if done else ("…", "open", "So far:")
     label = f"{head} First token after {_ms(said, 'ttft', 'p50')}, tokens every {_ms(said, 'tpot', 'p50')}, KV cache up to {most:.0%} full"
     above = chart("Requests", "", times["t_s"], [running, waiting], last=False)
@@ -46,7 +52,10 @@ def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
 
 def _grows(times: Mapping[str, Sequence[float]]) -> str:
     """Return how many requests are unfinished, running or waiting, when most of them are, and in half that time."""
-    unfinished, at_s = list(map(sum, zip(times["running"], times["waiting"], strict=True))), times["t_s"]
+    unfinished, at_s = (
+        list(map(sum, zip(times["running"], times["waiting"], strict=True))),
+        times["t_s"],
+    )
     most = unfinished.index(max(unfinished))
     half = min(range(len(at_s)), key=lambda each: abs(at_s[each] - at_s[most] / 2))
     return f"Unfinished: {unfinished[half]} after {at_s[half]:.1f} s → {unfinished[most]} after {at_s[most]:.1f} s."
@@ -72,11 +81,18 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
         parts.append(axes.y_ticks((0, most[lane]), "{:,.0f}".format))
         for began_s, ended_s, *tokens in busiest:
             x, y = axes.x(began_s), axes.y(tokens[lane])
-            parts.append(box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0))
+            parts.append(
+                box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0)
+            )
     parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
     names = legend((("bg-orange", "tokens of prompts"), ("bg-green", "tokens of answers")))
     title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
-    return join([div(bold(title), names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
+    return join(
+        [
+            div(bold(title), names, cls="name-of-chart"),
+            svg("".join(parts), WIDTH, 2 * LANE + GAP + 30),
+        ]
+    )
 
 
 class LoadExplorer(make.Explorer):
@@ -109,7 +125,9 @@ class LoadExplorer(make.Explorer):
             "rate": make.steps("requests/s", (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96), rate),
             "prompt": make.steps("prompt", (32, 128, 300, 1000, 2000, 4000, 7000), prompt),
             "answer": make.steps("answer", (16, 64, 128, 256, 512, 1000), answer),
-            "weights": make.choice("weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights),
+            "weights": make.choice(
+                "weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights
+            ),
             "max_num_batched_tokens": make.steps(
                 "tokens a step", [512 * 2**n for n in range(6)], max_num_batched_tokens
             ),
@@ -130,7 +148,13 @@ class LoadExplorer(make.Explorer):
         limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
         limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])
         weights = said["weights"] or None
-        p = plan(said["model"], said["gpu"], tensor_parallel_size=said["gpus"], quantization=weights, **limits)
+        p = plan(
+            said["model"],
+            said["gpu"],
+            tensor_parallel_size=said["gpus"],
+            quantization=weights,
+            **limits,
+        )
         self._idle.clear()
         threading.Thread(target=self._simulate, args=(self._newest, p, said), daemon=True).start()
         return self.result
@@ -145,7 +169,12 @@ class LoadExplorer(make.Explorer):
                 self.picture.value = picture(said, note or "computing …", done=bool(note))
                 return True
 
-        load = drawn(rate=said["rate"], seconds=SECONDS, prompt=_around(said["prompt"]), output=_around(said["answer"]))
+        load = drawn(
+            rate=said["rate"],
+            seconds=SECONDS,
+            prompt=_around(said["prompt"]),
+            output=_around(said["answer"]),
+        )
         try:
             if found := on_plan(p, load, seen=shown):
                 shown(found, f"{len(load):,} requests in {SECONDS:.0f} s, {found.steps:,} steps.")
@@ -159,7 +188,9 @@ class LoadExplorer(make.Explorer):
     def picture_of(self, result: Simulation | dict | None) -> str:
         if isinstance(result, dict):
             p50, p95 = (result["measured"][f"ttft_ms_{p}"] for p in ("p50", "p95"))
-            measured = f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            measured = (
+                f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            )
             return picture(result, f"{NO_VLLM} {measured}")
         if result is None:
             return html.panel("Starting vLLM's scheduler: a few seconds, once.")

@@ -41,9 +41,13 @@ class Moment:
 def recorded_text(name: str) -> str:
     """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine is ready."""
     if name not in RECORDED:
-        raise BadInput(f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}.")
+        raise BadInput(
+            f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}."
+        )
     reader, kept = Reader(), []
-    for line in (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines():
+    for line in (
+        (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines()
+    ):
         kept.append(line)
         reader.feed(line + "\n")
         if reader.running:
@@ -63,7 +67,9 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
         if until > at:
             reader.feed("\n".join(lines[at:until]) + "\n")
         log, now = reader.log, (reader.stage, reader.fraction, reader.message)
-        if log.engine_ready and not log.server:  # an offline engine opens no port: its start ends here
+        if (
+            log.engine_ready and not log.server
+        ):  # an offline engine opens no port: its start ends here
             now = ("ready", 1.0, "the engine is ready")
         shards, clock = (log.shards_loaded, log.shards_total), (log.last or "").split(" ")[-1]
         sizes = (log.weights_gib, log.available_kv_gib, log.kv_cache_tokens)
@@ -75,18 +81,34 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
 def picture(moment: Moment) -> Html:
     """Return the bar with the stages of a start, the figures so far, and the last lines, one row each."""
     percent = round(100 * moment.fraction)
-    marks = [tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%") for name, at in STAGES.items() if 0 < at < 1]
-    filled = bar([("good" if percent == 100 else "blue", percent)], *marks, label=moment.stage, now=percent)
+    marks = [
+        tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%")
+        for name, at in STAGES.items()
+        if 0 < at < 1
+    ]
+    filled = bar(
+        [("good" if percent == 100 else "blue", percent)], *marks, label=moment.stage, now=percent
+    )
     stages = [tag("b", name, cls="ink-text") if name == moment.stage else name for name in STAGES]
-    head = (bold(f"{percent} %"), f" {moment.message[:110]}", filled, muted(*between(" → ", stages)))
+    head = (
+        bold(f"{percent} %"),
+        f" {moment.message[:110]}",
+        filled,
+        muted(*between(" → ", stages)),
+    )
     shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
-    lines = (div(line, cls="cut", title=line) for line in shown)  # what is too long for a row is in its title
+    lines = (
+        div(line, cls="cut", title=line) for line in shown
+    )  # what is too long for a row is in its title
     done, total = moment.shards
     figures = (
         (moment.clock or "–", "clock"),
         (f"{done} of {total}" if total else "–", "shards"),
         (f"{moment.weights_gib:.2f} GiB" if moment.weights_gib else "–", "weights a GPU"),
-        (f"{moment.available_kv_gib:.2f} GiB" if moment.available_kv_gib else "–", "left for KV cache a GPU"),
+        (
+            f"{moment.available_kv_gib:.2f} GiB" if moment.available_kv_gib else "–",
+            "left for KV cache a GPU",
+        ),
         (f"{moment.kv_cache_tokens:,} tokens" if moment.kv_cache_tokens else "–", "KV cache"),
     )
     return panel(*head, tiles(figures, columns=5), div(*lines, cls="log fixed"))

@@ -26,7 +26,13 @@ RANKS = (
     (20, style.YELLOW, "6 to 20"),
     (math.inf, style.VERMILLION, "beyond 20, or not listed"),
 )
-STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))  # bits, probability
+STEPS = (
+    (1, "50 %"),
+    (3.32, "10 %"),
+    (6.64, "1 %"),
+    (9.97, "0.1 %"),
+    (13, "0.01 % or less"),
+)  # bits, probability
 SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
     "top_k": (whole, 0, 0, 20, 1, "235px"),
@@ -34,7 +40,9 @@ SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
 }
 _names = itertools.count()
-OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
+OWN_KEYS = (
+    'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
+)
 
 
 def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
@@ -53,11 +61,19 @@ def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row
 
 def _listed(row: Row) -> list[logprobs.Alternative]:
     """Return the best alternatives and the text's own token; of several tokens with the same text the last one."""
-    best_first = sorted({one.token: one for one in row.alternatives}.values(), key=lambda one: -one.logprob)
-    return [one for number, one in enumerate(best_first) if number < LONGEST_LIST or one.token == row.token]
+    best_first = sorted(
+        {one.token: one for one in row.alternatives}.values(), key=lambda one: -one.logprob
+    )
+    return [
+        one
+        for number, one in enumerate(best_first)
+        if number < LONGEST_LIST or one.token == row.token
+    ]
 
 
-def picture(drawn: Sequence[Row], *, colour_by: str = "probability", name: str = "x", kind: str = "raw") -> Html:
+def picture(
+    drawn: Sequence[Row], *, colour_by: str = "probability", name: str = "x", kind: str = "raw"
+) -> Html:
     """Return the text, the plot, the panels of all tokens and the perplexities.
 
     Args:
@@ -68,7 +84,11 @@ def picture(drawn: Sequence[Row], *, colour_by: str = "probability", name: str =
     first = next((number for number, row in enumerate(drawn) if row.part == "completion"), 0)
     said, rules, radios = [], [], []
     for n, row in enumerate(drawn):
-        known = "no logprob" if row.logprob is None else f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
+        known = (
+            "no logprob"
+            if row.logprob is None
+            else f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
+        )
         said.append(escape(f"{row.part} token {spoken(row.token)}: {known}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
@@ -77,7 +97,12 @@ def picture(drawn: Sequence[Row], *, colour_by: str = "probability", name: str =
         own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{said[n]}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
     panels = div(Html("".join(_panel(row, n, name, kind) for n, row in enumerate(drawn))))
-    parts = (_legend(colour_by), _text(drawn, colour_by, name), _plot(drawn, said, name, kind), panels)
+    parts = (
+        _legend(colour_by),
+        _text(drawn, colour_by, name),
+        _plot(drawn, said, name, kind),
+        panels,
+    )
     chosen = div(Html("".join(radios)), *parts, _sums(drawn, kind), cls="choose")
     return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
 
@@ -99,8 +124,12 @@ def surprise_colour(bits: float) -> str:
 
 def _legend(colour_by: str) -> Html:
     ranks = [(f"{colour}66", words) for _, colour, words in RANKS]
-    keys = ranks if colour_by == "rank" else [(surprise_colour(bits), words) for bits, words in STEPS]
-    shown = (span(tag("i", cls="key", style=f"background:{colour}"), words) for colour, words in keys)
+    keys = (
+        ranks if colour_by == "rank" else [(surprise_colour(bits), words) for bits, words in STEPS]
+    )
+    shown = (
+        span(tag("i", cls="key", style=f"background:{colour}"), words) for colour, words in keys
+    )
     return muted(f"{colour_by.capitalize()} ", *shown, cls="legend")
 
 
@@ -108,7 +137,9 @@ def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
     """The tokens, prompt and completion apart; each may be clicked."""
     lines = []
     for part in ("prompt", "completion"):
-        chips = "".join(_chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part)
+        chips = "".join(
+            _chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part
+        )
         if chips:
             lines.append(div(span(part, cls="note"), div(Html(chips), cls="text"), cls="part"))
     return div(*lines, role="presentation")
@@ -121,7 +152,9 @@ def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
     if not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
         shown = "⟨start⟩" if row.logprob is None else "▯"
     look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
-    listed = "; ".join(f"{token_label(one.token)} {percent(one.probability)}" for one in _listed(row)[:5])
+    listed = "; ".join(
+        f"{token_label(one.token)} {percent(one.probability)}" for one in _listed(row)[:5]
+    )
     own = f'class="{look}" title="{escape(listed)}" style="background:{shade(row, colour_by)}"'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
@@ -132,7 +165,9 @@ def _plot(drawn: Sequence[Row], said: Sequence[str], name: str, kind: str) -> Ht
     top, bars = max([4.0, *filter(math.isfinite, surprises)]), []
     for n, (row, bits) in enumerate(zip(drawn, surprises, strict=True)):
         edge = ' class="next-part"' if n and row.part != drawn[n - 1].part else ""
-        look = "too-much" if math.isinf(bits) else "bg-blue" if row.part == "completion" else "bg-grey"
+        look = (
+            "too-much" if math.isinf(bits) else "bg-blue" if row.part == "completion" else "bg-grey"
+        )
         bar = f'<i class="{name}-t{n} {look}" style="height:{100 * min(bits, top) / top:.1f}%"></i>'
         bars.append(f'<label for="{name}-{n}" title="{said[n]}"{edge}>{bar}</label>')
     axis = span(f"surprise, {kind}", BR, f"{top:.0f} bits", cls="note")
@@ -147,7 +182,9 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
         unknown = f", below the {len(row.alternatives) - 1} best"
         unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
         p = f"{percent(row.probability)} · logprob {row.logprob:.3f} ({kind}) · {row.surprise_bits:.1f} bits"
-        numbers = f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(row.logprob) else p
+        numbers = (
+            f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(row.logprob) else p
+        )
         body = escape(f"{numbers} · rank {row.rank or 'unknown' + unknown}")
         body += "".join(_alternative(one, own=one.token == row.token) for one in _listed(row))
     number = escape(f" · id {row.token_id}") if row.token_id is not None else ""
@@ -169,7 +206,9 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
         known = [row for row in drawn if row.part == part and row.logprob is not None]
         if known:
             value = logprobs.perplexity(known)
-            shown, bits = (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
+            shown, bits = (
+                (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
+            )
             about = f" ({bits} bits a token, {counted(len(known), 'token')}, {kind if part == 'completion' else 'raw'})"
             lines += [" · ", f"{part}: perplexity ", bold(shown), about]
     return div(join(lines[1:]), cls="sums")
@@ -200,18 +239,30 @@ class LogprobsViewer(Explorer):
         self._name, self.banner = f"lp{next(_names)}", widgets.HTML()
         self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]
-        self.colour = made(widgets.ToggleButtons, "colour by", "probability", options=["probability", "rank"])
-        self.kind = made(widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
+        self.colour = made(
+            widgets.ToggleButtons, "colour by", "probability", options=["probability", "rank"]
+        )
+        self.kind = made(
+            widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about
+        )
         for buttons in (self.colour, self.kind):
             buttons.style.button_width = "auto"
-        sliders = {name: make(name, *where, width=width) for name, (make, *where, width) in SLIDERS.items()}
+        sliders = {
+            name: make(name, *where, width=width) for name, (make, *where, width) in SLIDERS.items()
+        }
         super().__init__({"colour": self.colour, "kind": self.kind, **sliders}, max_width="1000px")
         if self.client:
             self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         self.processing = in_a_row(*(self.controls[name] for name in SLIDERS))
-        return *self.form, in_a_row(self.colour, self.kind), self.processing, self.banner, self.picture
+        return (
+            *self.form,
+            in_a_row(self.colour, self.kind),
+            self.processing,
+            self.banner,
+            self.picture,
+        )
 
     def _make_form(self, prompt: str, k: int) -> tuple[widgets.Widget, ...]:
         self.prompt = made(widgets.Textarea, "prompt", prompt, "100%", rows=2)
@@ -221,16 +272,23 @@ class LogprobsViewer(Explorer):
         self.ask_temperature = made(widgets.BoundedFloatText, "temperature", 1.0, "160px", **limits)
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         complete = button("Complete", self.ask, button_style="primary", icon="play")
-        return self.prompt, in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
+        return self.prompt, in_a_row(
+            complete, self.max_tokens, self.k, self.ask_temperature, self.seed
+        )
 
     def ask(self) -> None:
         """Send the prompt; keep the old picture if that fails."""
         try:
             if not self.prompt.value:
                 raise BadInput("The prompt is empty.", "Type at least one character.")
-            k, more = self.k.value, {"temperature": self.ask_temperature.value, "seed": self.seed.value}
+            k, more = (
+                self.k.value,
+                {"temperature": self.ask_temperature.value, "seed": self.seed.value},
+            )
             more |= {"logprobs": k, "prompt_logprobs": k, "return_token_ids": True, "timeout": 60}
-            response = self.client.complete(self.prompt.value, max_tokens=self.max_tokens.value, **more)
+            response = self.client.complete(
+                self.prompt.value, max_tokens=self.max_tokens.value, **more
+            )
             self.show(logprobs.rows(response, k=k))
         except WorkshopError as error:
             self.banner.value = alert(error)
@@ -243,7 +301,11 @@ class LogprobsViewer(Explorer):
     @property
     def settings(self) -> Settings | None:
         """What the processed logprobs are processed with; None while raw ones are shown."""
-        return None if self.kind.value == "raw" else Settings(**{name: self.said[name] for name in SLIDERS})
+        return (
+            None
+            if self.kind.value == "raw"
+            else Settings(**{name: self.said[name] for name in SLIDERS})
+        )
 
     def compute(self) -> list[Row]:
         self.processing.layout.display = "none" if self.kind.value == "raw" else ""

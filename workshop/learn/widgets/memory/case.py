@@ -104,7 +104,10 @@ def deployment(case: Case) -> Deployment:
 def memory(case: Case) -> Memory:
     """Return the memory of a case; BadInput for a name that is not known, or a number out of range."""
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
-        raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
+        raise BadInput(
+            f"requests is {case.requests!r}, and must be a whole number from 1.",
+            "Give how many at a time.",
+        )
     d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside
     m, f = d.model, fit(d)
     blocks = kv_cache.blocks_per_request(f.layout)
@@ -128,7 +131,9 @@ def verdict(result: Memory, remedy: bool = True) -> str:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
         what = f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
     elif result.state == "refused":
-        needed = f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
+        needed = (
+            f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
+        )
         what = f"vLLM would refuse to start: {needed}, and {gib(stage.room)} of {whose} are left for it."
     else:
         full = f"{concurrent:,} of the {case.requests:,} requests fill the KV cache at full length"
@@ -143,12 +148,22 @@ def verdict(result: Memory, remedy: bool = True) -> str:
 def remedies(case: Case) -> tuple[str, ...]:
     """Return the single changes that would make the whole case fit, the cheapest for the asker first."""
     d, found = deployment(replace(case, requests=1)), []
-    words = {"kv_fp8": "an fp8 KV cache", "weights_fp8": "fp8 weights", "weights_awq": "4-bit weights (awq)"}
+    words = {
+        "kv_fp8": "an fp8 KV cache",
+        "weights_fp8": "fp8 weights",
+        "weights_awq": "4-bit weights (awq)",
+    }
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):
-        enough = (c.after for c in rule(d) if c.after.gpus in GPU_COUNTS and _concurrency(c.after) >= case.requests)
+        enough = (
+            c.after
+            for c in rule(d)
+            if c.after.gpus in GPU_COUNTS and _concurrency(c.after) >= case.requests
+        )
         if after := next(enough, None):
             found.append(words.get(rule.__name__, f"{after.gpus} GPUs"))
-    shorter = (d.with_settings(max_model_len=c) for c in reversed(CONTEXTS) if c < d.settings.max_model_len)
+    shorter = (
+        d.with_settings(max_model_len=c) for c in reversed(CONTEXTS) if c < d.settings.max_model_len
+    )
     if after := next((one for one in shorter if _concurrency(one) >= case.requests), None):
         found.append(f"a context of {after.settings.max_model_len:,} tokens")
     if 1 <= (alone := _concurrency(d)) < case.requests:

@@ -24,10 +24,14 @@ KEYS = (
 def picture(result: Memory, remedies: bool = True) -> Html:
     head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
-    edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
+    edge = at_the_edge(
+        sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy)
+    )
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
-    return join([panel(*parts, label=spoken(result, remedies)), panel(code(command(result.deployment)))])
+    return join(
+        [panel(*parts, label=spoken(result, remedies)), panel(code(command(result.deployment)))]
+    )
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
@@ -43,7 +47,11 @@ def _bars(result: Memory) -> tuple[Html, ...]:
     gpu, most = result.deployment.gpu, max(s.needed for s in result.stages)
     axis = max(gpu.engine_bytes * 1.01, min(most, 2.2 * gpu.engine_bytes))
     alone = result.case.gpus <= BARS
-    stages = result.stages if alone or len(result.stages) <= BARS else (*result.stages[: BARS - 1], result.stages[-1])
+    stages = (
+        result.stages
+        if alone or len(result.stages) <= BARS
+        else (*result.stages[: BARS - 1], result.stages[-1])
+    )
     rows = []
     for s in stages:
         first, last = s.gpus
@@ -79,26 +87,51 @@ def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
     over = s.needed - limit
     if over > 0:
         cut = "▶" if s.needed > axis else ""
-        pieces.append(_piece(limit, min(over, axis - limit), axis, "too-much", f"{gib(over)} too much", cut))
+        pieces.append(
+            _piece(limit, min(over, axis - limit), axis, "too-much", f"{gib(over)} too much", cut)
+        )
     pieces.append(tag("i", cls="limit", style=f"left:{_percent(limit, axis)}"))
     return div(span(name), span(*pieces), cls="gpu")
 
 
-def _piece(start: float, size: float, axis: float, look: str, title: str = "", text: str = "") -> Html:
-    place, tip = f"left:{_percent(start, axis)};width:{_percent(size, axis)}", f' title="{title}"' if title else ""
+def _piece(
+    start: float, size: float, axis: float, look: str, title: str = "", text: str = ""
+) -> Html:
+    place, tip = (
+        f"left:{_percent(start, axis)};width:{_percent(size, axis)}",
+        f' title="{title}"' if title else "",
+    )
     return Html(f'<span class="piece {look}" style="{place}"{tip}>{text}</span>')
 
 
 def _tiles(result: Memory) -> Html:
     stage, fits, model = result.tightest, result.state != "refused", result.deployment.model
     total = sum(s.weights * result.fit.tp for s in result.stages)
-    each = f"{kv_cache_bytes_per_token(model, result.case.kv_cache_dtype) / 1024:,.1f} KiB".replace(".0 ", " ")
+    each = f"{kv_cache_bytes_per_token(model, result.case.kv_cache_dtype) / 1024:,.1f} KiB".replace(
+        ".0 ", " "
+    )
     concurrency = f"{result.max_concurrency:.2f}×" if fits else "0×"
     items = (
-        (gib(stage.weights), "weights on a GPU", f"{gib(total)} in all; {weight_words(model, result.case.weights)}"),
-        (gib(max(0, stage.room)), "room for KV cache on a GPU", f"{each} a token, over the whole model"),
-        (f"{result.fit.capacity.tokens:,}" if fits else "0", "tokens of KV cache", "vLLM's log: “GPU KV cache size”"),
-        (concurrency, f"requests of {result.case.context:,} tokens", "vLLM's log: “Maximum concurrency”"),
+        (
+            gib(stage.weights),
+            "weights on a GPU",
+            f"{gib(total)} in all; {weight_words(model, result.case.weights)}",
+        ),
+        (
+            gib(max(0, stage.room)),
+            "room for KV cache on a GPU",
+            f"{each} a token, over the whole model",
+        ),
+        (
+            f"{result.fit.capacity.tokens:,}" if fits else "0",
+            "tokens of KV cache",
+            "vLLM's log: “GPU KV cache size”",
+        ),
+        (
+            concurrency,
+            f"requests of {result.case.context:,} tokens",
+            "vLLM's log: “Maximum concurrency”",
+        ),
     )
     return tiles(items, columns=2)
 

@@ -4,7 +4,15 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.memory import parameters
 
 from workshop.learn.widgets import controls as make
-from workshop.learn.widgets.memory.case import CONTEXTS, GPU_COUNTS, WEIGHTS, Case, Memory, memory, weight_words
+from workshop.learn.widgets.memory.case import (
+    CONTEXTS,
+    GPU_COUNTS,
+    WEIGHTS,
+    Case,
+    Memory,
+    memory,
+    weight_words,
+)
 from workshop.learn.widgets.memory.picture import picture
 
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
@@ -36,13 +44,19 @@ class MemorySliders(make.Explorer):
         start = Case(model=model, **case)
         controls = {
             "model": make.models(start.model),
-            "weights": make.choice("weights", [(label, name) for name, label in LABELS.items()], start.weights),
-            "kv_cache_dtype": make.choice("KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype),
+            "weights": make.choice(
+                "weights", [(label, name) for name, label in LABELS.items()], start.weights
+            ),
+            "kv_cache_dtype": make.choice(
+                "KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype
+            ),
             "context": make.steps("context", CONTEXTS, start.context),
             "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
             "gpu": make.gpus(start.gpu),
             "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
-            "gpu_memory_utilization": make.real("utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01),
+            "gpu_memory_utilization": make.real(
+                "utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01
+            ),
         }
         super().__init__(controls, label_px=80)
 
@@ -50,12 +64,24 @@ class MemorySliders(make.Explorer):
         """Offer the precisions and context lengths that this model has, keep what was chosen where possible."""
         if name != "model":
             return
-        model, weights, context = load_model(self.said["model"]), self.controls["weights"], self.controls["context"]
-        known = WEIGHTS[:1] if model.quantization else WEIGHTS  # what is quantised already stays as it is
+        model, weights, context = (
+            load_model(self.said["model"]),
+            self.controls["weights"],
+            self.controls["context"],
+        )
+        known = (
+            WEIGHTS[:1] if model.quantization else WEIGHTS
+        )  # what is quantised already stays as it is
         kept, longest = weights.value, model.max_position_embeddings
         weights.options = [(LABELS[each], each) for each in known]
-        weights.value, chosen = kept if kept in known else "as published", min(context.value, longest)
-        context.options = [(f"{c:,}", c) for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})]
+        weights.value, chosen = (
+            kept if kept in known else "as published",
+            min(context.value, longest),
+        )
+        context.options = [
+            (f"{c:,}", c)
+            for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})
+        ]
         context.value = chosen
 
     @property
@@ -72,13 +98,19 @@ class MemorySliders(make.Explorer):
     def words(self) -> Mapping[str, str]:
         case, result = self.case, self.result
         model, gpu = load_model(case.model), load_gpu(case.gpu)
-        groups = "" if model.mla else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
+        groups = (
+            ""
+            if model.mla
+            else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
+        )
         limit = gpu.engine_gib * case.gpu_memory_utilization
         fp8 = case.kv_cache_dtype == "fp8"
         return {
             "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
             "weights": f"{weight_words(model, case.weights)}.",
-            "kv_cache_dtype": "half the bytes a token, a little less exact." if fp8 else "what the model computes in.",
+            "kv_cache_dtype": "half the bytes a token, a little less exact."
+            if fp8
+            else "what the model computes in.",
             "context": "tokens of one request, prompt and answer together (max_model_len).",
             "requests": "at the same moment, all as long as that.",
             "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",

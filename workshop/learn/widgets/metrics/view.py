@@ -44,7 +44,11 @@ def picture(looks: Sequence[Metrics]) -> Html:
     if len(looks) < 2:
         return panel("Looking at the server's /metrics …")
     drawn = charts([*looks[:-1][:: -(-len(looks) // DRAWN)], looks[-1]])
-    now = [f"{name} {values[-1]:,.0f} {unit}".rstrip() for _, unit, _, series in drawn for name, _, values in series]
+    now = [
+        f"{name} {values[-1]:,.0f} {unit}".rstrip()
+        for _, unit, _, series in drawn
+        for name, _, values in series
+    ]
     preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
     note = (" · ", tag("b", f"{preempted:,.0f} preempted", cls="ink-bad")) if preempted > 0 else ()
     label = "Server metrics, now: " + ", ".join(now)
@@ -53,18 +57,34 @@ def picture(looks: Sequence[Metrics]) -> Html:
     return panel(head, *(chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
 
 
-def chart(title: str, unit: str, times: list[float], series: list[tuple[str, str, list[float]]], last: bool) -> Html:
+def chart(
+    title: str,
+    unit: str,
+    times: list[float],
+    series: list[tuple[str, str, list[float]]],
+    last: bool,
+) -> Html:
     """Return one chart; the last one has the numbers of the axis of time."""
     # The axis ends at 5, 10, 20, 50 …, so that it does not jump at every step.
     top = 100.0 if unit == "%" else round_up(max(5.0, *(max(values) for _, _, values in series)))
     axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
     parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
     parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
-    parts.append(axes.y_ticks((0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"))
-    parts += [line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series]
+    parts.append(
+        axes.y_ticks(
+            (0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"
+        )
+    )
+    parts += [
+        line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series
+    ]
     if last:
         parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
-    head = div(bold(title), legend((f"bg-{colour} thin", name) for name, colour, _ in series), cls="name-of-chart")
+    head = div(
+        bold(title),
+        legend((f"bg-{colour} thin", name) for name, colour, _ in series),
+        cls="name-of-chart",
+    )
     return join([head, svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)])
 
 

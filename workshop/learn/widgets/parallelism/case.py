@@ -50,7 +50,9 @@ class Layout:
     remedy: str
     ranks: tuple[Rank, ...] = ()
     messages: tuple[Traffic, ...] = ()
-    compute_us: float = 0.0  # all else in a step: weights, KV cache, small kernels, stage after stage
+    compute_us: float = (
+        0.0  # all else in a step: weights, KV cache, small kernels, stage after stage
+    )
     tp_crosses_nodes: bool = False
 
     @property
@@ -81,7 +83,9 @@ def layout(choice: Choice) -> Layout:
     terms = speed.decode_terms(d, batch=choice.requests)
     compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
     sent = tuple(traffic(d, choice.requests))
-    return Layout(choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d))
+    return Layout(
+        choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d)
+    )
 
 
 def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
@@ -100,7 +104,9 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
     if f.fits:
         room = f"KV cache for {f.capacity.tokens:,} tokens"
         return "fits", f"It divides and fits: {weights} of weights on a GPU, and {room}.", ""
-    needed = f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
+    needed = (
+        f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
+    )
     remedy = "a GPU with more memory, or a quantised checkpoint"
     if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
         where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""

@@ -26,8 +26,16 @@ def picture(result: Layout) -> Html:
     m = load_model(result.choice.model)
     kv = "1 latent" if m.mla else m.num_key_value_heads
     held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
-    keys = (("bg-weights", held), ("bg-kv thin", f"its KV heads, of {kv}"), ("bg-sky thin", "all-reduce"))
-    parts = (_verdict(result), _cluster(result), legend((*keys, ("bg-text thin", "point-to-point"))))
+    keys = (
+        ("bg-weights", held),
+        ("bg-kv thin", f"its KV heads, of {kv}"),
+        ("bg-sky thin", "all-reduce"),
+    )
+    parts = (
+        _verdict(result),
+        _cluster(result),
+        legend((*keys, ("bg-text thin", "point-to-point"))),
+    )
     return panel(*parts, *_traffic(result), label=spoken(result))
 
 
@@ -35,9 +43,13 @@ def spoken(result: Layout) -> str:
     m, parts = load_model(result.choice.model), [f"{result.verdict} {result.remedy}"]
     for r in result.ranks:
         heads, kv = map(_span, head_range(r, m))
-        parts.append(f"GPU {r.rank} on node {r.node}: layers {_span(r.layers)}, heads {heads}, KV heads {kv}")
+        parts.append(
+            f"GPU {r.rank} on node {r.node}: layers {_span(r.layers)}, heads {heads}, KV heads {kv}"
+        )
     for x in result.messages:
-        parts.append(f"{x.count} {x.what} of {size(x.bytes_each)} over {x.link}, {duration(1e3 * x.ms)}")
+        parts.append(
+            f"{x.count} {x.what} of {size(x.bytes_each)} over {x.link}, {duration(1e3 * x.ms)}"
+        )
     return ". ".join(parts)
 
 
@@ -49,7 +61,9 @@ def _verdict(result: Layout) -> Html:
         network = network_link(result.choice.network).name
         notes.append(f"A tensor-parallel group spans nodes: every layer waits twice for {network}.")
     if used > 1:
-        notes.append(f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray).")
+        notes.append(
+            f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
+        )
     elif used:
         notes.append("One process computes everything." if len(result.ranks) == 1 else ONE_NODE)
     more = [div("→ ", bold(result.remedy))] if result.remedy else []
@@ -63,23 +77,32 @@ def _cluster(result: Layout) -> Html:
     c, m, parts = result.choice, load_model(result.choice.model), []
     wide = c.gpus_per_node * STEP + 8
     for node in range(c.nodes):
-        parts.append(box(MARGIN - 6, node * NODE + 6, wide, NODE - 20, "none", stroke=style.GREY, radius=8))
+        parts.append(
+            box(MARGIN - 6, node * NODE + 6, wide, NODE - 20, "none", stroke=style.GREY, radius=8)
+        )
         inside = f"node {node} · {load_gpu(c.gpu).link} inside"
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
     held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
     share = len(result.ranks) // (result.ranks[-1].node + 1) if result.ranks else 0
-    at = [r.node * c.gpus_per_node + r.rank % share for r in result.ranks]  # nodes have as many ranks each
+    at = [
+        r.node * c.gpus_per_node + r.rank % share for r in result.ranks
+    ]  # nodes have as many ranks each
     for r, number in zip(result.ranks, at, strict=True):
         heads, kv = head_range(r, m)
         words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
         held[number] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
     for number in range(c.gpus):
         x, y, _ = _place(number, c.gpus_per_node)
-        parts.append(f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>')
+        parts.append(
+            f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>'
+        )
     stages = [at[first : first + c.tp] for first in range(0, len(at), c.tp)]
     parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
     parts += [_hop(a[-1], b[0], c.gpus_per_node) for a, b in itertools.pairwise(stages)]
-    return div(svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=620), cls="scroll")
+    return div(
+        svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=620),
+        cls="scroll",
+    )
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
@@ -97,7 +120,11 @@ def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads
     size = (max(1.5, box_w * len(heads) / of_heads), max(1.5, box_h * len(layers) / of_layers))
     parts.append(box(left, top, *size, style.WEIGHTS, radius=0))
     for n, words in enumerate((f"layers {_span(layers)}", f"heads {_span(heads)}", kv)):
-        parts.append(text(middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5))
+        parts.append(
+            text(
+                middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5
+            )
+        )
     return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
 
 
@@ -125,7 +152,10 @@ def _hop(gpu: int, to: int, per_node: int) -> str:
     (xa, ya, node_a), (xb, yb, node_b) = _place(gpu, per_node), _place(to, per_node)
     right, y = xa + CARD, ya + 33
     if node_a == node_b:
-        return path(f"M{right - 5} {y}H{xb + 1}", HOP, 3) + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
+        return (
+            path(f"M{right - 5} {y}H{xb + 1}", HOP, 3)
+            + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
+        )
     middle = xb + CARD / 2
     way = f"M{right} {y}H{right + 16}V{node_b * NODE - 4}H{middle}V{yb - 7}"
     return path(way, HOP, 3) + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
@@ -137,15 +167,35 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
         return ()
     rows = [] if result.messages else [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
     for x in result.messages:
-        rows.append((x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms)))
+        rows.append(
+            (
+                x.what,
+                f"{x.link}, {x.gb_s:g} GB/s",
+                f"{x.count:,}",
+                size(x.bytes_each),
+                duration(1e3 * x.ms),
+            )
+        )
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
-    rows.append(("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us)))
+    rows.append(
+        ("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us))
+    )
     head = ("what travels", "over", "times a step", "bytes each", "time a step")
     sent, many = 1e3 * sum(x.ms for x in result.messages), result.choice.requests
-    step, whom = sent + result.compute_us, "one request" if many == 1 else f"each of {many} requests"
+    step, whom = (
+        sent + result.compute_us,
+        "one request" if many == 1 else f"each of {many} requests",
+    )
     share, rate = 100 * sent / step, bold(f"{1e6 / step:,.0f} tokens a second")
-    small = " The model does not fit, so this is what it would be." if result.state == "small" else ""
-    words = ("A step takes about ", bold(duration(step)), f", {share:.0f} % of it travelling: about ", rate)
+    small = (
+        " The model does not fit, so this is what it would be." if result.state == "small" else ""
+    )
+    words = (
+        "A step takes about ",
+        bold(duration(step)),
+        f", {share:.0f} % of it travelling: about ",
+        rate,
+    )
     both = bar([("sky", share), ("grey", 100 - share)], cls="thin")
     return table(head, rows, "numbers full"), both, div(*words, f" for {whom}.{small}", cls="sum")
 

@@ -24,7 +24,13 @@ OTHERS: dict[str, Callable] = {
 OWN = "a file of yours …"
 AXIS_PERCENT = 5.0  # a bar this long fills its half; longer errors are cut, and say their number
 CLOSE_PERCENT, FAIR_PERCENT = 1.0, 3.0
-HEAD = (("quantity", ""), ("predicted", "number"), ("actual", "number"), ("too low ← 0 → too high", "mid"), ("", ""))
+HEAD = (
+    ("quantity", ""),
+    ("predicted", "number"),
+    ("actual", "number"),
+    ("too low ← 0 → too high", "mid"),
+    ("", ""),
+)
 
 
 def recorded() -> dict[str, dict]:
@@ -32,12 +38,18 @@ def recorded() -> dict[str, dict]:
     entries = recordings.read("logs/index.json")["logs"]
     choices = {}
     for name, entry in entries.items():
-        if entry["model"] is None or (name.startswith("failures/") and entry["failure"] != "kv-cache-too-small"):
+        if entry["model"] is None or (
+            name.startswith("failures/") and entry["failure"] != "kv-cache-too-small"
+        ):
             continue
         local = LOGS / entry["model"]
         label = f"{entry['what']} ({entry['gpu'] or 'CPU'}, vLLM {entry['vllm_version']})"
         model = str(local) if local.exists() else entry["model"]
-        choices[label] = {"path": LOGS / name, "model": model, "gpu": entry["gpu"] and entry["gpu"].lower()}
+        choices[label] = {
+            "path": LOGS / name,
+            "model": model,
+            "gpu": entry["gpu"] and entry["gpu"].lower(),
+        }
     return choices
 
 
@@ -46,7 +58,11 @@ def recorded_errors() -> dict[str, dict[str, float]]:
     """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on GPUs."""
     found = {}
     for label, run in recorded().items():
-        row = reconcile(run["path"], run["model"], run["gpu"]).row("KV cache size") if run["gpu"] else None
+        row = (
+            reconcile(run["path"], run["model"], run["gpu"]).row("KV cache size")
+            if run["gpu"]
+            else None
+        )
         if row is None or not row.actual:
             continue
         log = engine_log.read(run["path"])
@@ -63,12 +79,21 @@ def recorded_errors() -> dict[str, dict[str, float]]:
 def picture(result: Reconciliation) -> Html:
     """Return the table with its error bars, the advice, and what was assumed."""
     failed = f"The start failed. {result.failure} " if result.failure else ""
-    failure = div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}") if failed else ""
+    failure = (
+        div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}") if failed else ""
+    )
     head = [span(name, cls=f"note {side}".rstrip()) for name, side in HEAD]
     grid = div(*head, *map(_row, result.rows), cls="compare")
     label = f"Plan beside log. {failed}{'. '.join(map(_spoken, result.rows))}"
-    advice = [one for item in result.advice for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))]
-    below = [tag("p", bold("What to change"), ", the most effective first, more ranks last"), div(*advice, cls="pairs")]
+    advice = [
+        one
+        for item in result.advice
+        for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))
+    ]
+    below = [
+        tag("p", bold("What to change"), ", the most effective first, more ranks last"),
+        div(*advice, cls="pairs"),
+    ]
     assumed = [tag("ul", *(tag("li", line) for line in result.assumed), cls="note")]
     # A picture is one thing to a screen reader: the advice, which is text, stands outside of it.
     text = panel(*below * bool(advice), *assumed * bool(result.assumed))
@@ -77,10 +102,21 @@ def picture(result: Reconciliation) -> Html:
 
 def _row(row: Row) -> Html:
     unit, both = tag("small", row.unit, cls="ink-muted"), (row.predicted, row.actual)
-    numbers = [span(f"{_number(value)} ", "" if value is None else unit, cls="number") for value in both]
+    numbers = [
+        span(f"{_number(value)} ", "" if value is None else unit, cls="number") for value in both
+    ]
     error = "" if row.error_percent is None else f"{row.error_percent:+.2f} %"
     why = span(row.reason, cls="note why")
-    return join([Html("<hr>"), bold(row.quantity), *numbers, _bar(row.error_percent), span(error, cls="number"), why])
+    return join(
+        [
+            Html("<hr>"),
+            bold(row.quantity),
+            *numbers,
+            _bar(row.error_percent),
+            span(error, cls="number"),
+            why,
+        ]
+    )
 
 
 def _bar(error: float | None) -> Html:
@@ -88,7 +124,13 @@ def _bar(error: float | None) -> Html:
     if error is None:
         return span()
     width = max(0.6, min(50.0, abs(error) / AXIS_PERCENT * 50))
-    colour = style.GOOD if abs(error) <= CLOSE_PERCENT else style.ORANGE if abs(error) <= FAIR_PERCENT else style.BAD
+    colour = (
+        style.GOOD
+        if abs(error) <= CLOSE_PERCENT
+        else style.ORANGE
+        if abs(error) <= FAIR_PERCENT
+        else style.BAD
+    )
     place = f"left:{50 if error >= 0 else 50 - width:.2f}%;width:{width:.2f}%;background:{colour}"
     return span(tag("i", style=place), tag("i"), cls="error")
 
@@ -123,11 +165,18 @@ class ReconcileView(Explorer):
         self._recorded, wide = recorded(), {"width": "560px", "continuous_update": False}
         logs = [*self._recorded, OWN]
         self.choice = choice("log", logs, logs[0] if log is None else OWN, "560px")
-        self.path = made(widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide)
+        self.path = made(
+            widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide
+        )
         about = "catalogue name or folder, if the log's path is of no use"
         self.model = made(widgets.Text, "model", model, placeholder=about, **wide)
-        self.gpu = choice("GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu, "560px")
-        super().__init__({"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}, max_width=None)
+        self.gpu = choice(
+            "GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu, "560px"
+        )
+        super().__init__(
+            {"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu},
+            max_width=None,
+        )
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         self.own = widgets.VBox([self.path, self.model, self.gpu])
@@ -143,4 +192,6 @@ class ReconcileView(Explorer):
         return reconcile(path, model or None, self.gpu.value or None) if path.name else None
 
     def picture_of(self, result: Reconciliation | None) -> Html:
-        return panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)
+        return (
+            panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)
+        )

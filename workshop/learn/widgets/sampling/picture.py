@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from workshop.learn.html import Html, between, bold, div, join, legend, muted, panel, span, table, tag
+from workshop.learn.html import (
+    Html,
+    between,
+    bold,
+    div,
+    join,
+    legend,
+    muted,
+    panel,
+    span,
+    table,
+    tag,
+)
 from workshop.learn.numbers import counted, percent
 from workshop.learn.widgets.sampling.source import Completion
 from workshop.use.sampling import Pipeline, Step, Token, entropy_bits
@@ -36,7 +48,11 @@ def token_label(text: str) -> str:
     if "�" in text:
         return text.replace("�", "▯") + " (part of a character)"
     shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
-    return "·" * (len(shown) - len(shown.lstrip(" "))) + shown.lstrip(" ") if shown.strip(" ") else "·" * len(shown)
+    return (
+        "·" * (len(shown) - len(shown.lstrip(" "))) + shown.lstrip(" ")
+        if shown.strip(" ")
+        else "·" * len(shown)
+    )
 
 
 def spoken(text: str) -> str:
@@ -52,8 +68,12 @@ def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, 
         "top_k": idle or _top_k(settings, result),
         "top_p": idle or _top_p(settings, result),
         "min_p": idle or _min_p(settings, result),
-        "frequency_penalty": _penalty(settings.frequency_penalty, generated, "Each time a token has been generated"),
-        "presence_penalty": _penalty(settings.presence_penalty, generated, "Once for each token generated"),
+        "frequency_penalty": _penalty(
+            settings.frequency_penalty, generated, "Each time a token has been generated"
+        ),
+        "presence_penalty": _penalty(
+            settings.presence_penalty, generated, "Once for each token generated"
+        ),
     }
 
 
@@ -63,7 +83,13 @@ def _temperature(value: float) -> str:
     if value == 1:
         return "The model's own probabilities, unchanged."
     odds = 2.0 ** (1 / max(value, LOWEST_TEMPERATURE))
-    lead = "more than a million to one" if odds > 1e6 else f"{odds:,.0f}:1" if odds >= 10 else f"{odds:.2g}:1"
+    lead = (
+        "more than a million to one"
+        if odds > 1e6
+        else f"{odds:,.0f}:1"
+        if odds >= 10
+        else f"{odds:.2g}:1"
+    )
     how = "Sharper" if value < 1 else "Flatter"
     return f"{how}: where the model says 2:1 between two tokens, it is now {lead}."
 
@@ -75,7 +101,11 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
     if step is None or step.removed == 0:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
     more = len(step.probabilities) - k
-    ties = f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if more > 0 else ""
+    ties = (
+        f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})"
+        if more > 0
+        else ""
+    )
     before = result.steps[result.steps.index(step) - 1]
     held = math.fsum(before.probabilities[token] for token in step.probabilities) * before.seen
     return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
@@ -133,7 +163,9 @@ class Bars:
     result: Pipeline
 
 
-def rows_shown(model: dict[Token, float], generated: Iterable[Token], count: int = ROWS) -> list[Token]:
+def rows_shown(
+    model: dict[Token, float], generated: Iterable[Token], count: int = ROWS
+) -> list[Token]:
     """Return which tokens get a row: the model's most probable, and what was generated (penalties move these)."""
     ranked = sorted(model, key=model.__getitem__, reverse=True)  # nearly free: it arrives sorted
     shown = ranked[:count]
@@ -144,7 +176,12 @@ def rows_shown(model: dict[Token, float], generated: Iterable[Token], count: int
 
 
 def bars(
-    result: Pipeline, shown: list[Token], label: Callable[[Token], str], *, pinned: Pipeline | None = None, generated=()
+    result: Pipeline,
+    shown: list[Token],
+    label: Callable[[Token], str],
+    *,
+    pinned: Pipeline | None = None,
+    generated=(),
 ) -> Bars:
     """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
     generated, pin = list(generated), pinned and _share(pinned.steps[-1])
@@ -166,7 +203,9 @@ def _share(step: Step) -> Callable[[Token], float]:
 
 def picture(drawn: Bars) -> Html:
     """Return the bars, with their numbers as text for those who cannot see them."""
-    said = ", ".join(f"{spoken(row.label)} {percent(row.sampled)}" for row in drawn.rows[:6] if row.sampled)
+    said = ", ".join(
+        f"{spoken(row.label)} {percent(row.sampled)}" for row in drawn.rows[:6] if row.sampled
+    )
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
     if drawn.others.pinned is not None:
         keys.append(("bg-orange", "with the pinned settings"))
@@ -182,8 +221,13 @@ def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
     quiet = " ink-muted" if others or row.sampled == 0 else ""
     times = ""
     if row.generated:
-        times = span(f" ×{row.generated}", cls="ink-orange", title=f"generated {row.generated} times")
-    look, label = f"name cut{' others' if others else ''}{quiet}", row.label if others else token_label(row.label)
+        times = span(
+            f" ×{row.generated}", cls="ink-orange", title=f"generated {row.generated} times"
+        )
+    look, label = (
+        f"name cut{' others' if others else ''}{quiet}",
+        row.label if others else token_label(row.label),
+    )
     name = div(label, times, cls=look, title=spoken(row.label))
     return join([name, _track(row, axis, others), div(percent(row.sampled), cls=f"number{quiet}")])
 
@@ -199,8 +243,14 @@ def _track(row: Bar, axis: float, others: bool) -> Html:
     if row.sampled > axis:
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
-        why = "not the best: greedy" if row.removed_by == "temperature" else f"cut by {row.removed_by}"
-        parts.append(span(why, cls="why ink-bad", style=f"left:calc({_percent(row.model, axis)} + 6px)"))
+        why = (
+            "not the best: greedy"
+            if row.removed_by == "temperature"
+            else f"cut by {row.removed_by}"
+        )
+        parts.append(
+            span(why, cls="why ink-bad", style=f"left:calc({_percent(row.model, axis)} + 6px)")
+        )
     return div(*parts, cls="track" if row.pinned is None else "track two")
 
 
@@ -215,28 +265,43 @@ def _percent(p: float, axis: float) -> str:
 def _foot(drawn: Bars) -> Html:
     """The chain of parameters with the tokens left, and how much is left to chance."""
     steps, border = drawn.result.steps, len(drawn.result.border)
-    links = [span(tag("code", each.name), " ", bold(f"{len(each.probabilities):,}"), cls="whole") for each in steps]
+    links = [
+        span(tag("code", each.name), " ", bold(f"{len(each.probabilities):,}"), cls="whole")
+        for each in steps
+    ]
     before, after = (entropy_bits(each.probabilities) for each in (steps[0], steps[-1]))
     many = f"{2**after:,.1f}" if 2**after < 9.95 else f"{2**after:,.0f}"
-    said = [f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."]
+    said = [
+        f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."
+    ]
     if steps[0].outside:
-        said.append(f"{percent(steps[0].outside)} of the model's probability lies on tokens that are not listed.")
+        said.append(
+            f"{percent(steps[0].outside)} of the model's probability lies on tokens that are not listed."
+        )
     if border:
         which = "which of them vLLM keeps depends on its sort"
-        said.append(f"{border} tokens of exactly equal probability stand at the border of top_p; {which}.")
+        said.append(
+            f"{border} tokens of exactly equal probability stand at the border of top_p; {which}."
+        )
     return muted(div("Tokens left: ", *between(" → ", links)), *map(div, said))
 
 
 def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
-    seen = f"the {listed:,} most probable tokens" if model.outside else f"{listed:,} tokens, its whole vocabulary"
+    seen = (
+        f"the {listed:,} most probable tokens"
+        if model.outside
+        else f"{listed:,} tokens, its whole vocabulary"
+    )
     return panel(muted(f"{about} · {seen}."))
 
 
 def story(prompt: str, tokens: Sequence[str]) -> Html:
     """Return the prompt, then every generated token with its border visible."""
     chips = [span(text or "·", cls="token") for text in tokens]
-    return panel(div(span(prompt, cls="ink-muted"), *chips, span("\u200b", cls="cursor"), cls="story"))
+    return panel(
+        div(span(prompt, cls="ink-muted"), *chips, span("\u200b", cls="cursor"), cls="story")
+    )
 
 
 def in_words(settings: Settings) -> str:
@@ -246,10 +311,14 @@ def in_words(settings: Settings) -> str:
 
 def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
     """Return a table: seed, the text under A, the text under B, with what differs marked."""
-    heads = [join([f"{name}: ", tag("code", in_words(each))]) for name, each in (("A", a), ("B", b))]
+    heads = [
+        join([f"{name}: ", tag("code", in_words(each))]) for name, each in (("A", a), ("B", b))
+    ]
     rows, same = [], sum(one.tokens == other.tokens for _, one, other in pairs)
     for seed, one, other in pairs:
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(one.tokens, other.tokens, strict=False))
+        alike = takewhile(
+            lambda pair: pair[0] == pair[1], zip(one.tokens, other.tokens, strict=False)
+        )
         shared = len(list(alike))
         rows.append((seed, _text(one, shared, "a"), _text(other, shared, "b")))
     note = f"{same} of {len(pairs)} seeds gave the same text. {NOTE}"

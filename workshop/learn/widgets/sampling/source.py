@@ -27,12 +27,18 @@ from workshop.use.sampling_settings import Settings
 if TYPE_CHECKING:
     from workshop.use.client import Client
 
-MOST_LISTED = 8192  # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
+MOST_LISTED = (
+    8192  # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
+)
 PATIENCE_S = 30.0  # a widget must not hold the kernel longer
-END = re.compile(r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>")
+END = re.compile(
+    r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>"
+)
 OWN = recordings.DATA / "distributions" / "teaching_model.json"
 REMEDY = "Give the path of a file that benchmarks/sampling/record.py wrote."
-EMPTY = BadInput("The prompt is empty.", "Type at least one character: a model continues what stands there.")
+EMPTY = BadInput(
+    "The prompt is empty.", "Type at least one character: a model continues what stands there."
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,11 @@ class ServerSource:
     live, prompts = True, ()  # any prompt will do
 
     def __init__(self, llm: Client):
-        self.llm, self.listed, self.chat = llm, MOST_LISTED, False  # logprobs that it gives; whether it has only chat
+        self.llm, self.listed, self.chat = (
+            llm,
+            MOST_LISTED,
+            False,
+        )  # logprobs that it gives; whether it has only chat
         self._asked = lru_cache(maxsize=200)(self._ask)
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
@@ -80,22 +90,34 @@ class ServerSource:
     def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
         more, response = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}, None
         while response is None:
-            ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
+            ids = (
+                {"return_token_ids": True, "return_tokens_as_token_ids": True}
+                if self._asks_ids
+                else {}
+            )
             try:
                 response = self._send(prompt, output, self.listed, **more, **ids)
             except WorkshopError as error:
                 if not self._adapt(error):
                     raise
         found = logprobs.next_token_logprobs(response)
-        row = next(row for row in logprobs.rows(response, k=self.listed) if row.part == "completion")
+        row = next(
+            row for row in logprobs.rows(response, k=self.listed) if row.part == "completion"
+        )
         ranked = [one.logprob for one in row.alternatives if one.rank is not None]
         whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
         data = response.model_dump()
-        ids = tuple(data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ())
+        ids = tuple(
+            data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
+        )
         best_first = dict(sorted(found.items(), key=lambda item: -item[1]))
-        return Position(best_first, None if whole else min(ranked, default=0.0), ids[: len(ids) - len(output)])
+        return Position(
+            best_first, None if whole else min(ranked, default=0.0), ids[: len(ids) - len(output)]
+        )
 
-    def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> object:
+    def _send(
+        self, prompt: str, output: tuple[Token, ...], listed: int, **request: object
+    ) -> object:
         """Ask for what comes after the prompt and what was generated, with so many logprobs."""
         known = self.position(prompt).prompt if output else ()
         if not self.chat:
@@ -111,7 +133,10 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit, status = received.logprobs_limit(error.message), getattr(error.__context__, "status_code", None)
+        limit, status = (
+            received.logprobs_limit(error.message),
+            getattr(error.__context__, "status_code", None),
+        )
         if limit is not None and limit < self.listed:
             self.listed = limit
         elif "no sampling parameter" in error.message and self._asks_ids:
@@ -128,24 +153,46 @@ class ServerSource:
         if tokens not in self._texts:
             request = {"model": self.llm.model, "tokens": list(tokens)}
             try:
-                answer = self.llm.http.post(f"{self.llm.root}/detokenize", timeout=PATIENCE_S, json=request)
+                answer = self.llm.http.post(
+                    f"{self.llm.root}/detokenize", timeout=PATIENCE_S, json=request
+                )
                 self._texts[tokens] = str(answer.raise_for_status().json()["prompt"])
             except (httpx.HTTPError, KeyError, ValueError, TypeError, RecursionError):
                 return "".join(f"⟨{token}⟩" for token in tokens)  # not remembered: it may come back
         return self._texts[tokens]
 
     def complete(
-        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+        self,
+        prompt: str,
+        output: tuple[Token, ...],
+        settings: Settings,
+        *,
+        n: int,
+        seed: int,
+        max_tokens: int,
     ) -> list[Completion]:
         """Return n completions with one seed; one if the settings are greedy."""
         self.position(prompt)  # learns the prompt's ids, and whether there is chat only
-        more = {"n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
+        more = {
+            "n": 1 if settings.greedy else n,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "timeout": 4 * PATIENCE_S,
+        }
         response = self._send(prompt, output, 0, **settings.request(), **more)
         found = []
         for number, one in enumerate(response.choices):
-            rows = (row for row in logprobs.rows(response, choice=number) if row.part == "completion")
-            text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
-            found.append(Completion(text or "", tuple(row.token for row in rows), one.finish_reason == "stop"))
+            rows = (
+                row for row in logprobs.rows(response, choice=number) if row.part == "completion"
+            )
+            text = (
+                one.text if hasattr(one, "text") else one.message.content
+            )  # pieces of an emoji are whole only here
+            found.append(
+                Completion(
+                    text or "", tuple(row.token for row in rows), one.finish_reason == "stop"
+                )
+            )
         return found
 
 
@@ -174,7 +221,9 @@ class RecordedSource:
         one = self._prompt(prompt)
         if (listed := one["tree"].get(" ".join(map(str, output)))) is None:
             ends = f"The recording ends here: nobody asked what comes after “{self.text(output)}”."
-            remedy = "Step back and take a more probable token, or connect a server: there it goes on."
+            remedy = (
+                "Step back and take a more probable token, or connect a server: there it goes on."
+            )
             raise WorkshopError(ends, remedy)
         logprobs = dict(zip(listed["ids"], listed["logprobs"], strict=True))
         return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
@@ -183,15 +232,30 @@ class RecordedSource:
         return "".join(self._texts.get(token, f"⟨{token}⟩") for token in tokens)
 
     def complete(
-        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+        self,
+        prompt: str,
+        output: tuple[Token, ...],
+        settings: Settings,
+        *,
+        n: int,
+        seed: int,
+        max_tokens: int,
     ) -> list[Completion]:
         """Return recorded completions; only some settings were recorded (an error says which), for the bare prompt."""
         recorded = self._prompt(prompt)["completions"]
         for one in recorded:
             if Settings(**one["settings"]) == settings and not output:
-                return [Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]][:n]
-        those = "; ".join(", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded)
-        missing = "were recorded for the bare prompt only" if output else "with these settings were not recorded"
+                return [
+                    Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]
+                ][:n]
+        those = "; ".join(
+            ", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded
+        )
+        missing = (
+            "were recorded for the bare prompt only"
+            if output
+            else "with these settings were not recorded"
+        )
         remedy = f"Recorded, each for the bare prompt: {those}. A server takes any settings."
         raise WorkshopError(f"Completions {missing}.", remedy)
 
@@ -199,5 +263,7 @@ class RecordedSource:
         if not prompt:
             raise EMPTY
         if prompt not in self._data["prompts"]:
-            raise BadInput(f"{prompt!r} was not recorded.", f"Recorded: {', '.join(map(repr, self.prompts))}.")
+            raise BadInput(
+                f"{prompt!r} was not recorded.", f"Recorded: {', '.join(map(repr, self.prompts))}."
+            )
         return self._data["prompts"][prompt]

@@ -8,10 +8,25 @@ import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
 from workshop.learn.html import Html, alert, join, panel, says, span
-from workshop.learn.widgets.controls import Explorer, beside, button, choice, in_a_row, made, real, whole
+from workshop.learn.widgets.controls import (
+    Explorer,
+    beside,
+    button,
+    choice,
+    in_a_row,
+    made,
+    real,
+    whole,
+)
 from workshop.learn.widgets.sampling import picture as draws
 from workshop.learn.widgets.sampling.picture import USUAL, words
-from workshop.learn.widgets.sampling.source import END, Completion, Position, RecordedSource, ServerSource
+from workshop.learn.widgets.sampling.source import (
+    END,
+    Completion,
+    Position,
+    RecordedSource,
+    ServerSource,
+)
 from workshop.use.sampling import Pipeline, Step, Token, draw, model_step, pipeline
 from workshop.use.sampling_settings import DEFAULTS, Settings
 
@@ -21,7 +36,9 @@ if TYPE_CHECKING:
     Source = RecordedSource | ServerSource  # or what has their attributes and methods
 
 PROMPT = "San Francisco is a"
-HIGHEST_TOP_K = 200  # the slider's end; below the vocabulary anything higher hardly differs from off
+HIGHEST_TOP_K = (
+    200  # the slider's end; below the vocabulary anything higher hardly differs from off
+)
 SLIDERS = {
     "temperature": (real, 0, 2, 0.05),
     "min_p": (real, 0, 0.5, 0.005),
@@ -52,7 +69,12 @@ class SamplingExplorer(Explorer):
         settings: where the sliders stand at first.
     """
 
-    def __init__(self, source: Client | Source | None = None, prompt: str = PROMPT, settings: Settings | None = None):
+    def __init__(
+        self,
+        source: Client | Source | None = None,
+        prompt: str = PROMPT,
+        settings: Settings | None = None,
+    ):
         is_client = hasattr(source, "complete") and hasattr(source, "openai")
         self.source = ServerSource(source) if is_client else source or RecordedSource()
         self.output, self._shown = [], []  # tokens: generated; that have a row
@@ -76,17 +98,29 @@ class SamplingExplorer(Explorer):
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         about = "Keep these settings, in orange, and compare others with them"
-        off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip="temperature 1, everything else off")
+        off = button(
+            "All off",
+            lambda: self.set(DEFAULTS),
+            "90px",
+            tooltip="temperature 1, everything else off",
+        )
         self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
-        pins = widgets.HBox([off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button])
+        pins = widgets.HBox(
+            [off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]
+        )
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         sample = button("Sample a token", self.sample, button_style="primary", icon="random")
-        back, again = button("Step back", self.step_back, icon="undo"), button("Start again", self.ask)
+        back, again = (
+            button("Step back", self.step_back, icon="undo"),
+            button("Start again", self.ask),
+        )
         buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
         body = beside([*self.rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
         self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
         self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
-        tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"])
+        tabs = widgets.Tab(
+            [self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"]
+        )
         return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
 
     @property
@@ -102,17 +136,26 @@ class SamplingExplorer(Explorer):
 
     def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
         prompt, output = self.prompt.value, tuple(self.output)
-        return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS)
+        return self.source.complete(
+            prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS
+        )
 
     def _completions(self) -> Html:
-        return draws.completions(self.complete(self.settings, self.seed.value, draws.MANY), self.settings)
+        return draws.completions(
+            self.complete(self.settings, self.seed.value, draws.MANY), self.settings
+        )
 
     def _same_seeds(self) -> Html:
         a, b = self.settings, self.pinned or DEFAULTS
         if self.source.live:
-            pairs = [(seed, self.complete(a, seed)[0], self.complete(b, seed)[0]) for seed in range(1, SEEDS + 1)]
+            pairs = [
+                (seed, self.complete(a, seed)[0], self.complete(b, seed)[0])
+                for seed in range(1, SEEDS + 1)
+            ]
         else:  # one request was recorded with n=20: its i-th answer has seed + i
-            one, other = (self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b))
+            one, other = (
+                self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b)
+            )
             pairs = [(seed, x, y) for seed, (x, y) in enumerate(zip(one, other, strict=True), 1)]
         return draws.side_by_side(pairs, a, b)
 
@@ -130,8 +173,12 @@ class SamplingExplorer(Explorer):
         self.banner.value = ""
         self._model = model_step(self._position.logprobs)
         self._shown = draws.rows_shown(self._model.probabilities, self.output)
-        self.head.value = draws.head(self.source.describe(), self._model, len(self._position.logprobs))
-        self.story.value = draws.story(self.prompt.value, [self._text(token) for token in self.output])
+        self.head.value = draws.head(
+            self.source.describe(), self._model, len(self._position.logprobs)
+        )
+        self.story.value = draws.story(
+            self.prompt.value, [self._text(token) for token in self.output]
+        )
         self.draw()
         return True
 
@@ -146,21 +193,35 @@ class SamplingExplorer(Explorer):
         return self._under(self.settings)
 
     def _under(self, settings: Settings) -> Pipeline:
-        more = {"output_tokens": self.output, "model": self._model, "ceiling": self._position.ceiling}
+        more = {
+            "output_tokens": self.output,
+            "model": self._model,
+            "ceiling": self._position.ceiling,
+        }
         return pipeline(self._position.logprobs, settings, **more)
 
     def picture_of(self, result: Pipeline) -> Html:
         pinned = None if self.pinned is None else self._under(self.pinned)
-        return draws.picture(draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
+        return draws.picture(
+            draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
+        )
 
     def words(self) -> dict[str, Html]:
         now = words(self.settings, self.result, generated=len(self.output))
-        return {name: join([span(each, cls="ink-text"), f" {USUAL[name]}"]) for name, each in now.items()}
+        return {
+            name: join([span(each, cls="ink-text"), f" {USUAL[name]}"])
+            for name, each in now.items()
+        }
 
     def sample(self) -> None:
         """Draw a token from what the bars show (as the server would), append it, and go on."""
         if self.result is not None:
-            self._append(draw(self.result.probabilities, random.Random(f"{self.seed.value}:{len(self.output)}")))
+            self._append(
+                draw(
+                    self.result.probabilities,
+                    random.Random(f"{self.seed.value}:{len(self.output)}"),
+                )
+            )
 
     def take_best(self) -> None:
         if self.result is not None:
@@ -185,7 +246,9 @@ class SamplingExplorer(Explorer):
         self.pinned = self.settings if settings is _KEEP else settings
         self.unpin_button.layout.display = "none" if self.pinned is None else ""
         own = "the model’s own distribution (pin other settings to compare with those)"
-        self.which.value = says(f"A: the sliders; B: {own if self.pinned is None else draws.in_words(self.pinned)}")
+        self.which.value = says(
+            f"A: the sliders; B: {own if self.pinned is None else draws.in_words(self.pinned)}"
+        )
         self.draw()
 
 

@@ -22,7 +22,9 @@ def status(record: ServerRecord | None, progress: supervise.Progress | None = No
     if error is not None:
         return alert(error)
     if record is not None and record.state == "ready":
-        return panel(tag("b", f"✓ {record.model} answers", cls="ink-good"), " at ", tag("code", record.url))
+        return panel(
+            tag("b", f"✓ {record.model} answers", cls="ink-good"), " at ", tag("code", record.url)
+        )
     if progress is not None:
         percent = round(100 * progress.fraction)
         filled = bar([("blue", percent)], label="start of the server", now=percent, cls="short")
@@ -33,7 +35,9 @@ def status(record: ServerRecord | None, progress: supervise.Progress | None = No
 def words(lines: list[str]) -> Html:
     """Return lines of the engine's log, as they are."""
     shown = "\n".join(line[:160] for line in lines)
-    return panel(tag("pre", shown, cls="log", aria_label="last lines of the log")) if lines else Html()
+    return (
+        panel(tag("pre", shown, cls="log", aria_label="last lines of the log")) if lines else Html()
+    )
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
@@ -42,7 +46,9 @@ def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-count:]
+    return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][
+        -count:
+    ]
 
 
 class ServerPanel(View):

@@ -14,10 +14,21 @@ from workshop.learn.widgets import style
 from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
 RECORDED = recordings.DATA / "traces" / "teaching_model.jsonl"
-WHOLE_POOL = 128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
+WHOLE_POOL = (
+    128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
+)
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
-COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey")  # of requests, in turn
+COLOURS = (
+    "blue",
+    "orange",
+    "green",
+    "purple",
+    "sky",
+    "vermillion",
+    "yellow",
+    "grey",
+)  # of requests, in turn
 
 
 class Replay:
@@ -29,9 +40,23 @@ class Replay:
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        self.about, self.first, self.steps, self.left_out = plain(about), first, [], 0  # left_out: beyond MOST_STEPS
-        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()  # names: long → short
-        self._facts, self._tables, self._waiting = {"budget": 0, "pool": 0, "block_size": 0}, {}, None
+        self.about, self.first, self.steps, self.left_out = (
+            plain(about),
+            first,
+            [],
+            0,
+        )  # left_out: beyond MOST_STEPS
+        self.pool, self.asker, self.names, self._cells = (
+            Pool(),
+            Asker(),
+            {},
+            set(),
+        )  # names: long → short
+        self._facts, self._tables, self._waiting = (
+            {"budget": 0, "pool": 0, "block_size": 0},
+            {},
+            None,
+        )
 
     def extend(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -46,7 +71,11 @@ class Replay:
                     new |= {"stored": list(self.pool.hashes), "removed": []}
                     self._tables, self._waiting = {}, None
                 self.steps.append(new | self._changed())
-                self._facts = {"budget": step.budget, "pool": step.num_blocks, "block_size": step.block_size}
+                self._facts = {
+                    "budget": step.budget,
+                    "pool": step.num_blocks,
+                    "block_size": step.block_size,
+                }
 
     def data(self, since: int = 0) -> dict:
         """Return what the page draws, of the steps from place `since` on."""
@@ -59,7 +88,9 @@ class Replay:
             "since": since,
             **self._facts,
             "colours": COLOURS,
-            "names": [[short, long[:100]] for long, short in self.names.items()],  # a client chooses them
+            "names": [
+                [short, long[:100]] for long, short in self.names.items()
+            ],  # a client chooses them
             "cells": sorted(self._cells.union(range(1, whole + 1))) if whole < pool else pool,
             "steps": self.steps[since:],
         }
@@ -68,10 +99,17 @@ class Replay:
         """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
         step, rows = self._short(step), []
         for one in step.requests:
-            tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
+            tokens = (
+                one.prefill_tokens,
+                one.decode_tokens,
+                one.computed_tokens,
+                one.prefix_hit_tokens,
+            )
             rows.append([number(one.id), *tokens, one.drafted, one.accepted])
         question = self.asker.question(step, self.pool)
-        came = [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
+        came = [
+            f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived
+        ]
         said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
         self.asker.lost.update(step.preempted)
         self.pool.add(step)
@@ -80,7 +118,10 @@ class Replay:
             "t": step.time_s,
             "usage": round(step.kv_cache_usage, 4),
             "rows": rows,
-            **{key: [number(name) for name in getattr(step, key)] for key in ("preempted", "finished")},
+            **{
+                key: [number(name) for name in getattr(step, key)]
+                for key in ("preempted", "finished")
+            },
             "taken": step.taken,
             "freed": step.freed,
             **{key: [block for block, _ in getattr(step, key)] for key in ("stored", "removed")},
@@ -96,7 +137,12 @@ class Replay:
         changed = [[number(name), -1] for name in self._tables if name not in self.pool.tables]
         for name, blocks in self.pool.tables.items():
             before = self._tables.get(name, [])
-            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, blocks, strict=False)))
+            kept = sum(
+                1
+                for _ in takewhile(
+                    lambda pair: pair[0] == pair[1], zip(before, blocks, strict=False)
+                )
+            )
             if name not in self._tables or kept < max(len(before), len(blocks)):
                 changed.append([number(name), kept, *blocks[kept:]])
         self._tables = {name: list(blocks) for name, blocks in self.pool.tables.items()}
@@ -110,8 +156,12 @@ class Replay:
             self.names.setdefault(name, letters(len(self.names)))
         requests = tuple(replace(one, id=self.names[one.id]) for one in step.requests)
         arrived = tuple((self.names[name], tokens) for name, tokens in step.arrived)
-        finished, preempted = (tuple(map(self.names.get, names)) for names in (step.finished, step.preempted))
-        return replace(step, requests=requests, arrived=arrived, finished=finished, preempted=preempted)
+        finished, preempted = (
+            tuple(map(self.names.get, names)) for names in (step.finished, step.preempted)
+        )
+        return replace(
+            step, requests=requests, arrived=arrived, finished=finished, preempted=preempted
+        )
 
 
 def letters(count: int) -> str:
@@ -131,7 +181,9 @@ def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
     said = [f"{listed(decode)} {verb(decode, 'get')} the next token."] if decode else []
     for one in step.requests:
         if one.drafted:
-            said.append(f"{one.id} computes {one.decode_tokens} tokens, {one.drafted} of them guesses of the draft.")
+            said.append(
+                f"{one.id} computes {one.decode_tokens} tokens, {one.drafted} of them guesses of the draft."
+            )
         if one.prefill_tokens:
             again = one.id in lost and one.id not in before.tables
             what = "again, which its preemption lost" if again else "of its prompt"
@@ -145,7 +197,11 @@ def page(drawn: dict) -> str:
     colours = "".join(f"--{name}:{value};" for name, value in style.NAMES.items())
     html, look, *scripts = (folder.joinpath(name).read_text(encoding="utf-8") for name in PARTS)
     style_sheet = f":root {{ {colours} }}\n{look}"
-    for place, text in (("style", style_sheet), ("script", "".join(scripts)), ("trace", packed(drawn))):
+    for place, text in (
+        ("style", style_sheet),
+        ("script", "".join(scripts)),
+        ("trace", packed(drawn)),
+    ):
         html = html.replace(f"/* {place} */", text, 1)
     return html
 

@@ -12,7 +12,16 @@ from workshop.learn.numbers import counted
 Question = tuple[str, object, Iterable[object], str]  # what is asked, the right answer, others, why
 MOST_NAMED = 8
 # kind → steps that pass before it is asked again: what always happens is soon known
-GAPS = {"preempt": 0, "wait": 6, "join": 3, "chunk": 4, "end": 12, "draft": 10, "blocks": 8, "batch": 40}
+GAPS = {
+    "preempt": 0,
+    "wait": 6,
+    "join": 3,
+    "chunk": 4,
+    "end": 12,
+    "draft": 10,
+    "blocks": 8,
+    "batch": 40,
+}
 
 
 def listed(names: Iterable[object]) -> str:
@@ -42,9 +51,15 @@ class Asker:
         """
         self.step, self.before = step, before
         ended = set(step.finished)
-        self.running = {name: None for name in before.tables if name not in ended}  # in the order of coming
-        tokens = accumulate((one.prefill_tokens + one.decode_tokens for one in step.requests), initial=0)
-        self.left = {one.id: step.budget - spent for one, spent in zip(step.requests, tokens, strict=False)}
+        self.running = {
+            name: None for name in before.tables if name not in ended
+        }  # in the order of coming
+        tokens = accumulate(
+            (one.prefill_tokens + one.decode_tokens for one in step.requests), initial=0
+        )
+        self.left = {
+            one.id: step.budget - spent for one, spent in zip(step.requests, tokens, strict=False)
+        }
         due = (kind for kind, gap in GAPS.items() if step.step - self.last.get(kind, -gap) >= gap)
         asked = ((kind, asked) for kind in due for asked in getattr(self, kind)())
         for kind, (ask, right, others, why) in asked:
@@ -52,20 +67,30 @@ class Asker:
             if len(options) > 1:
                 self.last[kind] = step.step
                 said = [f"{one:,}" if isinstance(one, int) else one for one in options]
-                return {"ask": f"{self.news()}{ask}", "options": said, "right": options.index(right), "why": why}
+                return {
+                    "ask": f"{self.news()}{ask}",
+                    "options": said,
+                    "right": options.index(right),
+                    "why": why,
+                }
         return None
 
     def news(self) -> str:
         """Return what comes from outside, and nobody could predict."""
         ended = f"{listed(self.step.finished)} got the last token. " if self.step.finished else ""
-        came = [f"{name} arrives with a prompt of {tokens:,} tokens. " for name, tokens in self.step.arrived]
+        came = [
+            f"{name} arrives with a prompt of {tokens:,} tokens. "
+            for name, tokens in self.step.arrived
+        ]
         return "".join([ended, *came])
 
     @property
     def free(self) -> int:
         """Blocks that are free once those that ended have given theirs back."""
         tables = self.before.tables.items()
-        held = {block for name, blocks in tables if name not in self.step.finished for block in blocks}
+        held = {
+            block for name, blocks in tables if name not in self.step.finished for block in blocks
+        }
         return self.step.num_blocks - len(held)
 
     def room(self) -> int:
@@ -85,7 +110,11 @@ class Asker:
     def preempt(self) -> Iterator[Question]:
         """Who has to go when no block is free?"""
         running = list(self.running)
-        if len(self.step.preempted) != 1 or len(running) < 2 or self.step.preempted[0] != running[-1]:
+        if (
+            len(self.step.preempted) != 1
+            or len(running) < 2
+            or self.step.preempted[0] != running[-1]
+        ):
             return
         victim, need = running[-1], self.full()
         blocks = counted(len(self.before.tables.get(victim, ())), "block")
@@ -99,14 +128,26 @@ class Asker:
 
     def wait(self) -> Iterator[Question]:
         """Does the first of the queue come in?"""
-        queue = {name: self.before.prompts.get(name, 0) for name in self.before.waiting} | dict(self.step.arrived)
+        queue = {name: self.before.prompts.get(name, 0) for name in self.before.waiting} | dict(
+            self.step.arrived
+        )
         name, tokens = next(iter(queue.items()), ("", 0))
         if not name or self.step.preempted or name in self.lost:
             return
-        joins, room, size = any(one.id == name for one in self.step.requests), self.room(), self.step.block_size
+        joins, room, size = (
+            any(one.id == name for one in self.step.requests),
+            self.room(),
+            self.step.block_size,
+        )
         needs = -(-min(tokens, room) // size)
-        answers = ("It joins the step.", "It waits: the budget is used up.", "It waits: too few blocks are free.")
-        if joins and needs <= self.free and (2 * needs > self.free or room < tokens):  # else nobody would doubt it
+        answers = (
+            "It joins the step.",
+            "It waits: the budget is used up.",
+            "It waits: too few blocks are free.",
+        )
+        if (
+            joins and needs <= self.free and (2 * needs > self.free or room < tokens)
+        ):  # else nobody would doubt it
             right = 0
             why = f"There is room in both: the budget has {counted(room, 'token')}, and {counted(needs, 'block')} are enough for what is computed now."
         elif not joins and room <= 0:
@@ -126,7 +167,11 @@ class Asker:
             again, hit, room = one.id in self.lost, one.prefix_hit_tokens, self.left[one.id]
             total = hit + one.prefill_tokens if again else self.prompt(one.id)
             left = total - hit
-            if one.id in self.running or not one.prefill_tokens or one.prefill_tokens != min(left, room):
+            if (
+                one.id in self.running
+                or not one.prefill_tokens
+                or one.prefill_tokens != min(left, room)
+            ):
                 continue
             ask, why = f"{one.id} joins with {total:,} tokens. ", ""
             if again:
@@ -144,7 +189,12 @@ class Asker:
         """How much of a prompt that is not yet whole?"""
         for one in self.step.requests:
             left, room = self.prompt(one.id) - one.computed_tokens, self.left[one.id]
-            if one.id not in self.running or one.id in self.lost or left <= 0 or one.prefill_tokens != min(left, room):
+            if (
+                one.id not in self.running
+                or one.id in self.lost
+                or left <= 0
+                or one.prefill_tokens != min(left, room)
+            ):
                 continue
             yield (
                 f"{left:,} tokens of {one.id}'s prompt are not yet computed, and those that came before leave {room:,} of {self.step.budget:,} of the budget. How many of {one.id} are computed?",
@@ -182,9 +232,15 @@ class Asker:
     def blocks(self) -> Iterator[Question]:
         """Who takes a block for one token more?"""
         rows, full = self.step.requests, self.full()
-        plain = all(one.decode_tokens == 1 and one.id in self.running for one in rows) and not self.step.finished
+        plain = (
+            all(one.decode_tokens == 1 and one.id in self.running for one in rows)
+            and not self.step.finished
+        )
         if plain and full and 1 < len(rows) <= 5 and len(self.step.taken) == len(full):
-            each = [f"{one.id} has {one.computed_tokens} in {len(self.before.tables[one.id])}" for one in rows]
+            each = [
+                f"{one.id} has {one.computed_tokens} in {len(self.before.tables[one.id])}"
+                for one in rows
+            ]
             yield (
                 f"Everybody who runs gets one token. A block has room for {self.step.block_size}: {listed(each)}. Who takes a new block?",
                 listed(full),
@@ -195,10 +251,17 @@ class Asker:
     def batch(self) -> Iterator[Question]:
         """Who is computed when nothing happens?"""
         names = [one.id for one in self.step.requests]
-        if len(names) > 1 and names == list(self.running) and all(one.decode_tokens == 1 for one in self.step.requests):
+        if (
+            len(names) > 1
+            and names == list(self.running)
+            and all(one.decode_tokens == 1 for one in self.step.requests)
+        ):
             yield (
                 "Nobody joins, nobody is preempted. What does the step compute?",
                 f"one token of each: {listed(names)}",
-                (f"one token of {names[0]}, which came first", f"as many tokens of {names[0]} as the budget has"),
+                (
+                    f"one token of {names[0]}, which came first",
+                    f"as many tokens of {names[0]} as the budget has",
+                ),
                 "Continuous batching: each step computes the next token of every running request; the weights are read once for all.",
             )

@@ -26,16 +26,23 @@ class XRay(Watching):
         first: the first step that is drawn; a page holds at most 2,000.
     """
 
-    def __init__(self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5):
+    def __init__(
+        self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5
+    ):
         self.trace = Trace(trace)
         self._replay = Replay(self.trace.path.name, first)
         self._replay.extend(self.trace.more())
         hidden = {"layout": widgets.Layout(display="none")}
-        self._feed, self._says = widgets.HTML(**hidden), widgets.Text(f"0 of 0, {self.steps} steps", **hidden)
+        self._feed, self._says = (
+            widgets.HTML(**hidden),
+            widgets.Text(f"0 of 0, {self.steps} steps", **hidden),
+        )
         self._says.observe(self._give, "value")
         self._feed.add_class("xray-feed")
         self._says.add_class("xray-says")
-        frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame")
+        frame = tag(
+            "iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame"
+        )
         self.picture = widgets.HTML(panel(frame, cls="wide"))
         super().__init__(self.picture, self._feed, self._says, every_s=every_s)
         self.add_class("xray")

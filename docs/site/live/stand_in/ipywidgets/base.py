@@ -35,7 +35,9 @@ class Layout:
         """Lay that element out."""
         self.__dict__["_element"] = made
         for name, value in [(n, v) for n, v in self.__dict__.items() if n != "_element"]:
-            made.style.setProperty("gap" if name == "grid_gap" else name.replace("_", "-"), value or "")
+            made.style.setProperty(
+                "gap" if name == "grid_gap" else name.replace("_", "-"), value or ""
+            )
 
 
 class Style:
@@ -92,7 +94,9 @@ class Widget:
 
     def observe(self, function, names: str | list[str] | None = None) -> None:
         """Call `function` with a change of these traits."""
-        self._observers.append((function, None if names is None else [names] if isinstance(names, str) else names))
+        self._observers.append(
+            (function, None if names is None else [names] if isinstance(names, str) else names)
+        )
 
     def set_trait(self, name: str, value: object) -> None:
         """Set a trait."""

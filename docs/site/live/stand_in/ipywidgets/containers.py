@@ -54,7 +54,11 @@ class Tab(Box):
         for number, title in enumerate(self.titles):
             chosen = number == self.selected_index
             head = element(
-                "button", "w-button" + " w-chosen" * chosen, title, role="tab", aria_selected=str(chosen).lower()
+                "button",
+                "w-button" + " w-chosen" * chosen,
+                title,
+                role="tab",
+                aria_selected=str(chosen).lower(),
             )
             on(head, "click", lambda _, number=number: setattr(self, "selected_index", number))
             heads.append(head)

@@ -18,7 +18,9 @@ class Button(Widget):
         super().__init__(**given)
 
     def dom_build(self):
-        made = element("button", f"w-button {'w-primary' * (self.__dict__.get('button_style') == 'primary')}")
+        made = element(
+            "button", f"w-button {'w-primary' * (self.__dict__.get('button_style') == 'primary')}"
+        )
         made.title = self.__dict__.get("tooltip") or ""
         on(made, "click", lambda _: [function(self) for function in self._clicks])
         return made
@@ -44,7 +46,9 @@ class Control(Widget):
     def dom_build(self):
         made = element("span" if self.tag == "span" else "label", "w-control")
         tip = self.__dict__.get("tooltip")
-        self.__dict__.update(_label=element("span", "w-label"), input=self.dom_input(), _readout=element("output"))
+        self.__dict__.update(
+            _label=element("span", "w-label"), input=self.dom_input(), _readout=element("output")
+        )
         made.append(self._label, self.input, self._readout)
         if tip:
             made.title = tip
@@ -53,7 +57,11 @@ class Control(Widget):
     def dom_input(self):
         """Return the input, which tells `dom_typed` what it is given."""
         made = element(self.tag, type=self.kind) if self.kind else element(self.tag)
-        lazy = self.__dict__.get("continuous_update") is False or self.tag == "select" or self.kind == "number"
+        lazy = (
+            self.__dict__.get("continuous_update") is False
+            or self.tag == "select"
+            or self.kind == "number"
+        )
         on(made, "change" if lazy else "input", lambda _: self.dom_typed())
         if holder := self.__dict__.get("placeholder"):
             made.placeholder = holder
@@ -157,7 +165,15 @@ class FloatSlider(IntSlider):
 class Play(Widget):
     """Counts from min to max, `step` every `interval` ms, while it plays."""
 
-    traits = {"value": 0, "min": 0, "max": 100, "interval": 100, "step": 1, "playing": False, "disabled": False}
+    traits = {
+        "value": 0,
+        "min": 0,
+        "max": 100,
+        "interval": 100,
+        "step": 1,
+        "playing": False,
+        "disabled": False,
+    }
 
     def dom_build(self):
         made = element("button", "w-button", "▶", aria_label=self.__dict__.get("tooltip") or "Play")
@@ -189,5 +205,7 @@ class link:
 
     def __init__(self, one: tuple[Widget, str], other: tuple[Widget, str]):
         for (source, name), (target, its) in ((one, other), (other, one)):
-            source.observe(lambda change, target=target, its=its: setattr(target, its, change["new"]), name)
+            source.observe(
+                lambda change, target=target, its=its: setattr(target, its, change["new"]), name
+            )
         setattr(other[0], other[1], getattr(*one))

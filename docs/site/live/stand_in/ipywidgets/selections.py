@@ -21,7 +21,9 @@ class _Selection(Control):
         if name == "options":
             return tuple(value)
         if name == "value" and value is not None and value not in self.values:
-            raise ValueError(f"{value!r} is none of the options: {', '.join(map(str, self.values))}.")
+            raise ValueError(
+                f"{value!r} is none of the options: {', '.join(map(str, self.values))}."
+            )
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -80,7 +82,11 @@ class SelectionSlider(_Selection):
     kind = "range"
 
     def dom_options(self) -> None:
-        self.input.min, self.input.max, self.input.step = "0", str(max(len(self.options) - 1, 0)), "1"
+        self.input.min, self.input.max, self.input.step = (
+            "0",
+            str(max(len(self.options) - 1, 0)),
+            "1",
+        )
         self.dom_value()
 
     def dom_value(self) -> None:
@@ -99,7 +105,9 @@ class ToggleButtons(_Selection):
         made = []
         for number, label in enumerate(self.labels):
             one = element("button", "w-button", label, type="button")
-            one.title = (list(self.__dict__.get("tooltips") or ()) + [""] * len(self.labels))[number]
+            one.title = (list(self.__dict__.get("tooltips") or ()) + [""] * len(self.labels))[
+                number
+            ]
             on(one, "click", lambda _, number=number: setattr(self, "value", self.values[number]))
             made.append(one)
         self.input.replaceChildren(*made)
