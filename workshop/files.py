@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from inference_planner.files import (
+    READ_FLAGS,
     READABLE,
     is_deep,
     kind_of,
@@ -35,11 +36,13 @@ from workshop.errors import BadInput, WorkshopError
 
 __all__ = [
     "READABLE",
+    "READ_FLAGS",
     "WRITABLE",
     "check_output",
     "create_private",
     "is_deep",
     "is_stream",
+    "kind_of",
     "open_regular",
     "output",
     "parse_json",

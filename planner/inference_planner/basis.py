@@ -38,7 +38,7 @@ def runs(folder: Path = RUNS) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def measured_architectures() -> frozenset[str]:
-    """Return the architectures of the recorded runs (workshop/data/runs)."""
+    """Return the architectures of the recorded runs (data/runs)."""
     return frozenset(load_model(name).architecture for name in {run["model"] for run in runs()})
 
 

@@ -1,6 +1,6 @@
 """Speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
 
-The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (workshop/data/runs): 14 models, dense,
+The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (data/runs): 14 models, dense,
 MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. Other GPUs take the same shares.
 """
 

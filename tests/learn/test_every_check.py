@@ -136,7 +136,9 @@ def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, mon
     monkeypatch.setattr(
         records,
         "own",
-        lambda: [SimpleNamespace(url=url, state="ready") for url in ("http://a/v1", URL)],
+        lambda: [
+            SimpleNamespace(url=url, state="ready", in_doubt=False) for url in ("http://a/v1", URL)
+        ],
     )
     monkeypatch.setattr(workshop, "connect", connect)
     assert all_exercises()[key].test(CHECKS[key][0][0]) is None
