@@ -50,10 +50,8 @@ KNOWN = {
 ZEROS = "the class has the zero points of a symmetric checkpoint too, which Marlin gives back after loading"
 GPTQ = ("qwen2.5-7b-gptq-int4", "qwen2.5-72b-gptq-int4", "qwen3-30b-a3b-gptq-int4")
 KNOWN |= {(model, f"weights of stage {stage}"): ZEROS for model in GPTQ for stage in (0, 1)}
-ROUNDING, SMALL_BYTES = (
-    2e-4,
-    5 << 20,
-)  # allowed: this share, or so much on a rank (a rope table, scales, biases)
+# allowed: this share, or so much on a rank (a rope table, scales, biases)
+ROUNDING, SMALL_BYTES = 2e-4, 5 << 20
 TYPES = {  # of architectures whose model_type is neither in Transformers' tables nor the name of vLLM's module
     "Cosmos3ForConditionalGeneration": "cosmos3_omni",
     "DeepseekOCRForCausalLM": "deepseek_vl_v2",
@@ -228,9 +226,8 @@ def default_configs() -> dict[str, dict]:
                 (each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None
             )
             raw = {} if known is not None or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
-            with contextlib.suppress(
-                Exception
-            ):  # a config class whose own defaults do not go together
+            # a config class whose own defaults do not go together
+            with contextlib.suppress(Exception):
                 raw = json.loads(known[model_type]().to_json_string(use_diff=False))
             both = {
                 "architectures": [architecture],

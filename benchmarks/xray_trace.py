@@ -57,9 +57,8 @@ async def load(server: str, turn: int) -> None:
 def main(server: str, traced: str, to: str) -> None:
     """Send the load until its trace has all that is to be shown, and keep that."""
     count = sum(len(step.finished) for step in trace.Trace(traced).more()) + 1
-    connect(server).complete(
-        "A first answer", max_tokens=4
-    )  # what is made at the first request is made now
+    # what is made at the first request is made now
+    connect(server).complete("A first answer", max_tokens=4)
     for turn in range(TRIES):
         before, count = len(ended(traced, count)), count + len(REQUESTS)
         asyncio.run(load(server, turn))
@@ -77,9 +76,8 @@ def main(server: str, traced: str, to: str) -> None:
         if shared and len(kept) < 100 and any(line["preempted"] for line in kept):
             break
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
-    for long in {
-        name for line in kept for name, _ in line["arrived"]
-    }:  # vLLM adds a number that is drawn
+    # vLLM adds a number that is drawn
+    for long in {name for line in kept for name, _ in line["arrived"]}:
         text = text.replace(long, re.sub(r"^cmpl-|-0-\w+$", "", long))
     Path(to).write_text(text, encoding="utf-8")
 

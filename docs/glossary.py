@@ -24,9 +24,8 @@ The words of the course, each with the notebook that explains it. In the noteboo
 HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>')
 # Where no hover goes: code, formulas, headings, links, tags, the line that says what a notebook needs.
 FILES = "|".join(re.escape(term) for term in TERMS if "." in term)
-BEHIND = "".join(
-    f"(?<!{re.escape(term)})" for term in TERMS if "." in term
-)  # the tick that closes one opens no code
+# the tick that closes one opens no code
+BEHIND = "".join(f"(?<!{re.escape(term)})" for term in TERMS if "." in term)
 APART = re.compile(
     rf"(```.*?```|{BEHIND}`(?!(?:{FILES})`)[^`]*`|\$[^$\n]+\$|^#.*?$|!?\[[^]]*\]\([^)]*\)|<[^>]+>|^\d+ minutes · needs: .*?$)",
     re.DOTALL | re.MULTILINE,

@@ -75,12 +75,8 @@ UV_FILE_SOURCES = {
     "cache-dir": ("UV_CACHE_DIR", " "),
     "link-mode": ("UV_LINK_MODE", " "),
 }
-UV_SOURCE_PREFIXES = (
-    "UV_INDEX_",
-    "UV_HTTP_",
-    "UV_REQUEST_",
-    "UV_CONCURRENT_",
-)  # UV_INDEX_NAME_PASSWORD, …
+# UV_INDEX_NAME_PASSWORD, …
+UV_SOURCE_PREFIXES = "UV_INDEX_", "UV_HTTP_", "UV_REQUEST_", "UV_CONCURRENT_"
 
 
 def without_foreign_python(variables):

@@ -32,18 +32,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OWN_NAME = "workshop-venv"  # our folder inside a WORKSHOP_VENV that holds other things
 STAMP_NAME = "workshop-installed.json"  # marks an environment as ours
 LOCK_NAME = "workshop-install.lock"
-NO_LOCKS = (
-    errno.ENOLCK,
-    errno.ENOSYS,
-    errno.EOPNOTSUPP,
-)  # what a file system without locks answers
+# what a file system without locks answers
+NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
 OLDEST = (3, 11)
 SETS = ("base", "local", "dev")
-DISK_NEEDED_GB = {
-    "base": 1.5,
-    "local": 4.0,
-    "dev": 4.5,
-}  # installed, and what is unpacked meanwhile
+# installed, and what is unpacked meanwhile
+DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}
 
 
 def where():

@@ -164,9 +164,8 @@ def _picture(text: str) -> str:
     """A screenshot, cut to left, top, width, height in its own pixels, in an SVG of its own."""
     file, crop, words = (part.strip() for part in text.split("|"))
     data = base64.b64encode((ROOT / file).read_bytes()).decode()
-    width, height = struct.unpack(
-        ">II", (ROOT / file).read_bytes()[16:24]
-    )  # PNG: the header's first two numbers
+    # PNG: the header's first two numbers
+    width, height = struct.unpack(">II", (ROOT / file).read_bytes()[16:24])
     _, _, wide, tall = map(int, crop.split())
     return (
         f'<figure class="shot"><svg viewBox="0 0 {wide} {tall}" width="{wide * 2}" height="{tall * 2}" role="img" '

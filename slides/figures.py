@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1])
-)  # this checkout's workshop, installed or not
+# this checkout's workshop, installed or not
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from drawings import (
     chat,

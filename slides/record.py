@@ -83,9 +83,8 @@ def record(llm) -> dict:
 
 def spans(llm, at_once: int) -> list[dict]:
     """Return when each of twelve requests was sent, began to answer, and ended."""
-    timeline.ask(
-        llm, CITIES, at_once=4, max_tokens=[16] * 4, temperature=1.0
-    )  # the first requests warm up
+    # the first requests warm up
+    timeline.ask(llm, CITIES, at_once=4, max_tokens=[16] * 4, temperature=1.0)
     return [
         asdict(span) for span in timeline.ask(llm, CITIES * 3, at_once, LENGTHS, temperature=1.0)
     ]
@@ -130,11 +129,8 @@ def chat(llm) -> dict:
 
 
 MODEL, GPU, SPLIT = "llama-3.1-70b", "h100", 4
-RATES, REPLICAS, SLO = (
-    (4, 8, 10, 11, 12, 14),
-    (1, 2, 3),
-    "ttft=1s,tpot=60ms",
-)  # requests a second of each replica
+# requests a second of each replica
+RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"
 
 
 def capacity(_llm=None) -> dict:

@@ -23,9 +23,8 @@ def code(file: str, first: str, last: str) -> str:
         (code.rstrip(), sign + words)
         for code, sign, words in (line.partition(" # ") for line in lines[start : end + 1])
     ]
-    column = (
-        max(len(code) for code, _ in parts) + 1
-    )  # comments side by side, as near as they can be
+    # comments side by side, as near as they can be
+    column = max(len(code) for code, _ in parts) + 1
     fitting = [
         code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}"
         for code, words in parts

@@ -31,10 +31,8 @@ PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "
     "then.405b": "18–20",
     "then.when": "2024",
 }
-SESSION = {
-    "session.cpus": "1",
-    "session.gb": "4",
-}  # what the course's notebooks need: README, "Needs"
+# what the course's notebooks need: README, "Needs"
+SESSION = {"session.cpus": "1", "session.gb": "4"}
 NODE_GPUS = 4
 LOG = recorded.DATA / "logs" / "llama-3.1-70b_tp4_h200.log"
 

@@ -89,6 +89,7 @@ def session(folder: Path, first: Callable[[], None] | None = None) -> Iterator[S
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # tests of root run as root
     script = (
         f"find_port() {{ echo {port}; }}; create_passwd() {{ echo {PASSWORD}; }}; host=127.0.0.1\n"
         + render("template/before.sh.erb", course=str(course))
@@ -97,7 +98,7 @@ def session(folder: Path, first: Callable[[], None] | None = None) -> Iterator[S
             "--no-browser", "--no-browser --allow-root"
         )
         + "\n)"
-    )  # tests of root run as root
+    )
     (folder / "job.sh").write_text(script)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(

@@ -35,9 +35,8 @@ class Planted:
         for name in (*STANDARD, *PACKAGES, *NOT_INSTALLED, "planted_plugin"):
             code = f"open({str(self.marks)!r}, 'a').write({name!r} + ' ')\nraise ImportError('planted ' + {name!r})\n"
             (self.folder / f"{name}.py").write_text(code)
-        plugin = (
-            self.folder / "planted-1.0.dist-info"
-        )  # vLLM loads what any distribution on sys.path names here
+        # vLLM loads what any distribution on sys.path names here
+        plugin = self.folder / "planted-1.0.dist-info"
         plugin.mkdir()
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
         groups = ("vllm.general_plugins", "vllm.platform_plugins")

@@ -282,13 +282,8 @@ def test_the_command_line_forgets_what_a_pythonpath_means_by_the_current_folder(
     given, planted, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", f"{given}{os.pathsep}")
-    for name in (
-        "sitecustomize",
-        "usercustomize",
-        "workshop",
-        "typing",
-        "re",
-    ):  # read before our first line
+    # read before our first line
+    for name in "sitecustomize", "usercustomize", "workshop", "typing", "re":
         (planted.folder / f"{name}.py").unlink()
     done = subprocess.run(
         [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100"], capture_output=True, text=True

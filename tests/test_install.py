@@ -55,9 +55,8 @@ def test_an_old_python_is_told_or_replaced(install, monkeypatch):
         "which",
         lambda name: "/usr/bin/python3.12" if name == "python3.12" else None,
     )
-    monkeypatch.setattr(
-        install.os, "execv", lambda path, argv: sys.exit(path)
-    )  # as execv, it does not return
+    # as execv, it does not return
+    monkeypatch.setattr(install.os, "execv", lambda path, argv: sys.exit(path))
     monkeypatch.setattr(install, "runs", lambda python: True)
     with pytest.raises(SystemExit, match=r"python3\.12"):
         install.need_python()

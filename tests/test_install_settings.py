@@ -138,9 +138,8 @@ def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, t
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv(
-        "PYTHONNOUSERSITE", "1"
-    )  # as the installer sets it, but taken back after the test
+    # as the installer sets it, but taken back after the test
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")
     for name, value in HOSTILE_VARIABLES.items():
         monkeypatch.setenv(name, value.format(**places))
     install = importlib.import_module("install")

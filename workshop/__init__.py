@@ -141,8 +141,7 @@ def connect(name: str | None = None) -> Client:
     Raises:
         WorkshopError: there is no server, or several and no name; the message says which.
     """
-    from workshop.use.client import (
-        connect as _connect,
-    )  # openai takes 0.5 s to import: only when needed
+    # openai takes 0.5 s to import: only when needed
+    from workshop.use.client import connect as _connect
 
     return _connect(name)

@@ -39,9 +39,8 @@ def environment_first() -> None:
     start = sys.path.index(user_site)
     end = start + 1
     own = site.getsitepackages()
-    while (
-        end < len(sys.path) and sys.path[end] not in own
-    ):  # folders that .pth files of ~/.local name
+    # folders that .pth files of ~/.local name
+    while end < len(sys.path) and sys.path[end] not in own:
         end += 1
     moved = sys.path[start:end]
     sys.path[start:end] = []

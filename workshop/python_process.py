@@ -127,8 +127,7 @@ def _is_installed() -> bool:
             origin = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
         except ValueError:
             continue
-        if os.path.realpath(url2pathname(urlsplit(origin).path)) == os.path.dirname(
-            PACKAGE
-        ):  # an editable one
+        # an editable one
+        if os.path.realpath(url2pathname(urlsplit(origin).path)) == os.path.dirname(PACKAGE):
             return True
     return False

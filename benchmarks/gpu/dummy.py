@@ -23,9 +23,8 @@ def write(name: str, folder: Path, differs: dict | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = letters + [
-        f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)
-    ]  # Ġ: a space
+    # Ġ: a space
+    words = letters + [f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)]
     tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -135,9 +135,8 @@ def run_one(job: dict, out: Path) -> None:
             }
         print("RESULT " + json.dumps(result), flush=True)
         trace = out / "trace" / job["name"]
-        for step in job.get(
-            "mixed", []
-        ):  # each is printed: what was measured stays, whatever comes
+        # each is printed: what was measured stays, whatever comes
+        for step in job.get("mixed", []):
             print(
                 "MIXED "
                 + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)),

@@ -150,11 +150,8 @@ def beside(path: Path) -> Path:
 
 def write(records: list[dict], path: Path) -> None:
     """Write all that is known by now, so that whatever ends this leaves what was measured."""
-    asked = [
-        "nvidia-smi",
-        "--query-gpu=name,driver_version",
-        "--format=csv,noheader",
-    ]  # torch would take memory
+    # torch would take memory
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpus = []
     with contextlib.suppress(OSError):
         gpus = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()

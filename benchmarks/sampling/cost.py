@@ -24,9 +24,8 @@ from workshop.use.sampling import model_step, pipeline
 from workshop.use.sampling_settings import Settings
 
 VOCABULARIES = (20, 8192, 32_000)
-BUSY = Settings(
-    temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5
-)  # every step at work
+# every step at work
+BUSY = Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5)
 STEPS = 40
 NOTEBOOK = """import sys; sys.path.insert(0, {folder!r})
 from cost import explorer
@@ -178,9 +177,8 @@ def _measure(playwright, address: str) -> dict[str, float]:
         timeout=60_000,
     )
     handle = page.locator(".widget-slider .noUi-handle").first
-    for _ in range(
-        20
-    ):  # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
+    # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
+    for _ in range(20):
         if page.locator(".jp-Dialog .jp-mod-accept").count():
             page.locator(".jp-Dialog .jp-mod-accept").first.click()
         page.get_by_role("menuitem", name="Run", exact=True).click()

@@ -24,10 +24,8 @@ CASES = (
     "top_k 30, top_p 0.8, temperature 1.5",
     "top_p 0.9, temperature 0.6",
 )
-SEEDS = (
-    11,
-    2011,
-)  # n samples of seed s are those of s, s + 1, …: 2,000 apart, so that none is drawn twice
+# n samples of seed s are those of s, s + 1, …: 2,000 apart, so that none is drawn twice
+SEEDS = 11, 2011
 AT_ONCE = 32
 
 

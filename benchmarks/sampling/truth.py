@@ -74,9 +74,8 @@ def logit_offset(logprobs: dict[int, float]) -> float:
     """
     values = list(logprobs.values())
     best = max(values)
-    offsets = [
-        step / 32 - best for step in range(-320, 1920)
-    ]  # the highest logit: bfloat16, -10 to 60
+    # the highest logit: bfloat16, -10 to 60
+    offsets = [step / 32 - best for step in range(-320, 1920)]
     for few in (60, 1500):  # a quick look first
         some = values[:: len(values) // few]
         misses = {offset: sum(not _is_bfloat16(x + offset) for x in some) for offset in offsets}

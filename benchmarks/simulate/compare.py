@@ -22,13 +22,14 @@ from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
 
 HERE = Path(__file__).resolve().parent
+# per cent
 GOALS = {
     "tokens_per_s": 3,
     "tpot_ms_p50": 5,
     "tpot_ms_p95": 10,
     "ttft_ms_p50": 15,
     "ttft_ms_p95": 20,
-}  # per cent
+}
 FITTED = {  # what the clock was fitted to; other records were only predicted
     "h100_llama-3.1-8b": "8 constants fitted",
     "h200_llama-3.1-8b": "1 fitted",

@@ -162,9 +162,8 @@ class Namer:
 
     def __init__(self, corpus: Corpus):
         self.count = Counter(name for e in corpus.entries for name in e.members if e.pos == "n")
-        self.owner = {
-            f.subject: f.entry for f in corpus.facts
-        }  # the prominent meaning of an ambiguous name
+        # the prominent meaning of an ambiguous name
+        self.owner = {f.subject: f.entry for f in corpus.facts}
 
     def weight(self, entry: Entry, i: int) -> float:
         name = entry.members[i]

@@ -27,9 +27,8 @@ from workshop.use import logprobs
 
 STEPS = 300
 LIMIT_MS = 16.0  # a frame
-CLICKS = (
-    "logprobs viewer, 200 tokens",
-)  # redrawn by a click, not by a drag: 100 ms are fast enough
+# redrawn by a click, not by a drag: 100 ms are fast enough
+CLICKS = ("logprobs viewer, 200 tokens",)
 CLICK_MS = 100.0
 
 

@@ -62,9 +62,8 @@ def _quantised(d: Deployment, method: str, note: str) -> Iterator[Change]:
     if d.model.quantization is None:
         try:
             after, x = d.quantised(method), d.model.exact
-            if tp_problem(
-                after.model, d.tp, d.experts_cut(d.tp)
-            ):  # its groups would lie on two ranks
+            # its groups would lie on two ranks
+            if tp_problem(after.model, d.tp, d.experts_cut(d.tp)):
                 return
             after = with_builds(after, x.basis, x.source, x.builds) if x and x.builds else after
             yield Change(f"weights_{method}", "--quantization", method, after, note)

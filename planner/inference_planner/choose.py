@@ -65,9 +65,8 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
     """
     found = splits(d, gpus)
-    if (
-        not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven)
-    ):  # as many as can be used
+    # as many as can be used
+    if not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven):
         return spread(d, gpus - 1)
     if not found:
         check_sizes(d.model, 1, gpus, d.experts_cut(1))

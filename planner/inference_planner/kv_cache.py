@@ -111,9 +111,8 @@ def layout(
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
         mean = kind.token_bytes(m, tp, each) or token_bytes
-        tokens = (
-            page // (block * mean) * block
-        )  # pages of one size: of smaller tokens it holds more
+        # pages of one size: of smaller tokens it holds more
+        tokens = page // (block * mean) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
         if kind is mamba and cached_states:
             blocks = m.state_space.blocks

@@ -24,23 +24,19 @@ from inference_planner.versions import Version
 from inference_planner.weight import VOCAB_PADDING
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-GATHER = (
-    486 * MIB
-)  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+# the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+GATHER = 486 * MIB
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 
-CUBLAS_WORKSPACE = (
-    32 * MIB
-)  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+# PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE = 32 * MIB
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
-REPACKED_EXPERTS = (
-    208 * MIB
-)  # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
+# half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
+REPACKED_EXPERTS = 208 * MIB
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
-MLA_PREFILL_TOKENS = (
-    64 * 1024
-)  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
+# attention/mla_attention.py, determine_chunked_prefill_workspace_size
+MLA_PREFILL_TOKENS = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -112,9 +108,8 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(d), workspace(m, gpu, s.version)
-    timing = (
-        gpu.l2_mib * MIB if compiles(s) else 0
-    )  # inductor times new kernels with the L2 cache flushed
+    # inductor times new kernels with the L2 cache flushed
+    timing = gpu.l2_mib * MIB if compiles(s) else 0
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
         each = _dense_mlp(m, w, mlp)
@@ -125,9 +120,8 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     yield Peak("attention", t * e * tail + experts + blas, parts)
-    if (
-        m.architecture == "GptOssForCausalLM"
-    ):  # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
+    # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
+    if m.architecture == "GptOssForCausalLM":
         k, act = m.experts.experts_per_token, m.experts.intermediate_size // tp
         parts = f"{k} experts a token, what they hold and what they say"
         yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
@@ -164,9 +158,8 @@ def _sampler(d: Deployment) -> Peak:
         + moe_workspace(d)
         + r * -(-v // GUMBEL_BLOCK) * 12
     )
-    if (
-        s.version.sampler_logits == "copy in 32 bit and rows of scratch"
-    ):  # a row for each multiprocessor
+    # a row for each multiprocessor
+    if s.version.sampler_logits == "copy in 32 bit and rows of scratch":
         base += min(r, gpu.sm_count) * v * 4
     if s.version.sampler_logits == "16 bit alone":
         # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
@@ -203,24 +196,20 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
         out.append(_sampler(d))
     if first and (compiles(s) or (d.tp == 1 and not s.enforce_eager)):
         out.append(_embedding_compile(m, s, d.tp))
-    if (
-        not first and runner(m, s.version) == 1
-    ):  # V1 makes the tensors that it receives inside the profile run
+    # V1 makes the tensors that it receives inside the profile run
+    if not first and runner(m, s.version) == 1:
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
         out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
     return out
 
 
 GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
-FULL_GRAPH, PIECEWISE_GRAPH = (
-    2 * MIB,
-    6 * MIB,
-)  # driver memory of one more graph, measured (24 layers: 4 MiB)
+# driver memory of one more graph, measured (24 layers: 4 MiB)
+FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
-CAPTURED_BESIDE = (
-    80 * MIB
-)  # what the largest pieces compute with, and what a run before a capture leaves
+# what the largest pieces compute with, and what a run before a capture leaves
+CAPTURED_BESIDE = 80 * MIB
 
 
 def graph_estimate(d: Deployment, layers: int) -> int:

@@ -109,9 +109,8 @@ def most_stages(m: ModelConfig) -> int:
 def _cut_group(m: ModelConfig, tp: int) -> int:
     """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
     q = m.quantization
-    if (
-        tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba
-    ):  # its widths may be means
+    # its widths may be means
+    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba:
         return 0
     dense = (
         (w, i)
@@ -178,9 +177,8 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
     last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
-    first = stage == 0 or (
-        last and m.tie_word_embeddings
-    )  # a tied lm_head needs the table on the last stage too
+    # a tied lm_head needs the table on the last stage too
+    first = stage == 0 or (last and m.tie_word_embeddings)
     return embedding_weights(m) if first or all_of_it else [], head_weights(
         m
     ) if last or all_of_it else []
@@ -230,9 +228,8 @@ def stage_bytes(
         attention, rest = layer_tensors(m, same[i], tp, experts)
         memory.alloc_all(attention)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
-            _build_rope(
-                m, tables.pop(0), memory
-            )  # the second one, if any, is that of the full-attention layers
+            # the second one, if any, is that of the full-attention layers
+            _build_rope(m, tables.pop(0), memory)
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         memory.alloc_all(rest)

@@ -118,9 +118,8 @@ def decode_terms(
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     if experts:
-        idle = (
-            1 - m.experts.experts_per_token / m.experts.num_experts
-        )  # share that one token leaves, if the choice is even
+        # share that one token leaves, if the choice is even
+        idle = 1 - m.experts.experts_per_token / m.experts.num_experts
         size = experts * (1 - idle ** (tokens * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
         unpacked = _mxfp4(m) and gpu.capability < BLACKWELL

@@ -85,9 +85,8 @@ def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
     if m.per_layer_input:
         rows, columns = m.per_layer_input[0], m.per_layer_input[1] * m.num_hidden_layers
         yield Weight("embed_tokens_per_layer", rows, columns, "vocab")
-        yield Weight(
-            "per_layer_projections", 3 * columns, m.hidden_size
-        )  # to it, and into and out of each layer
+        # to it, and into and out of each layer
+        yield Weight("per_layer_projections", 3 * columns, m.hidden_size)
 
 
 def head_weights(m: ModelConfig) -> Iterator[Weight]:

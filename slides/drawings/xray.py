@@ -85,9 +85,8 @@ def steps(view: str, x: float, y: float) -> str:
 
 def page(kind: str, view: str, x: float, y: float, width: float, height: float) -> str:
     """Return `budget` or `pool` of a view, which are HTML, at a place of a figure."""
-    html = re.sub(
-        r'(<span class="c\d decode[^>]*>)[^<]*', r"\1", drawn()[view][kind]
-    )  # words that the page does not show
+    # words that the page does not show
+    html = re.sub(r'(<span class="c\d decode[^>]*>)[^<]*', r"\1", drawn()[view][kind])
     inside = f'<div xmlns="http://www.w3.org/1999/xhtml" class="{kind}">{html}</div>'
     return (f'<g transform="translate({x:g} {y:g}) scale({SCALE})">'
             f'<foreignObject style="overflow:visible" width="{width / SCALE:.1f}" height="{height / SCALE:.1f}">{inside}</foreignObject></g>')  # fmt: skip

@@ -43,9 +43,8 @@ def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faul
         write(path, rows)
         assert batch.run(path, out, url=server.url, limits=quick).exit_code == 0
         check(batch.load(out), rows)
-    assert len(server.asked) == len(
-        {row for rows in versions for row in rows}
-    )  # and none is asked twice
+    # and none is asked twice
+    assert len(server.asked) == len({row for rows in versions for row in rows})
     moved = path.rename(tmp_path / "moved.jsonl")
     if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
         with pytest.raises(WorkshopError, match="several versions"):

@@ -99,9 +99,8 @@ def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(
     server, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=5, concurrency=1)
     assert summary.exit_code == 0 and list(frame.text) == list(frame.prompt)
     wrong, again = server.asked[1:3]
-    assert (
-        wrong.text == again.text == "row 1" and again.on_connection == 1
-    )  # over a connection of its own
+    # over a connection of its own
+    assert wrong.text == again.text == "row 1" and again.on_connection == 1
     assert wrong.on_connection > 1 and server.lost[0] == wrong.connection
     assert "sent an answer twice" in capsys.readouterr().err
 

@@ -56,9 +56,8 @@ def check(line: bytes, folder) -> dict:
     paths.write_meta(where, {"input": {"rows": 1}, "sampling_parameters": {}, "runs": []})
     write_parquet(where)
     frame, said = batch.load(where.output), found["response"]["body"]["choices"][0]["text"]
-    said = (
-        said if isinstance(said, str | None) else json.dumps(said)
-    )  # a column of Parquet has one type
+    # a column of Parquet has one type
+    said = said if isinstance(said, str | None) else json.dumps(said)
     assert frame.text.isna()[0] if said is None else frame.text[0] == said
     where.output.unlink()
     assert len(batch.load(where.output)) == len(frame)

@@ -26,10 +26,8 @@ def test_every_row_is_answered_once_and_a_second_run_asks_nothing(
     server, out = faulty(), tmp_path / "out.jsonl"
     first = batch.run(prompts, out, url=server.url, limits=quick)
     assert (first.exit_code, first.new, len(server.asked)) == (0, N, N)
-    assert (first.prompt_tokens, first.completion_tokens) == (
-        8 * N,
-        16 * N,
-    )  # the stub's, of each answer
+    # the stub's, of each answer
+    assert (first.prompt_tokens, first.completion_tokens) == (8 * N, 16 * N)
     second = batch.run(prompts, out, url=server.url, limits=quick)
     assert (second.exit_code, second.new, second.answered, len(server.asked)) == (0, 0, N, N)
     for line in answers(out):  # each answer belongs to its prompt
@@ -89,9 +87,8 @@ def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(
     (error,) = answers(summary.errors_file)
     assert error["row"] == 3 and says in error["error"]["message"]
     assert 3 not in {line["row"] for line in answers(summary.output)}
-    mended = batch.run(
-        prompts, summary.output, url=faulty().url, limits=quick
-    )  # the next run asks it again
+    # the next run asks it again
+    mended = batch.run(prompts, summary.output, url=faulty().url, limits=quick)
     assert (mended.exit_code, mended.new) == (0, 1) and not (
         tmp_path / "out.jsonl.errors.jsonl"
     ).exists()
@@ -306,9 +303,8 @@ def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty
     assert batch.merge(folder, tmp_path / "out.jsonl") == N
     assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(N))
     assert list(batch.load(tmp_path / "out.jsonl").prompt) == json.loads(prompts.read_text())
-    again = batch.run(
-        prompts, tmp_path / "out.jsonl", url=server.url, limits=quick
-    )  # and it may be gone on with
+    # and it may be gone on with
+    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
     assert again.new == 0 and len(server.asked) == N
     for wrong in ("3", "0/2", "3/2", "a/b"):
         with pytest.raises(BadInput, match="no shard"):

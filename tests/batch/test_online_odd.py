@@ -354,9 +354,8 @@ def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(
         with pytest.raises(WorkshopError, match="the key that WORKSHOP_API_KEY holds"):
             batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
         assert len(server.seen) == 1
-        assert (
-            batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0
-        )  # its record has the right one
+        # its record has the right one
+        assert batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0
         known(server, "wrong")
         with pytest.raises(WorkshopError, match="refuses the key"):
             batch.run(prompts, tmp_path / "other.jsonl")

@@ -172,9 +172,8 @@ def test_stop_at_the_last_row_interrupts_nothing(tmp_path, faulty, quick):
 
 
 def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text(
-        "".join(f"row {number}\n" for number in range(1_000_000))
-    )  # takes 10 s and more
+    # takes 10 s and more
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))
     (tmp_path / "out.jsonl").write_text("")
     server = faulty()
     running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
@@ -197,9 +196,8 @@ def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
     threading.Timer(0.6, running.stop).start()
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
-    assert (
-        len(answers(summary.output)) == summary.new == len(server.asked) < 2000
-    )  # in flight is waited for
+    # in flight is waited for
+    assert len(answers(summary.output)) == summary.new == len(server.asked) < 2000
 
 
 def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, faulty, quick):

@@ -178,9 +178,8 @@ def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, 
     assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
     os.truncate(folder / "2.jsonl", 0)
-    with pytest.raises(
-        BadInput, match="hold 6 answers; their runs counted 9"
-    ):  # the last of each, not the first
+    # the last of each, not the first
+    with pytest.raises(BadInput, match="hold 6 answers; their runs counted 9"):
         batch.merge(folder, tmp_path / "out.jsonl")
 
 

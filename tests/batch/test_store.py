@@ -151,9 +151,8 @@ def test_a_run_that_is_refused_lets_the_next_one_in(tmp_path):
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """An input of four rows, the output's record, and what the journal holds once all are answered."""
-    monkeypatch.setattr(
-        store.os, "fsync", lambda _: None
-    )  # thousands of runs; what it does is not tested here
+    # thousands of runs; what it does is not tested here
+    monkeypatch.setattr(store.os, "fsync", lambda _: None)
     (tmp_path / "in.txt").write_text("a\nb\nc\nd\n")
     where = paths.Paths(tmp_path / "out.jsonl")
     paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})

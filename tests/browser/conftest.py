@@ -13,7 +13,6 @@ def page(browser, request):
     mine = lab_page.Page(context.new_page())
     yield mine
     if mine.page.url.startswith("http"):
-        mine.shot(
-            f"end_of_{request.node.name.split('[')[0]}"
-        )  # what was on screen, also where a test failed
+        # what was on screen, also where a test failed
+        mine.shot(f"end_of_{request.node.name.split('[')[0]}")
     context.close()

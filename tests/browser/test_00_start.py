@@ -39,9 +39,8 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
             "total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)'
         )
         page.page.locator(".workshop-check[data-state=wrong]").wait_for()
-        page.page.keyboard.press(
-            "Shift+Enter"
-        )  # the solution is the next cell, and its check was tried now
+        # the solution is the next cell, and its check was tried now
+        page.page.keyboard.press("Shift+Enter")
         page.page.locator(".workshop-check[data-state=right]").wait_for()
         page.page.locator("details", has_text="Hint 1 of 2").locator("summary").click()
         assert page.page.get_by_text("begin_of_text", exact=False).first.is_visible()

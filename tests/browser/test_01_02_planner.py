@@ -76,9 +76,8 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
         assert "needs 32 GPUs" in widget.picture()
         widget.step("nodes")
         widget.step("GPUs a node", "ArrowLeft")
-        widget.step(
-            "PP", "ArrowLeft"
-        )  # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
+        # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
+        widget.step("PP", "ArrowLeft")
         assert "cannot be shared out evenly" in widget.picture()
         widget.step("GPUs a node")
         assert "GPU 15 on node 1" in widget.picture()

@@ -18,14 +18,10 @@ from lite import build as lite
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
 SAID = {
-    "05_logprobs": (
-        6,
-        ("logprobs=3:", "' port'"),
-    ),  # a question, the model, a prediction, logprobs, an exercise
-    "10_chat": (
-        11,
-        ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more"),
-    ),  # chats, their tokens
+    # a question, the model, a prediction, logprobs, an exercise
+    "05_logprobs": (6, ("logprobs=3:", "' port'")),
+    # chats, their tokens
+    "10_chat": (11, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }
 # A cell has run: it has a number, or, folded, shows none
 HAS_RUN = """at => { const cell = document.querySelector(`.jp-CodeCell[data-windowed-list-index='${at}']`);
@@ -79,9 +75,8 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address, noteboo
         page.wait_for_selector(
             f"[data-windowed-list-index='{at + 1}'].jp-mod-active", timeout=300_000
         )
-        page.wait_for_function(
-            HAS_RUN, arg=at, timeout=120_000
-        )  # one after the other, as a reader runs them
+        # one after the other, as a reader runs them
+        page.wait_for_function(HAS_RUN, arg=at, timeout=120_000)
     page.wait_for_function(  # textContent: what is scrolled away has no innerText
         "n => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].some(e => e.textContent.includes(`[${n}]`))",
         arg=cells,

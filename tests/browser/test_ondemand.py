@@ -143,9 +143,8 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
         site, path = f"http://127.0.0.1:{front}", f"/node/127.0.0.1/{session.port}/"
         try:
             page = log_in(context, site, session)
-            page.page.on(
-                "dialog", lambda dialog: dialog.accept()
-            )  # leave a notebook that is not saved
+            # leave a notebook that is not saved
+            page.page.on("dialog", lambda dialog: dialog.accept())
             outside = []
             page.page.on(
                 "request",

@@ -101,9 +101,8 @@ class Widget:
             ".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")
         ).last
         found.scroll_into_view_if_needed()
-        found.evaluate(
-            "(element, name) => element.setAttribute('data-widget', name)", says
-        )  # its words will change
+        # its words will change
+        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)
         self.root = page.locator(f"[data-widget='{says}']")
 
     def picture(self) -> str:

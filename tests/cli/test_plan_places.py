@@ -135,9 +135,8 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
         )
     )
     claim = next(doc for doc in docs if doc["kind"] == "PersistentVolumeClaim")
-    assert (
-        claim["spec"]["resources"]["requests"]["storage"] == "140Gi"
-    )  # 131.4 GiB in the checkpoint
+    # 131.4 GiB in the checkpoint
+    assert claim["spec"]["resources"]["requests"]["storage"] == "140Gi"
 
 
 def test_the_options_of_the_volume_reach_the_manifests():

@@ -25,9 +25,8 @@ def test_a_real_page_gives_the_numbers_that_it_prints():
         9389,
         24,
     )
-    assert (
-        read.kv_cache_tokens == 8192
-    )  # as the server's log says: "CPU KV cache size: 8,192 tokens"
+    # as the server's log says: "CPU KV cache size: 8,192 tokens"
+    assert read.kv_cache_tokens == 8192
     assert (read.ttft_count, read.ttft_sum_s) == (32, pytest.approx(5.463074207))
 
 

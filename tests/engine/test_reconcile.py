@@ -16,9 +16,8 @@ from workshop.launch.local import TEACHING_FOLDER
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 GPU_LOGS = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
-TINY, LONG = (
-    LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long")
-)  # what the CPU logs are of
+# what the CPU logs are of
+TINY, LONG = (LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long"))
 
 
 def gpu_of(path: Path) -> str:
@@ -58,9 +57,8 @@ def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded
     for path in GPU_LOGS:
         result = reconcile(path, gpu=gpu_of(path))
         for quantity in ("weights per GPU", "KV cache per token and GPU"):
-            row = result.row(
-                quantity
-            )  # a stage that is not the tightest does not say what a token takes
+            # a stage that is not the tightest does not say what a token takes
+            row = result.row(quantity)
             assert row is None or abs(row.error_percent) <= 0.5, f"{path.stem}: {quantity}"
             assert row is None or "more than 1 %" not in row.reason
     other = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", model="llama-3.2-1b", gpu="h200")
@@ -160,9 +158,8 @@ def test_blocks_of_0_6_are_compared_as_blocks_times_16():
     result = reconcile(Path(__file__).parent / "data" / "format_0.6.6_start.log")
     row = result.row("KV cache size")
     assert row.actual == 19513 * 16 and "19,513 blocks of 16 tokens" in row.reason
-    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(
-        0, abs=0.1
-    )  # 320 KiB
+    # 320 KiB
+    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(0, abs=0.1)
     assert result.row("memory for vLLM per GPU").actual == pytest.approx(191.98 * 0.98, abs=0.01)
     assert any("MI300X" in line for line in result.assumed) and any(
         "0.6.6" in line for line in result.assumed

@@ -118,13 +118,11 @@ async def load(server) -> dict[str, list[int]]:
             return answer["choices"][0]["token_ids"]
 
         a, b = list(range(1000, 1300)), list(range(2000, 2300))
-        others = [
-            ask([*SHARED, 300 + n], 300, temperature=0) for n in range(6)
-        ]  # any four fill the blocks
+        # any four fill the blocks
+        others = [ask([*SHARED, 300 + n], 300, temperature=0) for n in range(6)]
         beside, *_ = await asyncio.gather(ask(a, 40, seed=7), ask(b, 300, seed=8), *others)
-        alone = await ask(
-            a, 40, seed=7
-        )  # its beginning is in the prefix cache, so the rest is one piece
+        # its beginning is in the prefix cache, so the rest is one piece
+        alone = await ask(a, 40, seed=7)
         other = await ask(a, 40, seed=9)
         return {"beside": beside, "alone": alone, "other": other}
 

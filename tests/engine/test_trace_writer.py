@@ -48,9 +48,8 @@ def test_a_full_disk_ends_the_trace_at_a_whole_line_and_says_so(tmp_path, capfd)
     writer = Writer(str(path))
     writer.write(LINE)
     wait_until(lambda: path.stat().st_size)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1])
-    )  # half a line is left
+    # half a line is left
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1]))
     try:
         writer.write(LINE)
         wait_until(lambda: "ends here" in capfd.readouterr().out)

@@ -105,11 +105,8 @@ def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(made):
     ("gpu", "labels", "wanted"),
     [
         ("a100", (), {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}),
-        (
-            "gh200",
-            (),
-            {"kubernetes.io/os": "linux"},
-        ),  # its nodes are arm64, others of the cluster may be amd64
+        # its nodes are arm64, others of the cluster may be amd64
+        ("gh200", (), {"kubernetes.io/os": "linux"}),
         (
             "a100",
             (

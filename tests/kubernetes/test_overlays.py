@@ -173,9 +173,8 @@ def test_any_other_model_holds_to_them_too(model, gpu, hardware):
 def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     data = of(resolved("mistral-7b"), "ConfigMap")[0]["data"]
     assert len(data) == len(pod.CODE)
-    assert (
-        sum(map(len, data.values())) < 250_000
-    )  # kubectl apply keeps a copy in an annotation of 256 KiB
+    # kubectl apply keeps a copy in an annotation of 256 KiB
+    assert sum(map(len, data.values())) < 250_000
     for name in pod.CODE:
         folder = TREE.parent / ("planner" if name.startswith("inference_planner/") else "")
         text = "" if name.endswith("__init__") else (folder / f"{name}.py").read_text()

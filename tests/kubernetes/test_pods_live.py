@@ -30,9 +30,8 @@ from workshop.launch.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 READY_S = 300
-NAMED = (
-    Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"
-)  # what `vllm` asks for
+# what `vllm` asks for
+NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"
 ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]
 SMALLER = {
     "--tensor-parallel-size": "2",
@@ -192,9 +191,8 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     pods.wait(lambda: pods.ask("/health") == 200, "the leader's probe")
     assert pods.probe(2) == 0, "one worker on each of the two"
     assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200
-    assert (
-        pods.ask("/metrics", "scraper") == 200 and pods.ask("/v1/models", "scraper") == 401
-    )  # as the PodMonitor asks
+    # as the PodMonitor asks
+    assert pods.ask("/metrics", "scraper") == 200 and pods.ask("/v1/models", "scraper") == 401
     hub = next(
         word.partition("=")[2]
         for word in vllm(serving(pods.docs)["server"])["args"]

@@ -335,9 +335,8 @@ def test_half_sent_requests_cost_a_real_server_little_memory(serving):
             client = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             client.sendall(head(8 * MIB - 1))
             client.setblocking(False)
-            with contextlib.suppress(
-                BlockingIOError, ConnectionError
-            ):  # until the server reads no further
+            # until the server reads no further
+            with contextlib.suppress(BlockingIOError, ConnectionError):
                 for _ in range(7):
                     client.send(b"x" * MIB)
         assert answer_of(port, b"{}").startswith(b"HTTP/1.1 200"), "others are served"

@@ -103,9 +103,8 @@ def test_queue_of_one_learner_has_an_end():
         app = FairShare(engine)
         tasks = [asyncio.create_task(ask(app, "greedy", {})) for _ in range(70)]
         await asyncio.sleep(0.05)
-        assert (
-            sum(task.done() and task.result()[0] == 429 for task in tasks) == 2
-        )  # 4 inside, 64 waiting
+        # 4 inside, 64 waiting
+        assert sum(task.done() and task.result()[0] == 429 for task in tasks) == 2
         engine.go.set()
         await asyncio.gather(*tasks)
 

@@ -48,9 +48,8 @@ def test_no_other_flag_of_vllm_is_refused(monkeypatch):
         lacking("vLLM is not installed: make test installs it on Linux")
     from workshop.launch.vllm_main import answer_for_vllm
 
-    monkeypatch.setattr(
-        importlib.metadata, "version", importlib.metadata.version
-    )  # given back after the test
+    # given back after the test
+    monkeypatch.setattr(importlib.metadata, "version", importlib.metadata.version)
     answer_for_vllm()
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser

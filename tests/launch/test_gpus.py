@@ -137,9 +137,8 @@ def test_amd_s_gpus_with_what_is_free_of_them(tools, monkeypatch, wrap):
         ("AMD Instinct MI300X", 206141652992),
     ]
     assert [gpu.free_bytes for gpu in found.gpus] == [0, 196308 * 2**20]
-    monkeypatch.setenv(
-        "ROCR_VISIBLE_DEVICES", "GPU-dc91284879207f2b"
-    )  # as rocminfo names it, in the same issue
+    # as rocminfo names it, in the same issue
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-dc91284879207f2b")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
     assert [gpu.name for gpu in gpus.visible(found)] == ["AMD Instinct MI300X"], (
         "HIP counts what ROCR leaves"

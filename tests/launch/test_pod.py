@@ -290,9 +290,8 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
     for words in (("download", HUB_ID, folder), ("wait", folder)):
         done = run("-m", "workshop.launch.pod", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1
-    )  # others may run here, not so many
+    # others may run here, not so many
+    assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1
     done = run("-c", "import workshop.launch.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr
 

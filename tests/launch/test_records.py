@@ -45,10 +45,8 @@ def test_a_record_is_one_private_file_with_the_agreed_names(workshop_home):
     records.write(record())
     path = workshop_home / "servers" / "a.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for folder in (
-        path.parent,
-        workshop_home,
-    ):  # a group that may write into the outer one could swap the inner one
+    # a group that may write into the outer one could swap the inner one
+    for folder in path.parent, workshop_home:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert set(json.loads(path.read_text())) == NAMES
 

@@ -200,7 +200,6 @@ def test_a_note_of_copies_that_cannot_be_read_is_kept(server, class_folder, cont
         with pytest.raises(WorkshopError, match=r"\.shared"):
             act()
     assert note.read_bytes() == content and list(class_folder.glob("*.json"))
-    records.remove(
-        "big"
-    )  # a server that is gone goes from the list, and the note stays for its owner
+    # a server that is gone goes from the list, and the note stays for its owner
+    records.remove("big")
     assert not records.path_of("big").exists() and note.exists()

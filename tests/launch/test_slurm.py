@@ -137,11 +137,8 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
     )
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
-    for own in (
-        "--kv-cache-dtype=fp8",
-        "--gpu-memory-utilization",
-        "--vllm-version",
-    ):  # as the plan's advice has them
+    # as the plan's advice has them
+    for own in "--kv-cache-dtype=fp8", "--gpu-memory-utilization", "--vllm-version":
         with pytest.raises(BadInput, match=f"{own}' is no option of sbatch") as error:
             slurm.prepare(slurm.Request("70b", sbatch_args=("--network=x", own, "0.95")))
         assert "--vllm '" in error.value.remedy
@@ -278,9 +275,8 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
     ) as error:
         slurm.prepare(slurm.Request("70b"))
     assert "slurm/sites" in error.value.remedy
-    with (
-        monkeypatch.context() as without_bash
-    ):  # as on Windows, or in a browser: the file is not to blame
+    # as on Windows, or in a browser: the file is not to blame
+    with monkeypatch.context() as without_bash:
         without_bash.setenv("PATH", str(tmp_path))
         with pytest.raises(
             WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"

@@ -137,10 +137,8 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cl
             "Job is pending",
         ),
         ("exit 7", "exit code 7"),
-        (
-            "exit 0",
-            "does not know its job 4711, and scancel did nothing",
-        ),  # 22.05 is silent about an unknown job
+        # 22.05 is silent about an unknown job
+        ("exit 0", "does not know its job 4711, and scancel did nothing"),
     ],
 )
 @pytest.mark.parametrize("state", ["ready", "starting"])

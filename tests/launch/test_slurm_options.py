@@ -77,10 +77,8 @@ def test_the_table_knows_every_option_of_the_manual():
     for short, long, optional in lines:
         assert long in options.KNOWN, long
         assert not short or options.SHORT[short] == long
-        if optional and long not in (
-            "export",
-            "wrap",
-        ):  # the manual's synopsis of these: the value may not be left out
+        # the manual's synopsis of these: the value may not be left out
+        if optional and long not in ("export", "wrap"):
             assert long in options.VALUE_IN_THE_SAME_WORD
 
 

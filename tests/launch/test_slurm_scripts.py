@@ -131,9 +131,8 @@ def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(
     os.utime(precious / "held", (0, 0))  # so that --keep would find something new in it
     (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
     user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    (disk / f"workshop-{user}-77").symlink_to(
-        planted
-    )  # a folder of another user is met in the same way
+    # a folder of another user is met in the same way
+    (disk / f"workshop-{user}-77").symlink_to(planted)
     shown = 'workshop_environment() { echo "$TMPDIR $WORKSHOP_SERVER_FOLDER"; exit 3; }'
     (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}\n{shown}")
     for name, value in {

@@ -38,9 +38,8 @@ def test_the_template_here_is_the_one_that_transformers_runs():
         )
         assert chat.render(talk, add_generation_prompt=asks) == made
     asked = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
-    parsed = json.loads(
-        json.dumps(asked).replace(json.dumps(ARGUMENTS), ARGUMENTS)
-    )  # as vLLM hands them over
+    # as vLLM hands them over
+    parsed = json.loads(json.dumps(asked).replace(json.dumps(ARGUMENTS), ARGUMENTS))
     template, tools = (
         chat.WITH_TOOLS.read_text(),
         [{"type": "function", "function": {"name": "get_weather"}}],

@@ -22,10 +22,8 @@ from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.learn.exercises import SETS, all_exercises, keep, of_notebook, progress_bar
 
-PROMPT_TOKENS = {
-    "San Francisco is a": 5,
-    "Question: What is Boston?\nAnswer:": 9,
-}  # the teaching model's tokenizer.json
+# the teaching model's tokenizer.json
+PROMPT_TOKENS = {"San Francisco is a": 5, "Question: What is Boston?\nAnswer:": 9}
 
 
 @pytest.fixture(autouse=True)

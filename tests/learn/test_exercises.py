@@ -160,9 +160,8 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
         found = exercises.of_notebook(module.name.removeprefix("e"))
-        assert len({key.split(".")[0] for key in found}) == 1 + (
-            module.name == "e09_fewer_bits"
-        )  # some were of 08
+        # some were of 08
+        assert len({key.split(".")[0] for key in found}) == 1 + (module.name == "e09_fewer_bits")
         names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
         words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
         for key, each in words.items():
@@ -178,9 +177,8 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         judges = {
             name for name, each in own.items() if get_type_hints(each).get("return") == str | None
         }
-        judges = {
-            name for name in judges if name[0] != "_" and name != "prompt_problem"
-        }  # of two sets
+        # of two sets
+        judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}
         assert judges and judges <= {key.split(".")[1] for key in found}, (
             "a judge that nothing asks"
         )

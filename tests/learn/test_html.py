@@ -79,9 +79,8 @@ def test_words_in_a_colour_and_on_one_read_in_either_theme():
         r"color: ?color-mix\(in srgb, ?var\(--(\w+)\) (\d+)%, ?var\(--text\)\)", html.SHEET
     )
     assert {"good", "bad", "orange", "mark", "c"} <= {name for name, _ in mixed}
-    colours = {style.NAMES[name] for name, _ in mixed if name in style.NAMES} - {
-        style.YELLOW
-    }  # no words are yellow
+    # no words are yellow
+    colours = {style.NAMES[name] for name, _ in mixed if name in style.NAMES} - {style.YELLOW}
     for colour, share in ((rgb(c), int(p) / 100) for c in colours if c[0] == "#" for _, p in mixed):
         for text, page in (("#212121", "#fff"), ("#fff", "#111")):
             shown = [share * a + (1 - share) * b for a, b in zip(colour, rgb(text), strict=True)]

@@ -19,9 +19,8 @@ def test_the_critical_batch_is_where_both_peaks_take_as_long():
 def test_one_request_does_one_flop_a_byte_and_its_cache_keeps_many_from_doing_more():
     """Llama 3.1 8B, bf16: 2 FLOP for the 2 bytes of a parameter; 131,072 bytes of KV cache a token."""
     d = prepare("llama-3.1-8b", "h100", max_model_len=131072)
-    assert roofline.intensity(d, 1) == pytest.approx(
-        1, rel=0.07
-    )  # the embedding is stored and not multiplied
+    # the embedding is stored and not multiplied
+    assert roofline.intensity(d, 1) == pytest.approx(1, rel=0.07)
     limit = roofline.flops(d, 1, 100_000) / (100_000 * 131072)
     assert roofline.intensity(d, 10_000, 100_000) == pytest.approx(limit, rel=0.01)
 

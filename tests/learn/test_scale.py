@@ -102,6 +102,5 @@ def test_the_folder_is_empty_before_each_lab(monkeypatch, tmp_path):
     connector = json.loads(said)
     assert flag == "--kv-transfer-config" and list(scale.handed_over().iterdir()) == []
     assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(scale.handed_over())
-    assert (
-        scale.handed_over().stat().st_mode & 0o077 == 0
-    )  # others' prompts are nobody else's business
+    # others' prompts are nobody else's business
+    assert scale.handed_over().stat().st_mode & 0o077 == 0

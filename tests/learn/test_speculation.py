@@ -23,12 +23,8 @@ def plain():
 
 def test_a_step_writes_the_right_guesses_before_the_first_wrong_one_and_one_token_more():
     row = [True, True, False, False, True, True, True, True, True]
-    assert speculation.lengths([row], guesses=3) == [
-        3,
-        1,
-        4,
-        2,
-    ]  # ✓✓· then · then ✓✓✓ and one more, and ✓ at the end
+    # ✓✓· then · then ✓✓✓ and one more, and ✓ at the end
+    assert speculation.lengths([row], guesses=3) == [3, 1, 4, 2]
     assert speculation.lengths([row, row], guesses=1) == 2 * [2, 1, 1, 2, 2, 2]
     assert speculation.lengths([[True], [], [False]], guesses=4) == [2, 1]
 
@@ -120,13 +116,14 @@ NGRAM = {
 @pytest.mark.parametrize(
     ("gpu", "requests", "off"),
     [
+        # host
         *[
             ("h200", 1, 0.05),
             ("h200", 8, 0.06),
             ("h200", 32, 0.05),
             ("h200", 128, 0.3),
             ("h200", 256, 0.15),
-        ],  # host
+        ],
         *[
             ("h100", 1, 0.02),
             ("h100", 8, 0.04),

@@ -86,9 +86,8 @@ def runs(request, server, live_home, tmp_path_factory):
 
 
 @pytest.mark.live
-@pytest.mark.timeout(
-    3600
-)  # the first one waits for all that run before it; each cell has its own limit
+# the first one waits for all that run before it; each cell has its own limit
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(notebook, runs):
     done = runs[notebook].result()

@@ -29,9 +29,8 @@ def test_asking_a_t4_for_bfloat16_is_refused_with_what_to_give_instead():
 
 
 @pytest.mark.parametrize("model", ["gemma-2-9b", "gemma-3-4b", "glm-4-9b-0414"])
-def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(
-    model,
-):  # _FLOAT16_NOT_SUPPORTED_MODELS
+# _FLOAT16_NOT_SUPPORTED_MODELS
+def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(model):
     with pytest.raises(BadInput, match=r"float16.*float32"):
         plan(model, "t4", gpus_per_node=4)
 
@@ -92,14 +91,12 @@ def test_weights_with_kernels_from_the_t4_on_pass(quantization):
 def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command(
     method,
 ):
-    p = plan(
-        "llama-3-8b", "h100", quantization=method
-    )  # vLLM 0.32.0: "Cannot find the config file for awq"
+    # vLLM 0.32.0: "Cannot find the config file for awq"
+    p = plan("llama-3-8b", "h100", quantization=method)
     model = f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
     assert p.fits and p.command.split()[2] == model and any(model in reason for reason in p.reasons)
-    assert (
-        "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command
-    )  # made while loading
+    # made while loading
+    assert "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def test_the_catalogue_has_the_models_that_the_course_talks_about():
     } <= names
 
 
+# the models' own cards, embeddings included where the card does
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
@@ -68,7 +69,7 @@ def test_the_catalogue_has_the_models_that_the_course_talks_about():
         ("gpt-oss-120b", 5.1),
         ("deepseek-v2-lite", 2.7),
     ],
-)  # the models' own cards, embeddings included where the card does
+)
 def test_active_parameters_of_experts(name, billions):
     assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.17)
 
@@ -102,12 +103,8 @@ def quantized(name: str, config: dict):
         # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
         ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
         ("deepseek-v3", None, "q_b_proj", [24576 * 1536, 4 * 192 * 12]),
-        (
-            "deepseek-v3",
-            None,
-            "kv_b_proj",
-            [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512],
-        ),  # and unpacked, for decoding
+        # and unpacked, for decoding
+        ("deepseek-v3", None, "kv_b_proj", [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512]),
         ("deepseek-v3", None, "o_proj", [7168 * 16384, 4 * 56 * 128]),
     ],
 )
@@ -117,6 +114,7 @@ def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors)
     assert tensor_bytes(m, weight, 1, 1) == tensors
 
 
+# as vLLM's compressed_tensors/utils.py and modelopt.py read them
 @pytest.mark.parametrize(
     "pattern, left",
     [
@@ -129,7 +127,7 @@ def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors)
         ("model.layers.10.mlp", set()),
         ("lm_head", set()),
     ],
-)  # as vLLM's compressed_tensors/utils.py and modelopt.py read them
+)
 def test_what_a_checkpoint_leaves_in_16_bit_is_left(pattern, left):
     m = quantized("llama-3.1-8b", compressed(ignore=[pattern]))
     projections = [w for w in layer_weights(m, 1) if w.name.endswith("_proj")]

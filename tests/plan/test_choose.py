@@ -70,9 +70,8 @@ def test_without_hardware_the_reason_names_the_heads_not_nodes_that_are_not_ther
     found = plan("falcon-7b", "t4", max_model_len=2048)
     assert (found.tensor_parallel_size, found.nodes) == (1, 1)
     said = " ".join(found.reasons)
-    assert (
-        "71 attention heads" in said and "over nodes" not in said
-    )  # Falcon 7B's config.json: 71 heads
+    # Falcon 7B's config.json: 71 heads
+    assert "71 attention heads" in said and "over nodes" not in said
 
 
 def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():

@@ -64,9 +64,8 @@ def test_json_has_the_promised_keys_and_types(tmp_path):
     ):
         assert isinstance(data[key], int) and not isinstance(data[key], bool)
     assert data["fits"] is True and isinstance(data["command"], str)
-    assert data["kv_cache_tokens"] == pytest.approx(
-        1_229_264, rel=0.01
-    )  # the recorded run of this model
+    # the recorded run of this model
+    assert data["kv_cache_tokens"] == pytest.approx(1_229_264, rel=0.01)
 
 
 def test_a_model_that_does_not_fit_exits_with_1():

@@ -27,9 +27,8 @@ import exact as benchmark
 
 CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
 BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}
-RECORDED = {
-    entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES
-}  # no formulas
+# no formulas
+RECORDED = {entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES}
 
 
 @pytest.fixture
@@ -259,9 +258,8 @@ class TestWorker:
     @pytest.mark.parametrize("asked", [None, True])
     def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):
         empty = {"groups": [], "pool_bytes_per_block": [0], "bytes_per_token": 0}
-        answers(
-            {**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty}
-        )  # what vLLM 0.32.0 says of BertModel
+        # what vLLM 0.32.0 says of BertModel
+        answers({**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty})
         with pytest.raises(BadInput, match="keeps no KV cache"):
             plan(folder(tmp_path), "h200", exact=asked)
 

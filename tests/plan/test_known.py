@@ -59,9 +59,8 @@ def test_the_table_is_what_the_installed_registry_says_of_itself():
     }
     assert len(gone) > 30 and all("was the last" in lacks(name, version) for name in gone)
     off = [name for name, last in gone.items() if registries()["architectures"][name][1] != last]
-    assert (
-        len(off) <= 8
-    )  # its list names the version before in a few cases: their classes are in that wheel, too
+    # its list names the version before in a few cases: their classes are in that wheel, too
+    assert len(off) <= 8
 
 
 def test_versions_are_read_in_any_order():

@@ -96,9 +96,8 @@ def test_cuda_graph_sizes(seqs, largest, count):
     """The recorded logs name 51 sizes up to 512; half of max_num_seqs · 2 otherwise (config/vllm.py)."""
     s = Settings(max_num_seqs=seqs, max_num_batched_tokens=8192)
     assert s.graph_sizes[-1] == largest and len(s.graph_sizes) == count
-    llama = load_model(
-        "llama-3.1-8b"
-    )  # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
+    # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
+    llama = load_model("llama-3.1-8b")
     tops = [
         resolve(llama, load_gpu(gpu)).graph_sizes[-1]
         for gpu in ("h100", "b200", "b300", "rtx-pro-6000", "mi300x")

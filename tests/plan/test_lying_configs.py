@@ -110,9 +110,8 @@ def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size)
 )
 @pytest.mark.parametrize("config", [LLAMA, NOVA], ids=["formulas", "none"])
 def test_a_config_that_lies_names_the_field(tmp_path, config, lie, said):
-    without = {
-        k: v for k, v in config.items() if k != "head_dim"
-    }  # which would free the heads from dividing
+    # which would free the heads from dividing
+    without = {k: v for k, v in config.items() if k != "head_dim"}
     (tmp_path / "config.json").write_text(json.dumps({**without, **lie}))
     with pytest.raises(BadInput, match=said):
         plan(tmp_path, "h100", exact=False)

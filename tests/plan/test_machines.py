@@ -41,9 +41,8 @@ def test_70b_fits_two_gpus_of_94_gb_and_no_t4s():
 
 
 def test_405b_in_16_bit_fits_eight_h200_alone():
-    assert fitting("llama-3.1-405b", max_model_len=16384) == {
-        "p5en.48xlarge"
-    }  # 812 GB; 8 × 80 GB are 640
+    # 812 GB; 8 × 80 GB are 640
+    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}
 
 
 def test_what_does_not_fit_says_what_would_and_comes_last():

@@ -93,9 +93,8 @@ def test_every_layer_belongs_to_exactly_one_stage(layers, stages):
     assume(stages <= layers)
     parts = partition_layers(layers, stages)
     assert [i for part in parts for i in part] == list(range(layers))
-    assert (
-        len(parts[-1]) == layers // stages
-    )  # the last stage, which has lm_head, never gets an extra layer
+    # the last stage, which has lm_head, never gets an extra layer
+    assert len(parts[-1]) == layers // stages
 
 
 @quick
@@ -111,9 +110,8 @@ def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
 @given(MODELS, GPUS)
 def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
     if load_model(model).model_type in NOT_FLOAT16 and not load_gpu(gpu).has_bfloat16:
-        with pytest.raises(
-            BadInput, match="float32"
-        ):  # the GPU has no bfloat16, the model overflows in float16
+        # the GPU has no bfloat16, the model overflows in float16
+        with pytest.raises(BadInput, match="float32"):
             plan(model, gpu, max_model_len=1024)
         return
     try:

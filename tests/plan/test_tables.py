@@ -87,9 +87,8 @@ def test_the_calculators_disagree_where_expected():
     rows = {
         e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]
     }
-    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(
-        4 * rows["workshop plan"].kv_cache_gib
-    )  # no GQA: 32 of 8
+    # no GQA: 32 of 8
+    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(4 * rows["workshop plan"].kv_cache_gib)
     assert rows["LLM Model VRAM Calculator"].kv_cache_gib == pytest.approx(
         rows["workshop plan"].kv_cache_gib
     )
@@ -109,6 +108,5 @@ def test_metas_405b_in_fp8_takes_more_than_the_recorded_one():
     """What notebook 3 says beside the recorded start, in which attention is in FP8, too."""
     meta = plan("llama-3.1-405b-fp8", "h200", tensor_parallel_size=4, max_model_len=16384)
     assert meta.weights_gib_per_gpu == pytest.approx(113.5, abs=0.05)
-    assert (
-        0.3 < meta.kv_cache_tokens / 243_696 < 0.4
-    )  # the recorded tokens: check server.kv_tokens names them
+    # the recorded tokens: check server.kv_tokens names them
+    assert 0.3 < meta.kv_cache_tokens / 243_696 < 0.4

@@ -150,9 +150,8 @@ def test_tokens_travel_to_the_experts_of_all_replicas_and_back():
     d = wide(1, 4).deployment
     sent = next(t for t in traffic(d, tokens=10) if t.what == "all-to-all")
     assert (sent.count, sent.bytes_each) == (2 * 48, 3 * 10 * 2048 * 2)
-    assert not [
-        t for t in traffic(wide(4, 1).deployment) if t.what == "all-to-all"
-    ]  # one replica: the all-reduce does
+    # one replica: the all-reduce does
+    assert not [t for t in traffic(wide(4, 1).deployment) if t.what == "all-to-all"]
 
 
 def test_a_step_says_that_the_busiest_rank_decides():
@@ -312,11 +311,8 @@ def test_where_ranks_keep_copies_replicas_that_share_experts_are_advised_and_are
 ):
     """DeepSeek's latent has no heads to divide; Qwen3 235B has 4 KV heads for 8 ranks (their config.json)."""
     p = plan(model, "h200", gpus_per_node=8, nodes=nodes, exact=False)
-    assert (p.tensor_parallel_size, p.data_parallel_size, p.gpus) == (
-        8,
-        1,
-        8,
-    )  # the fastest for one stream
+    # the fastest for one stream
+    assert (p.tensor_parallel_size, p.data_parallel_size, p.gpus) == (8, 1, 8)
     flags, line = advised(p.advice, "For many users")
     tp, dp = (int(flags[f"--{kind}-parallel-size"]) for kind in ("tensor", "data"))
     assert tp * dp == 8 * nodes and "--enable-expert-parallel" in flags

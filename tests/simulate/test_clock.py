@@ -84,9 +84,8 @@ def test_a_step_beyond_the_largest_cuda_graph_is_launched_kernel_by_kernel():
         ticking.host_ms(work)[1] for work in ([(1, 99)], [(512, 0)], [(513, 0)])
     )
     assert decode == 0 < mixed < large
-    few = clock.of(
-        prepare("llama-3.1-8b", "h100", max_model_len=8192, max_num_seqs=64)
-    )  # graphs of up to twice those
+    # graphs of up to twice those
+    few = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192, max_num_seqs=64))
     assert (
         few.host_ms([(1, 99), (127, 0)])[1] == mixed
         and few.host_ms([(1, 99), (128, 0)])[1] == large

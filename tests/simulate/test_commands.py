@@ -228,10 +228,8 @@ def test_tune_splits_over_the_nodes_that_there_are():
     [
         (["--slo", ","], "is not a limit"),
         (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
-        (
-            ["--slo", "tpot=1ms"],
-            r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100",
-        ),  # of 28 heads
+        # of 28 heads
+        (["--slo", "tpot=1ms"], r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100"),
         (["--slo", "tpot=1s", "--max-model-len", "500"], "longer than the context of 500"),
         (["--slo", "tpot=1s", "--max-gpus", "1", "--gpu", "t4"], "over up to 1 × t4 holds it"),
     ],

@@ -26,11 +26,8 @@ def asked(monkeypatch):
     [
         ({"tensor_parallel_size": 1}, 450e9, 10),  # NVLink 4, one way
         ({"tensor_parallel_size": 4}, 4 * 450e9, 10),  # each rank sends its quarter
-        (
-            {"tensor_parallel_size": 8},
-            8 * 50e9,
-            20,
-        ),  # two such servers are two nodes: InfiniBand NDR, 400 Gbit/s
+        # two such servers are two nodes: InfiniBand NDR, 400 Gbit/s
+        ({"tensor_parallel_size": 8}, 8 * 50e9, 20),
         ({"tensor_parallel_size": 1, "gpus_per_node": 1, "network": "ethernet-100g"}, 12.5e9, 60),
     ],
 )

@@ -58,9 +58,8 @@ def test_its_steps_are_those_of_a_live_engine_request_by_request():
         for name, (_, before) in step["work"].items():
             firsts.setdefault(name, before)
     assert 64 in firsts.values()  # the shared 64 tokens were found in the prefix cache
-    assert any(
-        sum(new for new, _ in step["work"].values()) == 256 for step in steps
-    )  # the budget was used up
+    # the budget was used up
+    assert any(sum(new for new, _ in step["work"].values()) == 256 for step in steps)
 
 
 def test_the_same_seed_gives_the_same_to_the_last_figure():
@@ -83,9 +82,8 @@ def test_a_lone_request_waits_for_its_prefill_and_its_way_alone(p8b):
     (only,) = found.requests
     way_ms = (clock.way_in_s + clock.way_out_s) * 1e3
     before_ms, launch_ms = clock.host_ms([(100, 0)])
-    next_ms = sum(
-        clock.host_ms([(1, 100)])
-    )  # the next step is scheduled before the host looks for the first's token
+    # the next step is scheduled before the host looks for the first's token
+    next_ms = sum(clock.host_ms([(1, 100)]))
     first_ms = way_ms + before_ms + max(clock.gpu_ms([(100, 0)]), launch_ms + next_ms)
     assert only.ttft_ms == pytest.approx(first_ms)
     assert only.output_tokens == 3 and found.steps == 3
@@ -128,9 +126,8 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
     load = drawn(burst=5, prompt=(100, 200), output=(3, 9), seed=1)
     found = on_plan(p8b, load, steps=tmp_path / "steps.jsonl")
     steps = trace.read(tmp_path / "steps.jsonl")
-    assert [step.step for step in steps] == list(
-        range(found.steps + 1)
-    )  # the last gives blocks back, and does no work
+    # the last gives blocks back, and does no work
+    assert [step.step for step in steps] == list(range(found.steps + 1))
     assert sum(bool(step.requests) for step in steps) == found.steps
     most: dict[str, int] = {}
     for step, pool in trace.replay(steps):
@@ -224,14 +221,12 @@ def test_what_vllms_classes_said_is_simulated(entry):
 
 def test_without_cached_prefixes_a_state_takes_one_block_however_long_the_text():
     p = plan("jamba-v0.1", "h200", max_model_len=8192)
-    assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + [
-        "full"
-    ]  # 4 of 32 layers attend (its config.json)
+    # 4 of 32 layers attend (its config.json)
+    assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + ["full"]
     found = (on_plan(p, [Arrival(0, n, 2)], enable_prefix_caching=False) for n in (80, 800))
     short, long = (one.kv_cache_usage_max * p.num_gpu_blocks for one in found)
-    assert long - short == pytest.approx(
-        9, abs=1
-    )  # nine more blocks of 80 tokens, for attention alone
+    # nine more blocks of 80 tokens, for attention alone
+    assert long - short == pytest.approx(9, abs=1)
 
 
 def test_a_hybrids_prefixes_are_cached_by_whole_blocks_as_by_its_server():
@@ -319,9 +314,8 @@ def test_it_says_whether_the_server_keeps_up(p8b):
     assert on_plan(
         p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)
     ).keeps_up  # though it ends with a few more at once
-    asked = drawn(
-        rate=80, seconds=12, seed=0
-    )  # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
+    # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
+    asked = drawn(rate=80, seconds=12, seed=0)
     assert not on_plan(p8b, asked).keeps_up
     assert not on_plan(p8b, drawn(rate=60, seconds=8, prompt=(2000, 3000), seed=0)).keeps_up
 

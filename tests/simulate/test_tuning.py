@@ -49,15 +49,11 @@ def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
         (choice(2, 0.95), choice(1, 0.94)),  # 95 % are enough, and less is not
         (choice(1, 0.95), choice(2, 1.0)),  # of enough, fewer GPUs
         (choice(4, 0.60), choice(1, 0.38)),  # of too little, more requests
-        (
-            choice(1, 0.98, 90),
-            choice(1, 1.0, 100),
-        ),  # 2 % of the requests are nothing that a simulation knows
+        # 2 % of the requests are nothing that a simulation knows
+        (choice(1, 0.98, 90), choice(1, 1.0, 100)),
         (choice(1, 1.0, 100), choice(1, 1.0, 200)),  # p95
-        (
-            choice(1, 1.0, 200),
-            choice(1, 1.0, 100, kv_cache_dtype="fp8"),
-        ),  # no accuracy is given away for latency
+        # no accuracy is given away for latency
+        (choice(1, 1.0, 200), choice(1, 1.0, 100, kv_cache_dtype="fp8")),
         (choice(1, 1.0, 200), choice(1, 1.0, 100, quantization="fp8")),
         (choice(1, 1.0, 200), choice(1, 1.0, 100, max_num_seqs=64)),  # nor a flag taken
     ],

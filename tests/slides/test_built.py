@@ -124,9 +124,8 @@ def test_no_text_lies_on_other_text(measured):
     for slide in measured:
         for n, one in enumerate(slide["texts"]):
             for other in slide["texts"][n + 1 :]:
-                flowing = (
-                    one["group"] == other["group"] != "figure"
-                )  # the browser sets these lines itself
+                # the browser sets these lines itself
+                flowing = one["group"] == other["group"] != "figure"
                 if flowing or one["turned"] or other["turned"] or one["text"] == other["text"]:
                     continue
                 assert overlap(one, other) < 12, (
@@ -172,9 +171,8 @@ def test_every_picture_says_in_words_what_it_shows(page, measured):
 def test_the_pdf_has_a_page_for_every_slide(built, name):
     data = (built / f"{name}.pdf").read_bytes()
     objects = [data]
-    for found in re.finditer(
-        rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL
-    ):  # pages are listed in such streams
+    # pages are listed in such streams
+    for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):
         objects.append(zlib.decompressobj().decompress(data[found.end() :]))
     assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides(name))
 

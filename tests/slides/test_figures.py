@@ -100,9 +100,8 @@ def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
 
 
 def test_the_bubble_is_the_one_of_the_formula():
-    idle = (parallel.STAGES - 1) / (
-        parallel.REQUESTS + parallel.STAGES - 1
-    )  # (p - 1) / (m + p - 1), GPipe
+    # (p - 1) / (m + p - 1), GPipe
+    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)
     assert f"{idle:.0%}" in parallel.bubble().words
 
 

@@ -139,9 +139,8 @@ class Job:
 
     def __init__(self, cluster: Cluster, number: int):
         self.cluster, self.id, self.submitted = cluster, number, time.monotonic()
-        self.since = (
-            self.submitted
-        )  # or when a test did something to it: the end is counted from there
+        # or when a test did something to it: the end is counted from there
+        self.since = self.submitted
 
     @property
     def facts(self) -> dict[str, str]:

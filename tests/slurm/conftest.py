@@ -15,9 +15,8 @@ from needs import lacking
 
 from workshop.launch.local import TEACHING_FOLDER
 
-REPORT = (
-    Path(__file__).parents[2] / ".ci/output/slurm_seconds.json"
-)  # where the seconds in docs/slurm.md come from
+# where the seconds in docs/slurm.md come from
+REPORT = Path(__file__).parents[2] / ".ci/output/slurm_seconds.json"
 
 
 def model_folder() -> Path:

@@ -99,9 +99,8 @@ class Machines:
         for process in self._extra:
             process.terminate()
         for process in reversed(self._daemons.values()):
-            for pid in children(process.pid) or [
-                process.pid
-            ]:  # unshare itself does not pass signals on
+            # unshare itself does not pass signals on
+            for pid in children(process.pid) or [process.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         for process in self._daemons.values():

@@ -322,9 +322,9 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     assert json.loads(copy.read_text())["state"] == "starting"
     assert through() == f"503 The server preempted is starting: {waiting['reason']}."
     done.touch()
-    time.sleep(
-        2
-    )  # a job's credential is revoked for the second in which it was requeued; no event says that it is over
+    # a job's credential is revoked for the second in which it was requeued; no event says that it
+    # is over
+    time.sleep(2)
 
     def started() -> bool:
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
@@ -357,9 +357,8 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         now = next(each for each in known if each["name"] == "preempted")
         assert now["state"] == "starting" and "waits in the queue again" in now["reason"]
     finally:
-        cluster.run(
-            "login", "scontrol", "update", "NodeName=node01", "State=RESUME", check=False
-        )  # it may have come back
+        # it may have come back
+        cluster.run("login", "scontrol", "update", "NodeName=node01", "State=RESUME", check=False)
     workshop(cluster, "stop", "preempted")
     assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
     cluster.wait(

@@ -52,21 +52,19 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     job = cluster.submit("70b-offline.sbatch", *ONE_NODE, args=settings(folder, 60))
     job.until("[workshop] ready after", START_S)
     cluster.wait(lambda: len(ids(answers)) >= 20, 120, "no answers came", job.text)
-    cluster.run(
-        "login", "scancel", "--signal=USR1", "--batch", str(job.id)
-    )  # as SLURM does before the limit
+    # as SLURM does before the limit
+    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))
     cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
     before = len(ids(answers))
     assert 20 <= before < 300, "the batch was to be stopped in its middle"
     assert (folder / "prompts.jsonl").exists()
 
-    time.sleep(
-        2
-    )  # a job's credential is revoked for the second in which it was requeued; no event says that it is over
+    # a job's credential is revoked for the second in which it was requeued; no event says that it
+    # is over
+    time.sleep(2)
 
-    def started() -> (
-        bool
-    ):  # SLURM itself waits two minutes, and sets the time once more while the job ends
+    # SLURM itself waits two minutes, and sets the time once more while the job ends
+    def started() -> bool:
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
         return job.state == "RUNNING"
 

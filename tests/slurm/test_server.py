@@ -293,9 +293,8 @@ class TestEnds:
             "70b.sbatch", "--gpus-per-node=1", "--job-name=mute", "--nodelist=node01"
         )
         cluster.wait(lambda: record(cluster, "mute"), 60, "no record came", job.text)
-        kill(
-            cluster, "node01", "slurm_script"
-        )  # the job's own script, by signal 9: it can say nothing
+        # the job's own script, by signal 9: it can say nothing
+        kill(cluster, "node01", "slurm_script")
         job.until_over(WITHIN_S)
         servers = {
             each["name"]: each for each in json.loads(workshop(cluster, "servers", "--json"))

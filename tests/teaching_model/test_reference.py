@@ -20,9 +20,8 @@ def model() -> reference.Llama:
 
 
 def test_it_has_all_parameters(model):
-    assert (
-        sum(w.size for w in model.weights.values()) == 11_702_208
-    )  # 11.7 million, as its card says
+    # 11.7 million, as its card says
+    assert sum(w.size for w in model.weights.values()) == 11_702_208
     assert len(model.linear_names()) == 4 * 7
 
 

@@ -59,9 +59,8 @@ def test_folding_awq_factors_leaves_the_model_the_same(model, inputs):
         model.weights["model.layers.0.mlp.down_proj.weight"],
     )
     folded = reference.Llama(weights, model.config)
-    assert (
-        np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05
-    )  # norms are kept in bfloat16
+    # norms are kept in bfloat16
+    assert np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05
 
 
 def test_fewer_bits_cost_more_and_methods_win_back(quantised):

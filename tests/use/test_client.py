@@ -266,9 +266,8 @@ def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub)
 
     def answer_and_reset(self):
         plain(self)
-        if self.path == "/v1/completions" and self.request.recv(
-            1, socket.MSG_PEEK
-        ):  # the next request is there
+        # the next request is there
+        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):
             resets.append(self.path)
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True

@@ -115,9 +115,8 @@ def test_plain_http_goes_through_no_proxy_of_the_environment(
 def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(
     server, proxy, monkeypatch
 ):
-    monkeypatch.setattr(
-        reach, "_this_machine", lambda host: False
-    )  # the stub stands for a server elsewhere
+    # the stub stands for a server elsewhere
+    monkeypatch.setattr(reach, "_this_machine", lambda host: False)
     monkeypatch.setenv("WORKSHOP_URL", server.url)
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
     llm = workshop.connect()

@@ -45,9 +45,8 @@ def shares(sizes: list[int]) -> list[float]:
 
 @settings(max_examples=40, deadline=None)
 @given(SIZES, st.integers(5, 25))
-@example(
-    [1, 1, 98], 20
-)  # cells with fewer than one expected: chi-square's table would be wrong by far
+# cells with fewer than one expected: chi-square's table would be wrong by far
+@example([1, 1, 98], 20)
 def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
     p = shares(sizes)
     found = sorted(

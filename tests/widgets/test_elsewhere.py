@@ -19,11 +19,8 @@ from workshop.learn.widgets.elsewhere import view as elsewhere_view
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-SMALL = [
-    "Standard_NC64as_T4_v3",
-    "g4dn.12xlarge",
-    "Standard_NC24ads_A100_v4",
-]  # 59, 59 and 79 GiB for 131.4
+# 59, 59 and 79 GiB for 131.4
+SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]
 
 
 def test_the_codes_are_those_of_the_nearest_steps():

@@ -59,9 +59,8 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
     assert "vLLM is not installed here" in explorer.picture.value
     name = next(name for name in recordings.read(RECORDED) if "70b on h200: burst" in name)
     explorer.controls["load"].value = name
-    assert (
-        "first token after 15,412 ms" in explorer.picture.value
-    )  # the record's row (docs/simulate.md)
+    # the record's row (docs/simulate.md)
+    assert "first token after 15,412 ms" in explorer.picture.value
 
 
 def test_each_recorded_load_has_what_the_picture_shows():

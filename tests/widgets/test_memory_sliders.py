@@ -73,10 +73,11 @@ class TestCase:
         assert counts
         assert memory(replace(case, gpus=counts[0])).state == "fits"
 
+    # 71 heads: tensor parallel cannot, pipeline parallel can
     @pytest.mark.parametrize(
         ("model", "gpus", "sizes"),
         [("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)), ("falcon-7b", 4, (1, 4))],
-    )  # 71 heads: tensor parallel cannot, pipeline parallel can
+    )
     def test_the_split_follows_the_rule(self, model, gpus, sizes):
         found = memory(Case(model, gpus=gpus))
         assert (found.fit.tp, found.fit.pp) == sizes

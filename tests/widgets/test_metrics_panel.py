@@ -118,9 +118,8 @@ def test_the_timeline_draws_each_request_at_its_times():
 
 @pytest.mark.live
 def test_the_panel_sees_the_requests_of_a_real_server(client):
-    for _ in range(
-        3
-    ):  # a server that shares two cores with others may answer /metrics only when it is done
+    # a server that shares two cores with others may answer /metrics only when it is done
+    for _ in range(3):
         panel = MetricsPanel(client, every_s=0.25)
         panel.look()  # before they are sent, however late the thread begins
         panel.start()

@@ -99,9 +99,8 @@ class Maker:
             found = (
                 self._attempt(self._ids, [draft.text for draft in group], special) if group else []
             )
-            if isinstance(
-                found, Exception
-            ):  # one of them is no text (half of a surrogate pair): find which
+            # one of them is no text (half of a surrogate pair): find which
+            if isinstance(found, Exception):
                 each = [self._attempt(self._ids, [draft.text], special) for draft in group]
                 found = [one if isinstance(one, Exception) else one[0] for one in each]
             for draft, tokens in zip(group, found, strict=True):
@@ -134,9 +133,8 @@ class Maker:
         if limit is None:
             limit = self._defaults.get("max_tokens") or room
         most = min(room, limit)
-        if (
-            most not in draft.known
-        ):  # the engine works on a copy, and what it fills in is the same for all
+        # the engine works on a copy, and what it fills in is the same for all
+        if most not in draft.known:
             draft.known[most] = asked.to_sampling_params(most, self._defaults)
         draft.params = draft.known[most]
         return draft

@@ -59,13 +59,11 @@ class Source:
         if self.format not in FORMATS:
             said = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
             raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
-        self.place = {".json": "item", ".parquet": "row"}.get(
-            self.format, "line"
-        )  # what a row's position counts
+        # what a row's position counts
+        self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")
         self.notes, self._told = [], set()
-        self.poll = lambda: (
-            None
-        )  # called again and again while it is read; what it raises ends that
+        # called again and again while it is read; what it raises ends that
+        self.poll = lambda: None
         self._cr_alone = self._look()
         self.table = self.format in TABLES
         if self.table:

@@ -175,9 +175,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
-    tracing, variables = local.tracing(
-        trace, given, force=True
-    )  # a batch that goes on is called as before
+    # a batch that goes on is called as before
+    tracing, variables = local.tracing(trace, given, force=True)
     environment = local.engine_environment(path, device, given, "offline") | variables
     os.environ.pop("PYTHONPATH", None)  # the engine's environment has what is left of it
     os.environ.update(
@@ -186,9 +185,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)
     os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
-    os.environ.setdefault(
-        "VLLM_LOGGING_STREAM", "ext://sys.stderr"
-    )  # stdout is for what the command prints
+    # stdout is for what the command prints
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     answer_for_vllm()
     from vllm import LLM, EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -202,9 +200,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     )
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
-    lasting = (
-        threading.current_thread() is threading.main_thread()
-    )  # Linux takes a thread's end for its process's
+    # Linux takes a thread's end for its process's
+    lasting = threading.current_thread() is threading.main_thread()
     EngineCoreProc.untied = getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)
     EngineCoreProc.run_engine_core = staticmethod(engine_core) if lasting else EngineCoreProc.untied
     try:
@@ -220,9 +217,8 @@ def engine_core(*args, **options) -> None:
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
 
-    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(
-        *args, **options
-    )  # forked, or spawned
+    # forked, or spawned
+    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(*args, **options)
 
 
 def stop(llm) -> None:

@@ -45,9 +45,8 @@ class Paths:
             self.parquet = self.output.suffix == ".parquet"
             self.journal = self._beside(".jsonl") if self.parquet else self.output
             self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
-            _kind(
-                part_of(self.meta)
-            )  # the longest name: better refused now than when the answers have come
+            # the longest name: better refused now than when the answers have come
+            _kind(part_of(self.meta))
             self._check_files(others)
         except BadInput:
             raise

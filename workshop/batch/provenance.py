@@ -132,9 +132,8 @@ def revision_of(model_path: object) -> str | None:
     if found := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
         return found[1]
     downloads = sorted(Path(model_path).glob(".cache/huggingface/download/*.metadata"))
-    with contextlib.suppress(
-        OSError, IndexError
-    ):  # `hf download --local-dir` writes the commit into their first lines
+    # `hf download --local-dir` writes the commit into their first lines
+    with contextlib.suppress(OSError, IndexError):
         first = downloads[0].read_text(encoding="utf-8").splitlines()[0]
         return first if re.fullmatch(r"[0-9a-f]{40}", first) else None
     return None

@@ -13,9 +13,8 @@ from workshop.use.strict_json import Malformed
 
 TRY_AGAIN = frozenset({408, 409, 425, 429})  # and every status from 500
 BUSY = frozenset({429, 503, 529})  # the server wants less, and the row is not at fault
-GATEWAY = frozenset(
-    {502, 503, 504, *range(520, 531)}
-)  # of proxies and tunnels, whose server is away
+# of proxies and tunnels, whose server is away
+GATEWAY = frozenset({502, 503, 504, *range(520, 531)})
 PAGES = frozenset({200, 404, 410})  # with an HTML page: a tunnel that is closed, or a login page
 LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
 

@@ -37,9 +37,8 @@ class Row:
     custom_id: str
     url: str
     body: str  # the request as canonical JSON, without the model: for the hash alone
-    extra: dict = field(
-        default_factory=dict
-    )  # fields that are not part of the request; they go into the output
+    # fields that are not part of the request; they go into the output
+    extra: dict = field(default_factory=dict)
     request: str = ""  # the request as it was given, to be sent; '': the canonical one is sent
 
     @cached_property
@@ -119,9 +118,8 @@ class Content(NamedTuple):
 class Builder:
     """Turns what the input holds into rows."""
 
-    sampling: Mapping[str, object] = field(
-        default_factory=dict
-    )  # for every row; what a row says itself counts more
+    # for every row; what a row says itself counts more
+    sampling: Mapping[str, object] = field(default_factory=dict)
     column: str | None = None  # field that holds the prompt; None: prompt or messages
     chat: bool = False  # send plain prompts as a user's message
     model: str = ""  # the server's: rows that name another are refused …
@@ -290,9 +288,8 @@ class Builder:
 
     def _canonical(self, content: dict, own: dict) -> str:
         body = {**self.sampling, **own, **content}
-        if (
-            type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1
-        ):  # tables with gaps say 2.0
+        # tables with gaps say 2.0
+        if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:
             raise Malformed(f"its n is {n!r}, not a whole number from 1")
         try:
             return _encode(body)

@@ -213,9 +213,8 @@ class Sender:
     async def _ask(self, attempt: Attempt, server: Server) -> None:
         row, asked = attempt.row, (server.url, server.api_key)
         attempt.sent_at = clock.now()
-        attempt.fresh = (
-            attempt.fresh or server.doubles
-        )  # as of now: what is in flight may share its connection
+        # as of now: what is in flight may share its connection
+        attempt.fresh = attempt.fresh or server.doubles
         self._remember(row)
         try:
             async with server.post(

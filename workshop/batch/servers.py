@@ -24,10 +24,8 @@ from workshop.use.strict_json import Malformed
 
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
-POLL_S, QUICK_POLL_S = (
-    1.0,
-    0.4,
-)  # a look costs the server some 10 ms: often only while the pace is sought
+# a look costs the server some 10 ms: often only while the pace is sought
+POLL_S, QUICK_POLL_S = 1.0, 0.4
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
@@ -121,17 +119,14 @@ class Server:
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
         self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
-        self.heard, self.tasks = (
-            clock.now(),
-            set(),
-        )  # when it last said anything; the tasks that send to it
+        # when it last said anything; the tasks that send to it
+        self.heard, self.tasks = clock.now(), set()
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
         self.doubles = False  # it sent an answer twice
         self.names_rows = False  # it puts X-Request-Id into the ids of its answers, as vLLM does
-        self._last_answers: OrderedDict[int, None] | None = (
-            OrderedDict()
-        )  # None: equal answers mean nothing here
+        # None: equal answers mean nothing here
+        self._last_answers: OrderedDict[int, None] | None = OrderedDict()
 
     def _aim(self, url: str, api_key: str) -> None:
         self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key

@@ -113,9 +113,8 @@ def scan(journal: Path) -> Iterator[Answer]:
                 if (answer := read_answer(raw, end)) is not None:
                     yield answer
                 elif not is_zeroed(raw):
-                    if is_torn(raw) and not file.read(
-                        1
-                    ):  # the last line: cut, by a kill or a full disk
+                    # the last line: cut, by a kill or a full disk
+                    if is_torn(raw) and not file.read(1):
                         return
                     raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
                                    "Give another output; this file is left as it is.")  # fmt: skip
@@ -170,9 +169,8 @@ class Journal:
                 os.fsync(self._file)
             except OSError as error:
                 with contextlib.suppress(OSError):  # the next run cuts it off, if this one cannot
-                    os.ftruncate(
-                        self._file, self._size
-                    )  # the group counts as a whole, or not at all
+                    # the group counts as a whole, or not at all
+                    os.ftruncate(self._file, self._size)
                 raise cannot_write(self.path, error) from None
             self._size += len(data)
             self.committed += len(lines)

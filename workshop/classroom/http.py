@@ -60,9 +60,8 @@ async def find_limits(
         )
         if status in (401, 403):
             raise server.key_refused()
-        if (
-            status >= 500 and one.path != CHAT
-        ):  # chat with a model that has no template: refused, or a crash of it
+        # chat with a model that has no template: refused, or a crash of it
+        if status >= 500 and one.path != CHAT:
             raise WorkshopError(
                 f"{server.url} answers {status}: {said(raw)}.",
                 "Look at its log: `workshop servers`.",
@@ -99,9 +98,8 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
         try:
             return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return (
-                await once()
-            )  # the server closed the connection after the answer before (see use.client)
+            # the server closed the connection after the answer before (see use.client)
+            return await once()
     except servers.AWAY as error:
         said = f"{server.url} broke off ({str(error) or type(error).__name__})."
         raise WorkshopError(said, "`workshop servers` says whether it still runs.") from None
@@ -115,9 +113,8 @@ async def send(
     if asked.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
-    headers = {
-        "X-Workshop-Learner": f"classroom-{number}"
-    }  # a server for a class gives each a share
+    # a server for a class gives each a share
+    headers = {"X-Workshop-Learner": f"classroom-{number}"}
     async with server.post(asked.path, json=body, headers=headers) as answer:
         if answer.status != 200:
             raise Refused(f"{answer.status}: {said(await answer.read())}")

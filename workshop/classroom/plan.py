@@ -38,9 +38,8 @@ class Allowed:
     max_model_len: int | None = None
     max_logprobs: int | None = None
     chat: bool = True
-    prompt_tokens: Mapping[str, int] = field(
-        default_factory=dict
-    )  # of a text, as the server counted them
+    # of a text, as the server counted them
+    prompt_tokens: Mapping[str, int] = field(default_factory=dict)
     # of one learner, on a server for a class (`slurm submit --learners`)
     max_sequences: int | None = None
     max_tokens: int | None = None

@@ -30,11 +30,8 @@ SAMPLING = {  # vLLM's name -> (type, help)
     "logprobs": (int, "Logprobs of this many alternatives for each token."),
     "prompt_logprobs": (int, "The same for the prompt's tokens."),
 }
-SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGINT,
-)  # of people and of SLURM: the first lets it end in order
+# of people and of SLURM: the first lets it end in order
+SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
 LINE_S = 10.0  # between lines where there is no terminal
 
 

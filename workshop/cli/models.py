@@ -74,9 +74,8 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         )
         sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
-    console(least=console(1000).measure(out).maximum).print(
-        out
-    )  # every GPU, also in a pipe or a small terminal
+    # every GPU, also in a pipe or a small terminal
+    console(least=console(1000).measure(out).maximum).print(out)
     marks = "–: more than 16. ✗: it does not run there."
     held = (
         f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."

@@ -23,9 +23,8 @@ class Forwarding(click.Command):
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
-            if (
-                flag == "--help" and value and local.engine_device()
-            ):  # vLLM's words on flags of its own
+            # vLLM's words on flags of its own
+            if flag == "--help" and value and local.engine_device():
                 command = python_process.command("workshop.launch.vllm_main", "serve", arg)
                 ctx.exit(subprocess.call(command, env=python_process.environment()))
             if flag in takes_value:
@@ -34,9 +33,8 @@ class Forwarding(click.Command):
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
                 theirs.append(arg)
-                while (
-                    not equals and queue and not _is_flag(queue[0])
-                ):  # a flag may take several values
+                # a flag may take several values
+                while not equals and queue and not _is_flag(queue[0]):
                     theirs.append(queue.pop(0))
             else:
                 mine.append(arg)

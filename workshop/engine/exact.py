@@ -195,10 +195,8 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     Raises BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
-    lengths = (
-        "max_model_len",
-        "max_num_batched_tokens",
-    )  # the blocks of a request follow by kv_cache.layout
+    # the blocks of a request follow by kv_cache.layout
+    lengths = "max_model_len", "max_num_batched_tokens"
     key = {k: v for k, v in asked.items() if k not in lengths} | {
         "version": version(),
         "python": python(),
@@ -225,9 +223,8 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
 def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     """Say in a sentence why vLLM cannot build a model."""
     said, asked = found["error"], found.get("vllm", version())
-    line = next(
-        (line for line in said.splitlines() if "Value error" in line), said.splitlines()[0]
-    )  # pydantic's
+    # pydantic's
+    line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])
     meant = next((words for phrase, words in REFUSALS.items() if phrase in said), "")
     reason = line.split("[type=")[0].strip()[:LONGEST_REASON]
     why = meant.format(model_type=m.model_type, architecture=m.architecture) or reason

@@ -19,9 +19,8 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
         options.get("proxy") or options.get("follow_redirects")
     )
     options.setdefault("trust_env", False)
-    options["verify"] = not plain and options.get(
-        "verify", True
-    )  # all the world's certificates take 20 ms to load
+    # all the world's certificates take 20 ms to load
+    options["verify"] = not plain and options.get("verify", True)
 
     async def ask() -> tuple[httpx.Response, bytes]:
         body = bytearray()

@@ -20,9 +20,8 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
-Samples = dict[
-    str, list[tuple[dict[str, str], float]]
-]  # name, without "vllm:", → (labels, value) of each
+# name, without "vllm:", → (labels, value) of each
+Samples = dict[str, list[tuple[dict[str, str], float]]]
 COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
@@ -46,13 +45,11 @@ class Metrics:
         "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
     )
     requests_total: float | None = _called("request_success_total")
-    drafts_total: float | None = _called(
-        "spec_decode_num_drafts_total"
-    )  # steps of a request that had guesses
+    # steps of a request that had guesses
+    drafts_total: float | None = _called("spec_decode_num_drafts_total")
     drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")  # guesses
-    accepted_total: float | None = _called(
-        "spec_decode_num_accepted_tokens_total"
-    )  # … that the model agreed with
+    # … that the model agreed with
+    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
     accepted_at: tuple[float, ...] = ()  # … by their place in the draft
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
@@ -84,9 +81,8 @@ def parse(text: str, time: float | None = None) -> Metrics:
         ):
             if each.name.startswith(PREFIX):
                 found = samples.setdefault(each.name.removeprefix(PREFIX), [])
-                found += (
-                    [(each.labels, each.value)] if 0 <= each.value < math.inf else []
-                )  # NaN is not told
+                # NaN is not told
+                found += [(each.labels, each.value)] if 0 <= each.value < math.inf else []
     except (ValueError, KeyError, IndexError) as error:
         raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
     if not samples:
@@ -140,9 +136,8 @@ def rates(before: Metrics, after: Metrics) -> Rates:
             f"The second look is {-seconds:g} s before the first.", "Give them in their order."
         )
     grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS]
-    if any(
-        value < 0 for value in grown
-    ):  # a restart: counters begin at zero again, and what they show came after it
+    # a restart: counters begin at zero again, and what they show came after it
+    if any(value < 0 for value in grown):
         grown = [getattr(after, name) or 0.0 for name in COUNTERS]
     prompt_tokens, generation_tokens, count, sum_s = grown
     return Rates(

@@ -32,9 +32,8 @@ class RequestStep:
     )
     drafted: int  # guesses
     accepted: int  # … that the model agreed with
-    blocks: tuple[
-        int, ...
-    ]  # ids of those that it holds from this step on, found in the prefix cache or taken
+    # ids of those that it holds from this step on, found in the prefix cache or taken
+    blocks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +69,13 @@ class Step:
 class Pool:
     """The KV cache and the queue after a step."""
 
-    tables: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # request → the blocks that it holds, in order
-    waiting: dict[str, int] = field(
-        default_factory=dict
-    )  # request → tokens of its prompt, preempted ones first
+    # request → the blocks that it holds, in order
+    tables: dict[str, list[int]] = field(default_factory=dict)
+    # request → tokens of its prompt, preempted ones first
+    waiting: dict[str, int] = field(default_factory=dict)
     prompts: dict[str, int] = field(default_factory=dict)  # the same, of all
-    hashes: dict[int, str] = field(
-        default_factory=dict
-    )  # of the blocks in the prefix cache, held or free
+    # of the blocks in the prefix cache, held or free
+    hashes: dict[int, str] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)  # blocks that some request holds
 
     @property

@@ -43,9 +43,8 @@ class Recorder:
         self._scheduler, self._write, self._now, self._lost = scheduler, write, now, lost
         self._pool = pool = scheduler.kv_cache_manager.block_pool
         self._null = pool.null_block.block_id
-        self._fresh: set[str] = (
-            set()
-        )  # requests whose next step is their first, or their first again
+        # requests whose next step is their first, or their first again
+        self._fresh: set[str] = set()
         self._cached: dict[tuple[int, str], None] = {}
         self._under_way: deque[dict] = deque()
         self._steps, self._on = 0, True
@@ -102,9 +101,8 @@ class Recorder:
 
     def _free(self, blocks: Iterable) -> None:
         for block in blocks:
-            if (
-                self._taken.pop(block.block_id, self) is self
-            ):  # else it was free before, and is again
+            # else it was free before, and is again
+            if self._taken.pop(block.block_id, self) is self:
                 self._freed[block.block_id] = None
 
     def _store(self, _, key: bytes, block, num_tokens: int | None = None) -> None:
@@ -134,9 +132,8 @@ class Recorder:
         self._fresh.update(preempted)
         self._fresh.difference_update(finished)
         again = output.scheduled_cached_reqs
-        blocks = dict(
-            zip(again.req_ids, again.new_block_ids, strict=True)
-        )  # by group; None where there are none
+        # by group; None where there are none
+        blocks = dict(zip(again.req_ids, again.new_block_ids, strict=True))
         blocks |= {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
         said = {
             "step": self._steps,

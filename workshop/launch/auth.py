@@ -22,9 +22,8 @@ if "uvicorn.config" in sys.modules:
     PARSERS["auto"] = PARSERS["h11"]
 
 GUARD = "workshop.launch.auth.RequireKey"  # what --middleware takes
-OPEN_PATHS = frozenset(
-    {"/health"}
-)  # what load balancers and probes ask, and tells nothing but "alive"
+# what load balancers and probes ask, and tells nothing but "alive"
+OPEN_PATHS = frozenset({"/health"})
 RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
 KEY_FILE_VARIABLE = (
     "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example

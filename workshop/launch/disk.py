@@ -83,9 +83,8 @@ def quotas(folder: Path) -> list[Quota]:
                 for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()
             ]
             line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
-        numbers = [
-            word.strip("[]*") for word in line.split()[1:4]
-        ]  # * over the limit, [] a part does not answer
+        # * over the limit, [] a part does not answer
+        numbers = [word.strip("[]*") for word in line.split()[1:4]]
         if len(numbers) == 3 and all(word.isdigit() for word in numbers):
             used, soft, hard = (int(word) * 1024 for word in numbers)
             if hard or soft:

@@ -77,9 +77,8 @@ def _without_itself(check: Check) -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    yield Check(
-        "Python", OK, f"{platform.python_version()} ({sys.prefix})"
-    )  # an older one cannot import this
+    # an older one cannot import this
+    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")
     for name in PACKAGES:
         if version := _version(name):
             yield Check(name, OK, version)

@@ -23,16 +23,12 @@ from workshop.launch.no_machine import be_no_machine
 from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
-LAYOUT, PACKED_LAYOUT = (
-    "LBNHC",
-    "BLNHC",
-)  # FlashAttention's; what packs layers of different sizes into a block
+# FlashAttention's; what packs layers of different sizes into a block
+LAYOUT, PACKED_LAYOUT = "LBNHC", "BLNHC"
 PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128
-SPARSE_BLOCKS = {
-    "compress_ratios": 256,
-    "index_topk": 64,
-}  # field of a config -> tokens that its kernels on a GPU take
+# field of a config -> tokens that its kernels on a GPU take
+SPARSE_BLOCKS = {"compress_ratios": 256, "index_topk": 64}
 
 
 def engine_config(job: dict, folder: str):

@@ -36,9 +36,8 @@ MAX_WAITING = 64  # of one learner; then 429
 MAX_NAME = 128  # bytes of a learner's name
 # Of a large request a learner has one in the engine at a time.
 LARGE_SEQUENCES = 8
-LARGE_BYTES = (
-    8 * 1024
-)  # of text: about 2,000 tokens, which take a step or more of the engine to read
+# of text: about 2,000 tokens, which take a step or more of the engine to read
+LARGE_BYTES = 8 * 1024
 LARGE_LOGPROBS = 16  # a step
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
@@ -208,11 +207,8 @@ class FairShare:
             request = _read(body)
             if not generates:
                 problem = self._beyond(request, body, 1, False, scope)
-                return (
-                    problem,
-                    len(body) > LARGE_BYTES,
-                    2,
-                )  # a text is read at once, as those of several sequences are
+                # a text is read at once, as those of several sequences are
+                return problem, len(body) > LARGE_BYTES, 2
             asked = max([0, *_numbers(request, TOKENS)])
             sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:

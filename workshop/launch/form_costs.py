@@ -9,11 +9,8 @@ import re
 from typing import Any
 
 MOST = 10**9  # where counting stops
-NOTHING = (
-    1,
-    0,
-    1,
-)  # of a part without quantifiers: the product, the nesting, and what * and + count as
+# of a part without quantifiers: the product, the nesting, and what * and + count as
+NOTHING = 1, 0, 1
 UNBOUNDED = 20  # * or + inside a counted repeat
 COUNTED = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 BRANCHES = ("anyOf", "oneOf")

@@ -43,12 +43,8 @@ SLOW_FORMATS = ("uri", "uri-reference", "email", "idn-email", "iri")
 GUIDANCE = "This server's back end is slow with it: its owner can start it with --learners, or leave it out"
 
 SCHEMA_LISTS = ("anyOf", "oneOf")
-ROOTS = (
-    "schema",
-    "json_schema",
-    "parameters",
-    "input_schema",
-)  # what stands under them is a schema of its own
+# what stands under them is a schema of its own
+ROOTS = "schema", "json_schema", "parameters", "input_schema"
 NUMBER_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LENGTHS = ("minLength", "maxLength")
 ITEM_BOUNDS = (

@@ -13,12 +13,8 @@ from inference_planner.versions import numbers
 from workshop.launch.programs import ask
 
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
-UNIT_BYTES = {
-    "B": 1,
-    "KB": 2**10,
-    "MB": 2**20,
-    "GB": 2**30,
-}  # amd-smi says MB and means 2**20 bytes
+# amd-smi says MB and means 2**20 bytes
+UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 # CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -59,10 +55,8 @@ def visible(found: Look | None = None) -> list[Gpu]:
     """Return the GPUs that the environment leaves to this session, in its order."""
     found = found or look()
     gpus = list(found.gpus)
-    chain = (
-        ("ROCR_VISIBLE_DEVICES",),
-        ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    )  # HIP counts what ROCR leaves
+    # HIP counts what ROCR leaves
+    chain = ("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     for names in chain if found.maker == "amd" else (("CUDA_VISIBLE_DEVICES",),):
         given = next((os.environ[name] for name in names if name in os.environ), None)
         if given is not None:

@@ -187,9 +187,8 @@ class Learners:
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
         self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
-        self._limits = FairShare(
-            None
-        )  # a class's, also where the server was started without --learners
+        # a class's, also where the server was started without --learners
+        self._limits = FairShare(None)
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, as it was said
@@ -211,9 +210,8 @@ class Learners:
         """Return when this began, {digest: name} of the file (None: it is not whole), and what is wrong with it."""
         began = time.monotonic()
         try:
-            entries = read_table(
-                self._path
-            )  # opened anew: on a shared file system that asks for the newest
+            # opened anew: on a shared file system that asks for the newest
+            entries = read_table(self._path)
         except WorkshopError as error:
             return began, None, error.message
         return (
@@ -292,9 +290,8 @@ class Learners:
     def _count(self, name: str, scope: dict[str, Any], meter: Meter, states: list[Any]) -> None:
         app = scope.get("app")
         meter.close()
-        if meter.reported is None and engine_tokens.are_running(
-            app, states
-        ):  # the client has left just now
+        # the client has left just now
+        if meter.reported is None and engine_tokens.are_running(app, states):
             task = asyncio.ensure_future(engine_tokens.aborted(app, states))
             self._settling.add(task)  # asyncio itself keeps no task
             task.add_done_callback(self._settling.discard)

@@ -15,10 +15,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-TRIES, PAUSE_S = (
-    20,
-    0.05,
-)  # a reader's look at the lock, or the end of its last holder, passes in this time
+# a reader's look at the lock, or the end of its last holder, passes in this time
+TRIES, PAUSE_S = 20, 0.05
 
 
 class Lock:
@@ -39,9 +37,8 @@ class Lock:
         """Return whether the lock could be taken; raises a WorkshopError if its file cannot be made."""
         for attempt in range(tries):
             if attempt:
-                time.sleep(
-                    PAUSE_S * random.uniform(0.5, 1.5)
-                )  # else two that wait could meet each time
+                # else two that wait could meet each time
+                time.sleep(PAUSE_S * random.uniform(0.5, 1.5))
             with writing(self.path):
                 descriptor = os.open(
                     self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
@@ -108,9 +105,8 @@ class Lock:
         if not flock(descriptor) or not is_at(descriptor, self.path):
             return False
         if excludes(self.path):
-            return (
-                not self._marker.is_held()
-            )  # by a machine that has mounted this folder without locks
+            # by a machine that has mounted this folder without locks
+            return not self._marker.is_held()
         return self._marker.take()
 
 

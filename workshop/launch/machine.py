@@ -16,10 +16,8 @@ import psutil
 
 from workshop.errors import WorkshopError
 
-FIRST_JOB_PORT, LAST_JOB_PORT = (
-    20000,
-    31999,
-)  # below the ports that Linux hands out by itself (32768 and up)
+# below the ports that Linux hands out by itself (32768 and up)
+FIRST_JOB_PORT, LAST_JOB_PORT = 20000, 31999
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
 CGROUP = Path("/sys/fs/cgroup")
 

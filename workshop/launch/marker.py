@@ -61,9 +61,8 @@ class Holder:
         if _place(self) == _place(own):
             return _process_is_gone(self.pid, self.start)
         same_machine = self.machine and (self.machine, self.host) == (own.machine, own.host)
-        return bool(
-            same_machine and self.boot and own.boot and self.boot != own.boot
-        )  # it was restarted since
+        # it was restarted since
+        return bool(same_machine and self.boot and own.boot and self.boot != own.boot)
 
 
 class Marker:

@@ -83,12 +83,10 @@ def be_no_machine() -> None:
         *args, **{**options, "use_message_queue_broadcaster": False}
     )
     CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
-    torch.cpu._is_avx512_bf16_supported = lambda: (
-        False
-    )  # or recurrent states would be kept in 32 bit
-    torch.cpu._is_amx_tile_supported = lambda: (
-        True
-    )  # or latent attention would go without prefix caching
+    # or recurrent states would be kept in 32 bit
+    torch.cpu._is_avx512_bf16_supported = lambda: False
+    # or latent attention would go without prefix caching
+    torch.cpu._is_amx_tile_supported = lambda: True
     type(current_platform).supported_quantization = []  # any: nothing is computed
     type(current_platform).get_attn_backend_cls = classmethod(
         sparse_too(current_platform.get_attn_backend_cls)
@@ -107,12 +105,10 @@ def be_no_machine() -> None:
     experts = [each for each in vars(cpu_moe).values() if isinstance(each, type)]
     for each in (MarlinExpertsBase, *(c for c in experts if issubclass(c, FusedMoEExperts))):
         each._supports_activation = each._supports_no_act_and_mul = staticmethod(lambda *_: True)
-    MarlinExpertsBase._supports_current_device = staticmethod(
-        lambda: True
-    )  # where the CPU has no experts of 4 bits
-    ExpertMapManager.get_compressed_map_string = lambda self: (
-        ""
-    )  # a line of the log, which would need the numbers
+    # where the CPU has no experts of 4 bits
+    MarlinExpertsBase._supports_current_device = staticmethod(lambda: True)
+    # a line of the log, which would need the numbers
+    ExpertMapManager.get_compressed_map_string = lambda self: ""
 
 
 def stay_but_for_the_dtype(move):

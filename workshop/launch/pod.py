@@ -61,9 +61,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
     Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
     """
-    from workshop.launch.weights import (
-        hub as prefetch_hub,
-    )  # httpx: a probe, every few seconds, does without
+    # httpx: a probe, every few seconds, does without
+    from workshop.launch.weights import hub as prefetch_hub
     from workshop.launch.weights import prefetch
 
     refuse_closed_volume(folder)

@@ -52,9 +52,8 @@ def _look(pid: int) -> tuple[bool, int | None]:
     """Return (does it run, when was it started)."""
     if sys.platform == "linux":
         try:
-            fields = (
-                Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            )  # a name may hold blanks
+            # a name may hold blanks
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])

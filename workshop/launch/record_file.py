@@ -92,9 +92,10 @@ class ServerRecord:
     )
     reason: str = _text()  # why it failed; of one that is ready: why that is in doubt
     started: str = _field(_time, "a time with its zone", default="")  # ISO 8601, UTC
+    # of that pid
     process_started: int | None = _field(
         lambda value: _whole(value, 0), "a whole number", default=None
-    )  # of that pid
+    )
     # The SLURM cluster of the job; '' in records of earlier versions.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
 

@@ -71,9 +71,8 @@ def write(record: ServerRecord) -> None:
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
     path = path_of(name)
-    with contextlib.suppress(
-        WorkshopError
-    ):  # of a note that cannot be read: it stays, for `workshop share --stop`
+    # of a note that cannot be read: it stays, for `workshop share --stop`
+    with contextlib.suppress(WorkshopError):
         withdraw(name)
     with writing(path):
         path.unlink(missing_ok=True)

@@ -16,9 +16,8 @@ from workshop.launch.form_limits import Form, TooCostly
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
-MAX_READ_BYTES = (
-    32 * KIB
-)  # of the prompts of several sequences, each counted as often as it is answered
+# of the prompts of several sequences, each counted as often as it is answered
+MAX_READ_BYTES = 32 * KIB
 MAX_TOKENIZE_BYTES = 64 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
@@ -181,9 +180,8 @@ def _answers(request: dict[str, Any]) -> int:
 def _read_often(request: dict[str, Any], size: int, sequences: int) -> None:
     if sequences <= 1:
         return
-    total = size * _answers(
-        request
-    )  # several prompts are in the body one by one, and each is read n times
+    # several prompts are in the body one by one, and each is read n times
+    total = size * _answers(request)
     if total > MAX_READ_BYTES:
         raise _Refused(
             f"{sequences} sequences of such long prompts are more than one request may have in this class: "

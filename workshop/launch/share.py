@@ -43,14 +43,12 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 def renew(record: ServerRecord) -> None:
     """Write the record over the copies that were shared of it: after a restart it has another address."""
     copies: list[Path] = []
-    with contextlib.suppress(
-        WorkshopError
-    ):  # the server runs; `workshop share` says what is wrong with the note
+    # the server runs; `workshop share` says what is wrong with the note
+    with contextlib.suppress(WorkshopError):
         copies = records.copies_of(record.name)
     for path in copies:
-        with contextlib.suppress(
-            OSError, WorkshopError
-        ):  # it was taken away, or is somebody else's
+        # it was taken away, or is somebody else's
+        with contextlib.suppress(OSError, WorkshopError):
             if (found := path.lstat()).st_uid == os.geteuid():
                 write_private(
                     path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid

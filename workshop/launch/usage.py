@@ -139,9 +139,8 @@ def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
     if not _is(request.get("stream"), TRUE_WORDS) or not isinstance(options, dict):
         return body, False, answers
     wanted = options.get("include_usage")
-    if wanted is not None and not _is(
-        wanted, FALSE_WORDS
-    ):  # asked for, or a word that vLLM refuses
+    # asked for, or a word that vLLM refuses
+    if wanted is not None and not _is(wanted, FALSE_WORDS):
         return body, False, answers
     options = {**options, "include_usage": True}
     if "continuous_usage_stats" in options:

@@ -95,9 +95,8 @@ def listen_where_told() -> None:
                 and host_name in ("127.0.0.1", "::1", "localhost")
                 and "master_listen_fd" not in options
             ):
-                with contextlib.suppress(
-                    OSError
-                ):  # a second store of this process on the same port shares it
+                # a second store of this process on the same port shares it
+                with contextlib.suppress(OSError):
                     family = socket.AF_INET6 if host_name == "::1" else socket.AF_INET
                     listener = socket.create_server((host_name, port), family=family, backlog=2048)
                     port = listener.getsockname()[1]
@@ -188,9 +187,8 @@ if __name__ == "__main__":
     answer_for_vllm()
     only_our_guard()
 if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that it spawns
-    faulthandler.register(
-        signal.SIGUSR2
-    )  # writes where every thread stands, also inside NCCL; the process goes on
+    # writes where every thread stands, also inside NCCL; the process goes on
+    faulthandler.register(signal.SIGUSR2)
     from workshop.launch.local import scratch  # whose room asks this module which vLLM is installed
 
     scratch.name_shared_memory()

@@ -61,9 +61,8 @@ class Case:
                 "The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu."
             )
         local = p.config.location if not p.config.hub_ids else ""
-        self.folder = (
-            os.path.abspath(local) if local else ""
-        )  # of weights that are here, and not downloaded
+        # of weights that are here, and not downloaded
+        self.folder = os.path.abspath(local) if local else ""
         for said, path in (
             ("--download-dir", download_dir),
             ("The model's folder", self.folder or "/"),

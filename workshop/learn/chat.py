@@ -19,9 +19,8 @@ from workshop.learn import labs, recordings
 from workshop.use.client import Client, connect
 
 RECORDED = recordings.DATA / "chat" / "reader.json"
-WITH_TOOLS = RECORDED.with_name(
-    "with_tools.jinja"
-)  # tells the model of its tools; its own template does not
+# tells the model of its tools; its own template does not
+WITH_TOOLS = RECORDED.with_name("with_tools.jinja")
 READER = "reader"
 OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}'
 READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config", OUTPUTS)
@@ -42,13 +41,11 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
     """
     own, messages = own_template(), copy.deepcopy(list(messages))
     for call in (call for message in messages for call in message.get("tool_calls") or []):
-        call["function"]["arguments"] = json.loads(
-            call["function"]["arguments"]
-        )  # templates want a dictionary
+        # templates want a dictionary
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    jinja.filters["tojson"] = lambda value: json.dumps(
-        value, ensure_ascii=False
-    )  # Jinja's own is meant for HTML
+    # Jinja's own is meant for HTML
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     names = {
         "add_generation_prompt": True,
         "bos_token": own["bos_token"],

@@ -26,11 +26,8 @@ SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = (
     "Held back until you have tried: run the cell above with your answer, then this one again."
 )
-LOOKS = {
-    "right": ("✓", "good"),
-    "wrong": ("✗", "bad"),
-    "unanswered": ("…", "open"),
-}  # state → sign, edge
+# state → sign, edge
+LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}
 FROM_SOLUTION = (
     "This is the solution's answer. Only yours counts as done: put it in the cell above."
 )

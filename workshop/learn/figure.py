@@ -22,9 +22,8 @@ INK, SOFT, HAIR = (
     "#59636e",
     "#d0d7de",
 )  # the theme's own stand for them where a notebook shows the figure
-STYLE = str(
-    Path(__file__).with_name("course.mplstyle")
-)  # what matplotlib's `context` and `style.use` take
+# what matplotlib's `context` and `style.use` take
+STYLE = str(Path(__file__).with_name("course.mplstyle"))
 
 
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
@@ -75,9 +74,8 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         return figure_svg.picture(series, kind, colours_of(series, colours), xlabel, ylabel, title, names=names,
                                   limit=limit, width=width, height=height, words=words)  # fmt: skip
     with context(STYLE):
-        made = Figure(
-            figsize=(width / 72, height / 72), layout="constrained"
-        )  # not pyplot's, which shows it again
+        # not pyplot's, which shows it again
+        made = Figure(figsize=(width / 72, height / 72), layout="constrained")
         made.words, axes = words, made.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
@@ -134,9 +132,8 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
             axes.annotate(label, (xs[-1], y), va="center", **beside)
     _, xs, ys = series[0]
     for n, name in enumerate(names):
-        falls = (
-            n + 1 < len(ys) and ys[n + 1] < ys[n]
-        )  # then the line to the next point leaves room above
+        # then the line to the next point leaves room above
+        falls = n + 1 < len(ys) and ys[n + 1] < ys[n]
         axes.annotate(name, (xs[n], ys[n]), va="bottom" if falls else "top", **beside)
 
 
@@ -204,9 +201,8 @@ def svg(made, *, alone: bool = False) -> str:
     with context(STYLE):
         made.savefig(file, format="svg", transparent=not alone, metadata=without)
     text = file.getvalue()[file.getvalue().index("<svg") :]
-    text = re.sub(
-        r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL
-    )  # it styles the whole page
+    # it styles the whole page
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
     text = re.sub(
         r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text
     )

@@ -90,9 +90,8 @@ def plain(answer: object) -> object:
     """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
     if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
         answer = answer.model_dump()
-    if isinstance(answer, Mapping) or (
-        hasattr(answer, "ndim") and hasattr(answer, "items")
-    ):  # a Series, a DataFrame
+    # a Series, a DataFrame
+    if isinstance(answer, Mapping) or (hasattr(answer, "ndim") and hasattr(answer, "items")):
         found = {plain(key): plain(value) for key, value in answer.items()}
         counted = not isinstance(answer, Mapping) and list(found) == list(range(len(found)))
         return list(found.values()) if counted else found  # without labels it is a list
@@ -144,9 +143,8 @@ def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
 def not_a_number(answer: object, unit: str = "") -> str | None:
     """Return why an answer is no number; None if it is one."""
     if isinstance(answer, str) and re.fullmatch(NUMBER, answer):
-        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(
-            ",", "."
-        )  # Python reads 131,072 as no number
+        # Python reads 131,072 as no number
+        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")
         return f"give {plainly} as a number, without quotes"
     if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
         return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"

@@ -39,12 +39,10 @@ RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
-SMALL_KV_CACHE_BYTES = (
-    10 * 2**20
-)  # 10,240 tokens of the teaching model: one request of its whole length, and a little
-NEEDED_BYTES = int(
-    2.8 * 2**30
-)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
+# 10,240 tokens of the teaching model: one request of its whole length, and a little
+SMALL_KV_CACHE_BYTES = 10 * 2**20
+# all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
+NEEDED_BYTES = int(2.8 * 2**30)
 ROLES = {
     "EngineCore": "engine core: scheduler and block tables",
     "Worker": "worker: one rank's weights and KV cache",

@@ -20,9 +20,8 @@ from workshop.launch.kubernetes import GIB, Case, Options
 from workshop.learn.exercise_sets import words
 from workshop.learn.html import alone, div, panel, tag
 
-POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"][
-    "policies"
-]  # name → what a manifest must have
+# name → what a manifest must have
+POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"]["policies"]
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")

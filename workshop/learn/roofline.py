@@ -95,9 +95,8 @@ def points() -> list[Point]:
                 load["gpus"], 1
             )
             count, length = BURST
-            rate = (
-                0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)
-            )  # decoding goes on beside it
+            # decoding goes on beside it
+            rate = 0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)
             found.append(
                 _point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / d.gpus / 1e12)
             )

@@ -97,9 +97,8 @@ def agreement(run: Run) -> list[list[bool]]:
     """Return for each answer whether the draft would have guessed each token after the first, given those before."""
     found = []
     for prompt, answer in run.answers:
-        guess = choices([*prompt, *answer])[
-            len(prompt) : -1
-        ]  # the first token comes from the prefill
+        # the first token comes from the prefill
+        guess = choices([*prompt, *answer])[len(prompt) : -1]
         found.append((guess == np.array(answer[1:])).tolist())
     return found
 

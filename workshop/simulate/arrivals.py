@@ -15,9 +15,8 @@ from workshop.files import open_regular
 
 MOST_REQUESTS = 200_000
 MOST_TOKENS = 10_000_000
-LONGEST_LINE_BYTES = (
-    1 << 20
-)  # Mooncake's lines, with the hashes of long prompts, have some thousand
+# Mooncake's lines, with the hashes of long prompts, have some thousand
+LONGEST_LINE_BYTES = 1 << 20
 # Memory, measured (benchmarks/simulate/memory.py): of a token of a prompt and a request that are unfinished, and of a
 # token of an answer, whose time is kept.
 TOKEN_BYTES, REQUEST_BYTES, OUTPUT_TOKEN_BYTES = 24, 4000, 60

@@ -38,9 +38,8 @@ FP8_PREFILL_SHARE = 0.64
 FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
 FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
-FP8_REQUEST_MS = (
-    0.05 / 80
-)  # a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
+# a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
+FP8_REQUEST_MS = 0.05 / 80
 # Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
 # and long prompts; heavy and the shared prefix are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
@@ -137,10 +136,8 @@ class Clock:
 def _scans(d: Deployment) -> tuple[float, float, float]:
     """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token in them."""
     s = d.model.mamba
-    count, operations = (
-        len(s.layers),
-        6 * s.inner * s.d_state / d.tp,
-    )  # a state is written to, kept, read from
+    # a state is written to, kept, read from
+    count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp
     token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
     return (
         count * (DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS),
@@ -175,9 +172,8 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
     request_ms = FP8_REQUEST_MS * m.num_hidden_layers if fp8 else REQUEST_MS
     kinds = Counter(layers(m)).items()
-    idle = (
-        (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0
-    )  # all replicas' tokens count
+    # all replicas' tokens count
+    idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0
     return Clock(
         weights_ms=one["weights"],
         token_ms=token_ms,

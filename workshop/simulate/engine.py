@@ -24,9 +24,8 @@ FLAGS = (
     "block_size",
     "enable_prefix_caching",
 )
-CONFIG = (
-    Path(__file__).resolve().parents[1] / "teaching_model"
-)  # a config.json that vLLM knows: only lengths matter
+# a config.json that vLLM knows: only lengths matter
+CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,11 @@ class Rules:
 class Step:
     """One step as it was scheduled."""
 
-    work: list[
-        tuple[str, int, int, bool]
-    ]  # (request, its tokens, tokens computed before, whether it samples a token)
+    # (request, its tokens, tokens computed before, whether it samples a token)
+    work: list[tuple[str, int, int, bool]]
     preempted: list[str]
-    hits: dict[
-        str, int
-    ]  # request that runs for the first time → tokens of its prompt that the prefix cache had
+    # request that runs for the first time → tokens of its prompt that the prefix cache had
+    hits: dict[str, int]
     running: int  # once it is scheduled, as are the next two
     waiting: int
     kv_cache_usage: float  # a share, 0 to 1
@@ -188,9 +185,8 @@ def _vllm_config(rules: Rules):
         str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags
     ).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
-    if (
-        rules.keeps_states
-    ):  # as MambaModelConfig.verify_and_update_config, where prefixes are cached
+    # as MambaModelConfig.verify_and_update_config, where prefixes are cached
+    if rules.keeps_states:
         config.cache_config.mamba_cache_mode = "align"
     config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size
     config.scheduler_config.async_scheduling = rules.async_scheduling
@@ -212,9 +208,8 @@ def _spec(kind: str, size: int, rules: Rules):
         return v.SlidingWindowSpec(**page, sliding_window=size)
     if kind == "chunked":
         return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
-    if (
-        kind == "mamba" and rules.keeps_states
-    ):  # a state at the end of each block, and of the prompt
+    # a state at the end of each block, and of the prompt
+    if kind == "mamba" and rules.keeps_states:
         more = {
             "num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2),
             "prefill_checkpoint_alignment": 1,

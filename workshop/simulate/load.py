@@ -120,9 +120,8 @@ def on_plan(
         (replicas, *((prefill_replicas,) if prefill_replicas else ())),
         router,
     )
-    engines = (
-        p.data_parallel_size if p.config.moe else 1
-    )  # of a replica: those that share experts wait for one another
+    # of a replica: those that share experts wait for one another
+    engines = p.data_parallel_size if p.config.moe else 1
     if p.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 

@@ -156,9 +156,8 @@ async def measure(talk: _Talk) -> tuple[dict[str, float], float]:
         rounds = [
             await talk.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)
         ]
-        return statistics.median(
-            one.e2el_ms for each in rounds[1:] for one in each
-        )  # the first warms it up
+        # the first warms it up
+        return statistics.median(one.e2el_ms for each in rounds[1:] for one in each)
 
     short_ms, many_short_ms, long_ms = [
         await answer_ms(*of) for of in ((SHORT, 2), (SHORT, 2, MANY), (LONG, 2))

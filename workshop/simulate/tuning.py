@@ -21,13 +21,11 @@ from workshop.simulate.report import Simulation, parse_slo
 ENOUGH = 0.95  # share of the requests that must meet the SLO
 NOISE = 0.05  # differences in that share that the simulation does not know (docs/simulate.md)
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
-DEALT_OUT = [
-    (tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)
-]  # of experts: tensor × data parallel, with -ep
+# of experts: tensor × data parallel, with -ep
+DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]
 TOKENS, SEQS = "max_num_batched_tokens", "max_num_seqs"  # of one step
-BATCH = [
-    {TOKENS: 512, SEQS: 256}
-]  # every step has a CUDA graph then (docs/simulate.md, "The clock")
+# every step has a CUDA graph then (docs/simulate.md, "The clock")
+BATCH = [{TOKENS: 512, SEQS: 256}]
 BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [
     {SEQS: size} for size in (64, 128, 256)
 ]
@@ -36,10 +34,8 @@ VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
-SPLIT, MEMORY = (
-    1e99,
-    1e98,
-)  # what a choice may fail for, before the ms of its steps: the first is the farthest from one
+# what a choice may fail for, before the ms of its steps: the first is the farthest from one
+SPLIT, MEMORY = 1e99, 1e98
 
 
 @dataclass(frozen=True)
@@ -238,9 +234,8 @@ class _Search:
             return self.refuse(0, error)
         choice = Choice(asked, found, self.price)
         self.tried.append(choice)
-        if (
-            choice.share >= ENOUGH
-        ):  # more GPUs shorten the latency, which is of interest up to a point
+        # more GPUs shorten the latency, which is of interest up to a point
+        if choice.share >= ENOUGH:
             self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
         count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
         self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")

@@ -26,10 +26,8 @@ from workshop.simulate.report import Outcome
 POINTS = 200  # of what is shown over time
 EVERY_S = 0.2  # what is known so far is told, where somebody watches
 SHOWN_STEPS = 60  # in a row: those that hold the most tokens
-CROWDED, CROWDED_REQUESTS = (
-    1.5,
-    4,
-)  # a home is passed over at so many times the idlest's requests, and so many more
+# a home is passed over at so many times the idlest's requests, and so many more
+CROWDED, CROWDED_REQUESTS = 1.5, 4
 
 
 class Stopped(Exception):

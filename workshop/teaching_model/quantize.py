@@ -21,13 +21,11 @@ E4M3_LARGEST = (
 
 @dataclass(frozen=True)
 class Quantized:
-    codes: (
-        np.ndarray
-    )  # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
+    # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
+    codes: np.ndarray
     scales: np.ndarray  # [outputs, groups], what one step of a code is worth
-    zeros: (
-        np.ndarray | None
-    )  # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
+    # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
+    zeros: np.ndarray | None
     bits: int
     group_size: int
 

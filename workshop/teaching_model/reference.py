@@ -107,9 +107,8 @@ class Llama:
             cache: an empty list at first; it keeps K and V of each layer, and a later call goes on behind them.
         Returns: float32 of shape [sequences, length, vocab_size].
         """
-        return (
-            self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T
-        )  # the head is tied
+        # the head is tied
+        return self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T
 
     def hidden(self, ids: np.ndarray, cache: list | None = None) -> np.ndarray:
         """Return what the head reads: float32 of shape [sequences, length, hidden_size]. Arguments as of logits."""
@@ -143,9 +142,8 @@ class Llama:
             if before:
                 k, v = np.concatenate([cache[i][0], k], 1), np.concatenate([cache[i][1], v], 1)
             cache[i] = (k, v)
-        q = q.reshape(
-            *h.shape[:2], groups, heads // groups, size
-        )  # query heads that share a KV head
+        # query heads that share a KV head
+        q = q.reshape(*h.shape[:2], groups, heads // groups, size)
         k, v = k.transpose(0, 2, 3, 1)[:, :, None], v.transpose(0, 2, 1, 3)[:, :, None]
         scores = q.transpose(0, 2, 3, 1, 4) @ k / np.float32(np.sqrt(size))
         scores += np.where(np.arange(k.shape[-1]) > at[:, None], np.float32(-1e30), np.float32(0))

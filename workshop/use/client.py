@@ -31,20 +31,12 @@ from workshop.use.reach import START, find
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
-CLOSED = (
-    "RemoteProtocolError",
-    "ReadError",
-    "WriteError",
-)  # by name: openai brings its own edition of httpx
+# by name: openai brings its own edition of httpx
+CLOSED = "RemoteProtocolError", "ReadError", "WriteError"
 REQUESTS_KEPT = 1024  # ids of the last requests: an answer to another of them is known by its id
 STALE_S = 1.0  # a connection that the server closed long ago fails at once
-BROKEN = (
-    ValueError,
-    TypeError,
-    AttributeError,
-    KeyError,
-    RecursionError,
-)  # what odd JSON does to `openai`
+# what odd JSON does to `openai`
+BROKEN = ValueError, TypeError, AttributeError, KeyError, RecursionError
 
 
 class Client:

@@ -22,14 +22,8 @@ from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
 from workshop.use.sampling_settings import Settings
 
 TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
-SAID = (
-    "token",
-    "token_id",
-    "logprob",
-    "probability",
-    "surprise_bits",
-    "rank",
-)  # of a token, in a table
+# of a token, in a table
+SAID = "token", "token_id", "logprob", "probability", "surprise_bits", "rank"
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -66,9 +60,8 @@ class Row(_Told):
     part: str  # "prompt" or "completion"
     position: int  # counted from 0 within its part
     token: str  # its text; not every token is text: a piece of an emoji shows as "�" or as nothing
-    logprob: (
-        float | None
-    )  # natural logarithm of the model's probability; None for one that nothing stood before
+    # natural logarithm of the model's probability; None for one that nothing stood before
+    logprob: float | None
     token_id: int | None = None
     rank: int | None = (
         None  # 1: the most probable; None if all that is known is that it was below the alternatives

@@ -142,9 +142,8 @@ def _choice(choice: object) -> dict:
         _typed(choice["text"], str, "a text that is")
     else:
         message = _typed(choice.get("message"), dict, "a choice without text, its message")
-        _typed(
-            message.get("content"), str | list | None, "a content that is"
-        )  # a list: of parts, each with a type
+        # a list: of parts, each with a type
+        _typed(message.get("content"), str | list | None, "a content that is")
     return choice
 
 

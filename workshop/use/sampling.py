@@ -24,9 +24,8 @@ from workshop.errors import BadInput
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
 Token = Hashable  # a token's id or its text, as the caller likes
-MINUS_INFINITY_SENT = (
-    -9999.0
-)  # JSON has no infinity: vLLM's server sends this for a probability of zero
+# JSON has no infinity: vLLM's server sends this for a probability of zero
+MINUS_INFINITY_SENT = -9999.0
 WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
 
 
@@ -35,9 +34,8 @@ class Step:
     """What is left after one parameter has had its say."""
 
     name: str  # the parameter, or "model" for what came in
-    probabilities: dict[
-        Token, float
-    ]  # among the tokens listed; those of probability zero are left out
+    # among the tokens listed; those of probability zero are left out
+    probabilities: dict[Token, float]
     removed: int = 0  # how many listed tokens this step took away
     # share of the probability that is in the list: exact at temperature 1, at least this below, at most this above
     seen: float = 1.0
@@ -51,9 +49,8 @@ class Step:
 class Pipeline:
     """The whole way from the model's distribution to the sampled one."""
 
-    steps: tuple[
-        Step, ...
-    ]  # "model" first, then each parameter that is switched on, in vLLM's order
+    # "model" first, then each parameter that is switched on, in vLLM's order
+    steps: tuple[Step, ...]
     # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them, here the first.
     border: tuple[Token, ...] = ()
 
@@ -165,9 +162,8 @@ def pipeline(
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
     """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
-    truncated = (
-        truncated and max(logprobs.values()) <= 0
-    )  # scores above 0 are no logprobs: no mass to compare
+    # scores above 0 are no logprobs: no mass to compare
+    truncated = truncated and max(logprobs.values()) <= 0
     mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
     return Step("model", _softmax(logprobs), 0, max(mass, 1e-300) if mass < 1.0 - WHOLE else 1.0)
 
@@ -249,11 +245,8 @@ def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
 
 def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
     """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
-    mass, threshold, room = (
-        0.0,
-        math.inf,
-        0,
-    )  # room: how many tokens of exactly the threshold's probability fit
+    # room: how many tokens of exactly the threshold's probability fit
+    mass, threshold, room = 0.0, math.inf, 0
     for p in sorted(kept.values(), reverse=True):
         if mass >= enough and room:
             break
@@ -298,9 +291,8 @@ def _scores(
             "There are no tokens to choose from.", "Pass a mapping of tokens to logprobs."
         )
     try:
-        wrong = [
-            token for token, score in scores.items() if not score < math.inf
-        ]  # NaN is not below either
+        # NaN is not below either
+        wrong = [token for token, score in scores.items() if not score < math.inf]
     except TypeError:
         wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
     if wrong:

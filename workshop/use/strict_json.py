@@ -51,9 +51,8 @@ def _refuse_constant(name: str):
 _ROWS = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant
 )
-_ANSWERS = json.JSONDecoder(
-    parse_constant=_refuse_constant
-)  # logprobs by the million: no function for each number
+# logprobs by the million: no function for each number
+_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)
 DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; any number of digits
 
 

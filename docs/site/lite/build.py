@@ -37,22 +37,12 @@ from live import pages  # noqa: E402
 TOOLS = HERE / "tools"
 NOTEBOOKS = ROOT / "notebooks"
 OURS = "distributed-inference-workshop"
-NEEDED = (
-    "ipython",
-    "ipywidgets",
-    "pyyaml",
-    "jinja2",
-    "prometheus-client",
-)  # of the package and of its kernel
-NOT_HERE = {
-    "pexpect",
-    "psutil",
-    "colorama",
-    "widgetsnbextension",
-}  # what they draw in and a page has no use for
-UNREAD = {
-    "prometheus_client/__init__.py"
-}  # it asks the machine, and its parser is all that is used of it
+# of the package and of its kernel
+NEEDED = "ipython", "ipywidgets", "pyyaml", "jinja2", "prometheus-client"
+# what they draw in and a page has no use for
+NOT_HERE = {"pexpect", "psutil", "colorama", "widgetsnbextension"}
+# it asks the machine, and its parser is all that is used of it
+UNREAD = {"prometheus_client/__init__.py"}
 # A browser gives a page from a file no modules and no workers.
 FROM_A_FILE = """<script>
 if (location.protocol === "file:") {
@@ -290,9 +280,8 @@ def ours() -> bytes:
             *NOTEBOOKS.glob("*.ipynb"),
             *(path for path in (ROOT / "slurm").rglob("*") if path.suffix in (".sh", ".sbatch")),
         ]
-        course = {
-            str(path.relative_to(ROOT)): path for path in read
-        }  # the map is drawn of these, scripts are shown
+        # the map is drawn of these, scripts are shown
+        course = {str(path.relative_to(ROOT)): path for path in read}
         for inside, path in {**overlay, **stand_ins, **course}.items():
             archive.write(path, inside)
         about = f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {version}\n"

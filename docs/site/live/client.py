@@ -261,9 +261,8 @@ def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool
     said = ""
     for step in steps:
         text = step if isinstance(step, str) else step["text"]
-        if (
-            text != said and text.startswith(said) and not text.endswith("\ufffd")
-        ):  # no half of a character
+        # no half of a character
+        if text != said and text.startswith(said) and not text.endswith("\ufffd"):
             yield chunk({"content": text[len(said) :]})
             said = text
     yield chunk({"content": ""}, step["finish_reason"])

@@ -72,9 +72,8 @@ def follow(shown: dict[str, object]) -> None:
     def take(*_) -> None:
         for name, said in parse_qsl(location.hash.removeprefix("#")):
             for control in controls.get(SHORT.get(name, name), ()):
-                with contextlib.suppress(
-                    ValueError, TypeError
-                ):  # an option that this control does not have
+                # an option that this control does not have
+                with contextlib.suppress(ValueError, TypeError):
                     control.value = value_of(control, said)
 
     def keep(_) -> None:

@@ -73,9 +73,8 @@ def latent_weights(m: ModelConfig) -> Iterator[Weight]:
             (width, h, True),
             (a.index_heads, h, False),
         )
-        for i, (rows, cols, quantizable) in enumerate(
-            sizes
-        ):  # as many rows as in the mean of all layers
+        # as many rows as in the mean of all layers
+        for i, (rows, cols, quantizable) in enumerate(sizes):
             yield Weight(
                 f"self_attn.indexer.{i}", int(rows * a.index_share), cols, quantizable=quantizable
             )

@@ -71,9 +71,8 @@ class Quantization:
 
     method: str  # vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
     weight_bits: int  # of one stored weight
-    group_size: int = (
-        -1
-    )  # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
+    # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
+    group_size: int = -1
     block: tuple[int, int] | None = (
         None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
     )
@@ -118,9 +117,8 @@ class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
     kind: str  # the key of its kind of attention; as recorded, the class of its spec
-    layers: tuple[
-        int, ...
-    ]  # their indices, or how many there are on each pipeline stage where vLLM said it
+    # their indices, or how many there are on each pipeline stage where vLLM said it
+    layers: tuple[int, ...]
     block_size: int
     page_bytes: int
     blocks_per_request: int
@@ -138,9 +136,8 @@ class Built:
 
     tp: int
     pp: int
-    loaded_bytes: tuple[
-        int, ...
-    ]  # parameters and buffers in the blocks that PyTorch's allocator hands out for them
+    # parameters and buffers in the blocks that PyTorch's allocator hands out for them
+    loaded_bytes: tuple[int, ...]
     pool_bytes_per_block: tuple[int, ...]  # a block of every layer of the longest group
     groups: tuple[Group, ...]
     bytes_per_token: int  # KV cache over all ranks, copies counted once
@@ -261,7 +258,6 @@ class ModelConfig:
         return "MQA" if self.num_key_value_heads == 1 else "GQA"
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
-        known = self.exact and replace(
-            self.exact, basis="estimate", builds=()
-        )  # the number of weights stays
+        # the number of weights stays
+        known = self.exact and replace(self.exact, basis="estimate", builds=())
         return replace(self, quantization=quantization, exact=known)

@@ -133,17 +133,15 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
             "num_key_value_heads"
         )
         text["head_dim"] = text["global_head_dim"]
-    states_alone = (
-        text.get("num_attention_heads") is None and text.get("state_size") is not None
-    )  # Mamba, Mamba 2
+    # Mamba, Mamba 2
+    states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None
     for ours, others in SPELLINGS.items():
         if text.get(ours) is None:
             text[ours] = next((text[name] for name in others if text.get(name) is not None), None)
         sizes = as_list(text[ours])
         if sizes and all(type(size) is int for size in sizes):
-            text[ours] = sum(sizes) // len(
-                sizes
-            )  # one a layer (Gemma 3n) or a kind of token (Ernie VL)
+            # one a layer (Gemma 3n) or a kind of token (Ernie VL)
+            text[ours] = sum(sizes) // len(sizes)
     blocks = text.get("layers_block_type") or text.get("hybrid_override_pattern")
     entries = blocks if isinstance(blocks, str) else as_list(blocks)
     if text["num_hidden_layers"] is None and entries is not None:
@@ -290,9 +288,8 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
         return {}
     moe, n, rest = _moe(f), f.layers, max(1, f.layers - experts)
     width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / rest
-    layers = frozenset(
-        i for i in range(n) if (i + 1) * experts // n > i * experts // n
-    )  # evenly, for pipeline stages
+    # evenly, for pipeline stages
+    layers = frozenset(i for i in range(n) if (i + 1) * experts // n > i * experts // n)
     return {
         "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
         "moe": replace(moe, layers=layers) if moe and layers else None,
@@ -341,9 +338,8 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     if not layers:
         return None
     hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
-    if f.has(
-        "conv_L_cache"
-    ):  # LFM2: gates and a short convolution, whose window is all that is kept
+    # LFM2: gates and a short convolution, whose window is all that is kept
+    if f.has("conv_L_cache"):
         return Mamba(layers, 0, f.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
     inner = heads * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden // heads)
     sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner

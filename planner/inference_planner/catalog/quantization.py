@@ -61,13 +61,11 @@ def from_config(q: Fields) -> Quantization:
 
     Raises BadInput for a method that is not known.
     """
-    legacy = (
-        "modelopt" if q.object("quantization").has("quant_algo") else ""
-    )  # ModelOpt's hf_quant_config.json
+    # ModelOpt's hf_quant_config.json
+    legacy = "modelopt" if q.object("quantization").has("quant_algo") else ""
     method = q.text("quant_method", legacy).lower().replace("_", "-")
-    usual: Any = METHODS.get(
-        method.replace("-", "_")
-    )  # None only for a method that is refused below
+    # None only for a method that is refused below
+    usual: Any = METHODS.get(method.replace("-", "_"))
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
         online = not q.flag("is_checkpoint_fp8_serialized", True)

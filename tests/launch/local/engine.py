@@ -24,9 +24,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if (
-    os.environ.get("HELPER") and not os.fork()
-):  # a process of its session that stays, as a worker would
+# a process of its session that stays, as a worker would
+if os.environ.get("HELPER") and not os.fork():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pause()
 if os.environ.get("STUBBORN"):

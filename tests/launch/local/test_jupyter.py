@@ -138,9 +138,8 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
         assert WIDGETS in {each["name"] for each in page["federated_extensions"]}
         assert WIDGETS not in page["disabledExtensions"]
         assert [each["name"] for each in json.loads(get("/api/contents"))["content"]] == [lab.FIRST]
-        assert "High Contrast" in get(
-            "/lab/api/settings/@jupyterlab/apputils-extension:themes"
-        )  # theirs stays
+        # theirs stays
+        assert "High Contrast" in get("/lab/api/settings/@jupyterlab/apputils-extension:themes")
 
         kernel = json.loads(get("/api/kernels", b"{}"))
         file = workshop_home / "jupyter" / "runtime" / f"kernel-{kernel['id']}.json"
@@ -165,9 +164,8 @@ def executed(connection_file: Path, code: str) -> str:
 
     try:
         for _ in range(60):
-            with contextlib.suppress(
-                RuntimeError
-            ):  # on a busy machine its heart beats too slowly for the client
+            # on a busy machine its heart beats too slowly for the client
+            with contextlib.suppress(RuntimeError):
                 client.wait_for_ready(timeout=120)
                 break
         client.execute_interactive(code, timeout=120, output_hook=hook)

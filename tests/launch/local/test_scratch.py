@@ -97,13 +97,11 @@ def test_shared_memory_of_a_dead_server_goes_and_no_other(shared):
     (shared / "psm_older").write_bytes(b"x")
     older = mapped(shared / "psm_older")  # there before the server
     notes = scratch.Notes(folder)
-    (shared / "psm_theirs").write_bytes(
-        b"x"
-    )  # of another process, which has it open but not mapped
+    # of another process, which has it open but not mapped
+    (shared / "psm_theirs").write_bytes(b"x")
     ours = mapped(shared / "psm_ours")
-    model = mapped(
-        shared / "model.safetensors"
-    )  # a model in memory is mapped, and was not made by vLLM
+    # a model in memory is mapped, and was not made by vLLM
+    model = mapped(shared / "model.safetensors")
     still = mapped(shared / "vllm_still_used")
     with open(
         shared / "sem.temporary", "w+b"

@@ -175,9 +175,8 @@ def test_stop_ends_all_of_a_server_and_says_so(env, monkeypatch):
 
 
 def test_stop_works_when_the_watcher_was_killed():
-    server = supervise.start(
-        launch(STUBBORN="1")
-    )  # deaf to the signal that the kernel sends it then
+    # deaf to the signal that the kernel sends it then
+    server = supervise.start(launch(STUBBORN="1"))
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(watcher, signal.SIGKILL)
     stopping.STOP_GRACE_S, before = 0.5, stopping.STOP_GRACE_S

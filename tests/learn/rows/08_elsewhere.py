@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-SMALL = [
-    "Standard_NC64as_T4_v3",
-    "g4dn.12xlarge",
-    "Standard_NC24ads_A100_v4",
-]  # 59, 59 and 79 GiB for 131.4
+# 59, 59 and 79 GiB for 131.4
+SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]
 
 ROWS = {
     "elsewhere.faults": (

@@ -10,12 +10,8 @@ from workshop.learn.timeline import Span
 SEEN = (0.8, 0.9, 1.3, 1.4)
 SPAN = Span("", 0.5, SEEN[0], SEEN[-1], 4, SEEN)
 TIMES = {"ttft": 0.3, "tpot": 0.2, "longest_gap": 0.4}
-HITS = {
-    20: 0,
-    64: 32,
-    66: 64,
-    100: 96,
-}  # 32 of 64 and 64 of 66: what vLLM 0.32.0 found, data/traces/engine_lab.jsonl
+# 32 of 64 and 64 of 66: what vLLM 0.32.0 found, data/traces/engine_lab.jsonl
+HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 FLAGS = {
     "A": "--max-num-batched-tokens smaller",
     "B": "--max-num-batched-tokens larger",

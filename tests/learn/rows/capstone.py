@@ -12,9 +12,8 @@ from workshop.launch import kubernetes
 
 ROOT = Path(__file__).parents[3]
 LOG = files("workshop.data") / "logs" / "llama-3.1-8b_tp1_h200.log"
-PLAN = plan(
-    "llama-3.1-8b", "h200", gpus_per_node=1, max_model_len=8192, usage="serve"
-)  # 908,240 tokens of KV cache
+# 908,240 tokens of KV cache
+PLAN = plan("llama-3.1-8b", "h200", gpus_per_node=1, max_model_len=8192, usage="serve")
 LARGE = plan(
     "llama-3.1-70b",
     "h100",
@@ -39,9 +38,8 @@ POD = (
     "kind: Pod\nargs: [/models/Llama-3.1-8B, --max-model-len, '8192']\nlimits: {nvidia.com/gpu: 1}"
 )
 SPLIT = "#SBATCH --nodes=2\n#SBATCH --gpus=16\nvllm serve Llama-3.1-405B -tp 8 -pp 2 --max-model-len 8192"
-SUMMARY = Summary(
-    "complete", 20, 20, 20, 0, 0, 0, 4.0, 100, 640, Path("answers.jsonl"), None
-)  # 0.2 s a row
+# 0.2 s a row
+SUMMARY = Summary("complete", 20, 20, 20, 0, 0, 0, 4.0, 100, 640, Path("answers.jsonl"), None)
 AGAIN = Summary("complete", 20, 20, 0, 0, 0, 0, 0.1, 0, 0, Path("answers.jsonl"), None)
 WORDS = {
     "need": "We sort fifty thousand abstracts of papers into twelve fields, all of them in our own building.",
@@ -99,10 +97,11 @@ ROWS = {
             (PLAN, POD.replace("[", "[--tensor-parallel-size, '1', ")),
             (PLAN, POD + '\n- --tensor-parallel-size\n- "1"'),
             (TWO_NODES, SPLIT),
+            # all it reads
             (
                 plan("opt-125m", "h200", max_model_len=2048),
                 "podman run vllm/vllm-openai\n facebook/opt-125m",
-            ),  # all it reads
+            ),
         ],
         [
             ((LARGE, RUN.replace("size 4", "size 2")), "says 2 for --tensor-parallel-size"),
@@ -133,11 +132,12 @@ ROWS = {
         ],
     ),
     "capstone.gap": (
+        # -0.23 %, the largest of that log
         [
             (COMPARED, "overhead per GPU"),
             (COMPARED, " Overhead per gpu"),
             (COMPARED, ["overhead per GPU"]),
-        ],  # -0.23 %, the largest of that log
+        ],
         [
             ((COMPARED, "weights per GPU"), "0.03 %, and another one by more"),
             ((COMPARED, "KV cache size"), "another one by more"),

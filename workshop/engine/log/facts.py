@@ -48,9 +48,8 @@ class EngineLog:
     """Everything that a log says; None, empty or False where it is silent."""
 
     version: str | None = None
-    args: dict[str, Any] = field(
-        default_factory=dict
-    )  # what was given; 0.6's Namespace lists every argument
+    # what was given; 0.6's Namespace lists every argument
+    args: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None

@@ -63,9 +63,8 @@ def diagnose(text: str) -> Failure | None:
         return None
     row, match = next((row, match) for row, each in known if (match := each.search(text)))
     said = match.groupdict()
-    fallback = next(
-        (value for value in said.values() if value), "?"
-    )  # alternatives name their own group
+    # alternatives name their own group
+    fallback = next((value for value in said.values() if value), "?")
     groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
     rank, fatal = RANKS.get(row.get("rank"), KNOWN), row.get("fatal", False)
     what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)

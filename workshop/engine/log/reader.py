@@ -72,9 +72,8 @@ SERVER = re.compile(
     r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b"
 )
 HARMLESS = ("DEBUG", "INFO", "WARNING")
-CODE = re.compile(
-    r'^ {4,}|^ {2}File "'
-)  # a traceback's frames quote source code, error messages and all
+# a traceback's frames quote source code, error messages and all
+CODE = re.compile(r'^ {4,}|^ {2}File "')
 
 
 class Reader:

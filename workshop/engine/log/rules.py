@@ -80,9 +80,8 @@ def _version(log: EngineLog, match: Match, line: Line) -> None:
 WORDS = ("model", "dtype", "quantization", "kv_cache_dtype")
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
          "block_size", "max_seq_len")  # fmt: skip
-ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(
-    SIZES, (int,)
-)  # that become facts, and what they must be
+# that become facts, and what they must be
+ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))
 ARGUMENTS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
 OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None")

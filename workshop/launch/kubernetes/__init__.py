@@ -33,11 +33,8 @@ GIB = 1 << 30
 PORT, MASTER_PORT = 8000, 29501
 MODELS = "/models"
 PROBE_EVERY_S = 10
-PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = (
-    1.05,
-    2,
-    10,
-)  # file system, tokenizer and configs; a round number
+# file system, tokenizer and configs; a round number
+PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10
 SLUG = (
     r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
 )
@@ -132,17 +129,15 @@ class Case:
         self.product = load_gpu(p.gpu).kubernetes_product
         slug = re.sub(r"[^a-z0-9]+", "-", p.model.lower()).strip("-")[:28].strip("-")
         self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40].strip("-")
-        self.flags = flags(
-            p.deployment
-        )  # without those that differ from node to node; '' for a flag alone
+        # without those that differ from node to node; '' for a flag alone
+        self.flags = flags(p.deployment)
         self._check_plan()
         self._check_options()
         self._check_model()
         self.hub = p.config.hub_ids[0]  # what is downloaded and served
         self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
-        self.image = (
-            o.image or f"vllm/vllm-openai:v{p.vllm_version}"
-        )  # of the version that the plan's formulas are of
+        # of the version that the plan's formulas are of
+        self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"
         # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
         self.node_labels = dict(word.split("=") for word in o.node_selector) or {
             "nvidia.com/gpu.product": self.product
@@ -235,9 +230,8 @@ class Case:
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
         # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
         self.shm_gib = 1 + self.gpus_per_pod
-        self.memory_gib = (
-            8 + 8 * self.gpus_per_pod + self.shm_gib
-        )  # API server and engine, workers; /dev/shm counts
+        # API server and engine, workers; /dev/shm counts
+        self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib
         self.cpus = 2 + self.gpus_per_pod  # the least of vLLM's guide
 
     @property

@@ -32,9 +32,8 @@ from workshop.launch.vllm_main import installed, is_cpu
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
-HEADERS_BYTES = (
-    2**16
-)  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+# of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+HEADERS_BYTES = 2**16
 TRACE_BEGIN = b'{"step":'
 FIRST_PORT, PORTS = 8000, 800
 
@@ -51,9 +50,8 @@ class Launch:
     argv: list[str]  # the command; it holds no key
     env: dict[str, str] = field(repr=False)  # the engine's whole environment
     log: Path  # where the engine's words go
-    held: socket.socket | None = field(
-        default=None, repr=False, compare=False
-    )  # the port, until the engine listens
+    # the port, until the engine listens
+    held: socket.socket | None = field(default=None, repr=False, compare=False)
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
@@ -289,9 +287,8 @@ def tracing(
     try:
         path = Path(file).expanduser().absolute()
         engines = range(_count(given, "data-parallel-size"))
-        names = [
-            Path(trace_writer.name_of(str(path), engine)) for engine in engines
-        ]  # each engine has its own
+        # each engine has its own
+        names = [Path(trace_writer.name_of(str(path), engine)) for engine in engines]
         older = [name for name in names if _is_there(name, force)]
         for name in older:
             name.unlink()

@@ -12,9 +12,8 @@ from pathlib import Path
 from workshop import own_packages, python_process
 from workshop.launch.home import private_folder
 
-SETTINGS = (
-    Path(__file__).parent / "jupyter_settings"
-)  # defaults: no question about news, all cells rendered
+# defaults: no question about news, all cells rendered
+SETTINGS = Path(__file__).parent / "jupyter_settings"
 # Of what JupyterLab brings along, what the course needs. Which are enabled is configuration, and so not read.
 EXTENSIONS = ("jupyter_lsp", "jupyter_server_terminals", "notebook_shim")
 PREFIXES = ("JUPYTER_", "JUPYTERLAB_", "JPY_")

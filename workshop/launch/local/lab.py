@@ -44,9 +44,8 @@ class Lab:
     process: subprocess.Popen
     url: str
     port: int = FIRST_PORT
-    held: socket.socket | None = field(
-        default=None, repr=False
-    )  # the claim on the port, until JupyterLab listens
+    # the claim on the port, until JupyterLab listens
+    held: socket.socket | None = field(default=None, repr=False)
 
     @property
     def log(self) -> Path:

@@ -24,17 +24,11 @@ from workshop.launch.home import home, private_folder, write_private
 
 VARIABLE = "WORKSHOP_SERVER_FOLDER"
 PREFIX = "workshop-"
-LONGEST = 107 - len(
-    "/01234567-89ab-cdef-0123-456789abcdef"
-)  # bytes: a Unix socket's path (unix(7)), less its name
+# bytes: a Unix socket's path (unix(7)), less its name
+LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
 SHARED_MEMORY = Path("/dev/shm")
-MADE_BY_ENGINES = (
-    "psm_",
-    "sem.mp-",
-    "vllm",
-    "torch_",
-    "nccl-",
-)  # a model that lies in /dev/shm is mapped as well
+# a model that lies in /dev/shm is mapped as well
+MADE_BY_ENGINES = "psm_", "sem.mp-", "vllm", "torch_", "nccl-"
 NOTES = "shared-memory"
 LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
@@ -127,9 +121,8 @@ class Notes:
 
     def __init__(self, folder: Path):
         self._path = folder / NOTES
-        self._looked = Counter(
-            dict.fromkeys(_files().values(), LOOKS)
-        )  # those are older than the server
+        # those are older than the server
+        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))
 
     def take(self, pids: Iterable[int]) -> None:
         """Look at files that are new, and write down those that one of the processes has mapped."""

@@ -178,9 +178,8 @@ def end(
     if process.returncode is None:
         start = processes.started(process.pid)
         process.terminate()
-        processes.ended(
-            process.pid, start, STOP_GRACE_S
-        )  # not waited for yet: so the number stays its own
+        # not waited for yet: so the number stays its own
+        processes.ended(process.pid, start, STOP_GRACE_S)
     processes.end_session(process.pid, start, record.log if record else log)
     process.kill()  # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):

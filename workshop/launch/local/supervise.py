@@ -62,9 +62,8 @@ def run(
             on_ready(claim.write(state="ready", vllm_version=installed()[1]))
             watch.until_end()
         except WorkshopError as error:
-            with contextlib.suppress(
-                WorkshopError
-            ):  # the disk may be full: then the first error counts
+            # the disk may be full: then the first error counts
+            with contextlib.suppress(WorkshopError):
                 claim.write(state="failed", reason=error.message.rstrip("."))
             raise
         except BaseException as error:
@@ -210,9 +209,8 @@ def _wait_for(
     while True:
         ended = watcher.poll() is not None
         record = records.stored(launch.name)
-        if (
-            record and record.api_key != mine.api_key
-        ):  # the watcher has ended, and another server has the name
+        # the watcher has ended, and another server has the name
+        if record and record.api_key != mine.api_key:
             record = None
         if record and record.pid:
             watch = watch or _Watch(launch, report)

@@ -19,10 +19,8 @@ from workshop import python_process
 from workshop.errors import WorkshopError
 
 SECONDS = 5.0  # for both sizes together, once NCCL has connected
-LARGE_BYTES, SMALL_BYTES = (
-    64 * 2**20,
-    32 * 2**10,
-)  # a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
+# a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
+LARGE_BYTES, SMALL_BYTES = 64 * 2**20, 32 * 2**10
 CONNECT_S = 60.0  # imports, and NCCL's start on all GPUs
 PLANNED = "infiniband-ndr"  # what plan() counts with between nodes
 # What NCCL says with NCCL_DEBUG=INFO (src/transport/net_ib, net_socket; 2.18 to 2.28).

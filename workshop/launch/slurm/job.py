@@ -166,9 +166,8 @@ def end(args: argparse.Namespace) -> int:
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
     job = own_job()
-    began_earlier = (
-        args.facts is None
-    )  # with job.sh of an earlier version, which leaves all of SLURM to us
+    # with job.sh of an earlier version, which leaves all of SLURM to us
+    began_earlier = args.facts is None
     facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
     why, requeue = _again(args.cause, facts)
     if args.refused:
@@ -268,9 +267,8 @@ def reason(
     follower.reader.close()
     if refused := follower.refusal():
         return refused
-    if killed := re.search(
-        r"exit code (1[3-9]\d)$", follower.ended
-    ):  # 128 + signal; the rest is an echo
+    # 128 + signal; the rest is an echo
+    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):
         remedy = (
             "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
         )

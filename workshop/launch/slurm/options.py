@@ -62,6 +62,7 @@ _FLAGS = (
     "consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot "
     "requeue share spread-job spread-segments stepmgr test-only usage use-min-nodes verbose version wait"
 )
+# if any
 VALUE_IN_THE_SAME_WORD = {
     "exclusive",
     "get-user-env",
@@ -69,7 +70,7 @@ VALUE_IN_THE_SAME_WORD = {
     "no-kill",
     "oom-kill-step",
     "propagate",
-}  # if any
+}
 _WITH_VALUE = (
     "account acctg-freq array batch bb bbf begin bell chdir cluster-constraint clusters comment constraint container "
     "container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "

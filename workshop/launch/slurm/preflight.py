@@ -44,9 +44,8 @@ FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
 ANOTHER = "Ask for another node (sbatch --exclude)"
 SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
-Problems = Iterator[
-    tuple[str, str]
-]  # of which the first is the verdict; what comes after it is not looked for
+# of which the first is the verdict; what comes after it is not looked for
+Problems = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -125,10 +124,8 @@ def refused_execution(folder: Path) -> str:
                     file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
                 ).close()
     except OSError as error:
-        if error.errno in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-        ):  # the check of the disk's room says it better
+        # the check of the disk's room says it better
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return ""
         return error.strerror or type(error).__name__
     except subprocess.SubprocessError as error:
@@ -308,9 +305,8 @@ def main() -> int:
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    print(
-        address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t"
-    )  # the last may be empty
+    # the last may be empty
+    print(address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t")
     return 0
 
 

@@ -35,9 +35,8 @@ REFUSALS = {
     "node configuration": "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'.",
     "time limit": "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.",
 }
-FOR_ALL = Path(
-    "/etc/workshop/site.sh"
-)  # an administrator's, for all users: slurm/site.sh, as it came, reads it
+# an administrator's, for all users: slurm/site.sh, as it came, reads it
+FOR_ALL = Path("/etc/workshop/site.sh")
 
 
 def scripts_folder() -> Path:

@@ -27,16 +27,8 @@ from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.site import scripts_folder
 
-NODES_TRIED = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-)  # for a model without a script of its own: the fewest that hold it
+# for a model without a script of its own: the fewest that hold it
+NODES_TRIED = 1, 2, 3, 4, 6, 8, 12, 16
 
 
 @dataclass(frozen=True)
@@ -192,9 +184,8 @@ def _arguments(
     )
     choices |= {option: value for option, value in ours.items() if not changes.drops(option)}
     given = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
-    person = slurm_site.Changes(
-        frozenset(), given
-    )  # sbatch refuses, for example, --mem beside --mem-per-gpu
+    # sbatch refuses, for example, --mem beside --mem-per-gpu
+    person = slurm_site.Changes(frozenset(), given)
     arguments = [
         f"--{option}={value}"
         for option, value in choices.items()

@@ -8,10 +8,8 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 
 INDEX = "model.safetensors.index.json"
-LONGEST_NAME, LONGEST_PART = (
-    1000,
-    200,
-)  # of a file: file systems take 255 bytes a part, and .part files need some
+# of a file: file systems take 255 bytes a part, and .part files need some
+LONGEST_NAME, LONGEST_PART = 1000, 200
 HEADER_LIMIT_BYTES = 100 * 2**20  # safetensors' own limit
 
 

@@ -27,9 +27,8 @@ from workshop.launch.weights import check
 HUB = "https://huggingface.co"
 WORKERS = 4
 TRIES = 5  # of one file, as long as none of them brings anything
-DIGEST = re.compile(
-    "[0-9a-f]{0,128}"
-)  # also in the names of parts, so nothing else may stand there
+# also in the names of parts, so nothing else may stand there
+DIGEST = re.compile("[0-9a-f]{0,128}")
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
 ROOM = "Give a folder with room that you may write: --to, or WORKSHOP_MODELS in slurm/site.sh."
 BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
@@ -107,9 +106,8 @@ def saved_token() -> str | None:
 
 
 def _client(token: str | None) -> httpx.Client:
-    if token and not re.fullmatch(
-        "[!-~]+", token
-    ):  # the HTTP library would show it in its complaint
+    # the HTTP library would show it in its complaint
+    if token and not re.fullmatch("[!-~]+", token):
         raise BadInput(
             "The token holds a space, or a letter that no token has.",
             "Set HF_TOKEN to the token alone.",
@@ -292,9 +290,8 @@ def _append(client: httpx.Client, address: str, part: BinaryIO, have: int, size:
         if answer.headers.get("Content-Type", "").startswith("text/html"):
             said = f"{address.split('?')[0]} answers with a web page instead of the file."
             raise NotReached(said, f"{BETWEEN}.")
-        resumed = (
-            answer.status_code == 206
-        )  # 200: the server does not know ranges, and begins again
+        # 200: the server does not know ranges, and begins again
+        resumed = answer.status_code == 206
         left = size + 1 - (have if resumed else 0)
         if not resumed:
             part.truncate(0)
@@ -340,8 +337,7 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error, ROOM)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(
-        "."
-    )  # what follows ? in an address may be a signature
+    # what follows ? in an address may be a signature
+    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")
     remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."
     return NotReached(f"The Hub is not reached, or broke off: {said}.", remedy)

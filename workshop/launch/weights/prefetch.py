@@ -32,9 +32,8 @@ NEEDED = (
     "LICENSE*",
     "USE_POLICY*",
 )
-CODE = (
-    "*.py",
-)  # of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
+# of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
+CODE = ("*.py",)
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
 SPARE_BYTES = 1 * GIB
@@ -60,9 +59,8 @@ def hub_id(model: str) -> str:
     """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
     from inference_planner.catalog import load_model
 
-    from workshop.launch.slurm.submit import (
-        RECIPES,
-    )  # neither is in a pod, which has the rest of this module
+    # neither is in a pod, which has the rest of this module
+    from workshop.launch.slurm.submit import RECIPES
 
     model = RECIPES[model].model if model in RECIPES else model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):

@@ -15,9 +15,8 @@ def decide(answer: dict) -> str | None:
             return (
                 f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
             )
-        if given == (tp, pp) or (
-            name == "D" and given in ((1, 2), (1, 3))
-        ):  # two of the T4 hold it already
+        # two of the T4 hold it already
+        if given == (tp, pp) or (name == "D" and given in ((1, 2), (1, 3))):
             continue
         if name == "A":
             return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"

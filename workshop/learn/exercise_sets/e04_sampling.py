@@ -7,13 +7,8 @@ from workshop.use.sampling import next_token_probabilities
 from workshop.use.sampling_settings import DEFAULTS
 
 QUESTION = "Question: What is Boston?\nAnswer:"  # the notebook's
-TOY = {
-    "city": 0.5,
-    "port": 0.2,
-    "town": 0.15,
-    "lake": 0.1,
-    "cat": 0.05,
-}  # the notebook's made-up model
+# the notebook's made-up model
+TOY = {"city": 0.5, "port": 0.2, "town": 0.15, "lake": 0.1, "cat": 0.05}
 
 
 def length(answer: object) -> str | None:

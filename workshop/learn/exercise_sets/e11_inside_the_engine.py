@@ -4,10 +4,8 @@ from workshop.learn.exercise_sets import words
 from workshop.learn.judging import SHAPELESS, Exercise, called, close_to, not_a_number, plain
 
 ASKED = words("e11_inside_the_engine")["engine.flags"]
-FLAGS, OPPOSITE = (
-    ASKED["right"],
-    ASKED["opposite"],
-)  # symptom → its flag; why not the same flag the other way
+# symptom → its flag; why not the same flag the other way
+FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 

@@ -78,9 +78,8 @@ def service(people: object, every_s: object, sizes: dict, chosen: object) -> str
     if chosen not in sizes:
         return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
     asked, came = people / every_s, sizes[chosen]["requests_per_s"]
-    chance = 0.1 + 4 / math.sqrt(
-        sizes[chosen]["requests"]
-    )  # arrivals are drawn: few of them vary much
+    # arrivals are drawn: few of them vary much
+    chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])
     if abs(came - asked) > chance * asked:
         return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
     enough = [

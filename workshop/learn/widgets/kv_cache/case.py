@@ -170,9 +170,8 @@ def reserved_tokens(state: State) -> int:
     return sum(s.request.prompt + s.request.output for s in state.requests if s.state == "running")
 
 
-token_bytes = lru_cache(maxsize=64)(
-    kv_cache_bytes_per_token
-)  # remembered, as every step asks for it
+# remembered, as every step asks for it
+token_bytes = lru_cache(maxsize=64)(kv_cache_bytes_per_token)
 
 
 def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:

@@ -67,9 +67,8 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
         if until > at:
             reader.feed("\n".join(lines[at:until]) + "\n")
         log, now = reader.log, (reader.stage, reader.fraction, reader.message)
-        if (
-            log.engine_ready and not log.server
-        ):  # an offline engine opens no port: its start ends here
+        # an offline engine opens no port: its start ends here
+        if log.engine_ready and not log.server:
             now = ("ready", 1.0, "the engine is ready")
         shards, clock = (log.shards_loaded, log.shards_total), (log.last or "").split(" ")[-1]
         sizes = (log.weights_gib, log.available_kv_gib, log.kv_cache_tokens)
@@ -97,9 +96,8 @@ def picture(moment: Moment) -> Html:
         muted(*between(" → ", stages)),
     )
     shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
-    lines = (
-        div(line, cls="cut", title=line) for line in shown
-    )  # what is too long for a row is in its title
+    # what is too long for a row is in its title
+    lines = (div(line, cls="cut", title=line) for line in shown)
     done, total = moment.shards
     figures = (
         (moment.clock or "–", "clock"),

@@ -26,13 +26,8 @@ RANKS = (
     (20, style.YELLOW, "6 to 20"),
     (math.inf, style.VERMILLION, "beyond 20, or not listed"),
 )
-STEPS = (
-    (1, "50 %"),
-    (3.32, "10 %"),
-    (6.64, "1 %"),
-    (9.97, "0.1 %"),
-    (13, "0.01 % or less"),
-)  # bits, probability
+# bits, probability
+STEPS = (1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less")
 SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
     "top_k": (whole, 0, 0, 20, 1, "235px"),

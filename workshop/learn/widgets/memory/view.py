@@ -69,9 +69,8 @@ class MemorySliders(make.Explorer):
             self.controls["weights"],
             self.controls["context"],
         )
-        known = (
-            WEIGHTS[:1] if model.quantization else WEIGHTS
-        )  # what is quantised already stays as it is
+        # what is quantised already stays as it is
+        known = WEIGHTS[:1] if model.quantization else WEIGHTS
         kept, longest = weights.value, model.max_position_embeddings
         weights.options = [(LABELS[each], each) for each in known]
         weights.value, chosen = (

@@ -84,9 +84,8 @@ def _cluster(result: Layout) -> Html:
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
     held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
     share = len(result.ranks) // (result.ranks[-1].node + 1) if result.ranks else 0
-    at = [
-        r.node * c.gpus_per_node + r.rank % share for r in result.ranks
-    ]  # nodes have as many ranks each
+    # nodes have as many ranks each
+    at = [r.node * c.gpus_per_node + r.rank % share for r in result.ranks]
     for r, number in zip(result.ranks, at, strict=True):
         heads, kv = head_range(r, m)
         words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"

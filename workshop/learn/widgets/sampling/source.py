@@ -65,11 +65,8 @@ class ServerSource:
     live, prompts = True, ()  # any prompt will do
 
     def __init__(self, llm: Client):
-        self.llm, self.listed, self.chat = (
-            llm,
-            MOST_LISTED,
-            False,
-        )  # logprobs that it gives; whether it has only chat
+        # logprobs that it gives; whether it has only chat
+        self.llm, self.listed, self.chat = llm, MOST_LISTED, False
         self._asked = lru_cache(maxsize=200)(self._ask)
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
@@ -185,9 +182,8 @@ class ServerSource:
             rows = (
                 row for row in logprobs.rows(response, choice=number) if row.part == "completion"
             )
-            text = (
-                one.text if hasattr(one, "text") else one.message.content
-            )  # pieces of an emoji are whole only here
+            # pieces of an emoji are whole only here
+            text = one.text if hasattr(one, "text") else one.message.content
             found.append(
                 Completion(
                     text or "", tuple(row.token for row in rows), one.finish_reason == "stop"

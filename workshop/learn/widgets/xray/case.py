@@ -19,16 +19,8 @@ WHOLE_POOL = (
 )
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
-COLOURS = (
-    "blue",
-    "orange",
-    "green",
-    "purple",
-    "sky",
-    "vermillion",
-    "yellow",
-    "grey",
-)  # of requests, in turn
+# of requests, in turn
+COLOURS = "blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey"
 
 
 class Replay:
@@ -40,18 +32,10 @@ class Replay:
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        self.about, self.first, self.steps, self.left_out = (
-            plain(about),
-            first,
-            [],
-            0,
-        )  # left_out: beyond MOST_STEPS
-        self.pool, self.asker, self.names, self._cells = (
-            Pool(),
-            Asker(),
-            {},
-            set(),
-        )  # names: long → short
+        # left_out: beyond MOST_STEPS
+        self.about, self.first, self.steps, self.left_out = plain(about), first, [], 0
+        # names: long → short
+        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
         self._facts, self._tables, self._waiting = (
             {"budget": 0, "pool": 0, "block_size": 0},
             {},
@@ -88,9 +72,8 @@ class Replay:
             "since": since,
             **self._facts,
             "colours": COLOURS,
-            "names": [
-                [short, long[:100]] for long, short in self.names.items()
-            ],  # a client chooses them
+            # a client chooses them
+            "names": [[short, long[:100]] for long, short in self.names.items()],
             "cells": sorted(self._cells.union(range(1, whole + 1))) if whole < pool else pool,
             "steps": self.steps[since:],
         }

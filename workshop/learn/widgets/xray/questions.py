@@ -51,9 +51,8 @@ class Asker:
         """
         self.step, self.before = step, before
         ended = set(step.finished)
-        self.running = {
-            name: None for name in before.tables if name not in ended
-        }  # in the order of coming
+        # in the order of coming
+        self.running = {name: None for name in before.tables if name not in ended}
         tokens = accumulate(
             (one.prefill_tokens + one.decode_tokens for one in step.requests), initial=0
         )
@@ -145,9 +144,8 @@ class Asker:
             "It waits: the budget is used up.",
             "It waits: too few blocks are free.",
         )
-        if (
-            joins and needs <= self.free and (2 * needs > self.free or room < tokens)
-        ):  # else nobody would doubt it
+        # else nobody would doubt it
+        if joins and needs <= self.free and (2 * needs > self.free or room < tokens):
             right = 0
             why = f"There is room in both: the budget has {counted(room, 'token')}, and {counted(needs, 'block')} are enough for what is computed now."
         elif not joins and room <= 0:
