@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -183,3 +184,17 @@ class _Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(data)
+
+
+@contextmanager
+def servers() -> Iterator[Callable[..., WireStub]]:
+    """Give a function that starts a server whose every byte the test decides; all end with the block."""
+    started: list[WireStub] = []
+
+    def start(*args, **kwargs) -> WireStub:
+        started.append(WireStub(*args, **kwargs))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()

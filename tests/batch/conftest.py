@@ -118,12 +118,5 @@ def answers_fixture():
 @pytest.fixture
 def wire(workshop_home):
     """Return a function that starts a server whose every byte the test decides."""
-    servers = []
-
-    def start(*args, **kwargs):
-        servers.append(wire_stub.WireStub(*args, **kwargs))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    with wire_stub.servers() as start:
+        yield start

@@ -14,15 +14,8 @@ from workshop.use.client import Client
 
 @pytest.fixture
 def wire(workshop_home):
-    servers = []
-
-    def start(*args, **kwargs):
-        servers.append(wire_stub.WireStub(*args, **kwargs))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    with wire_stub.servers() as start:
+        yield start
 
 
 def client(server) -> Client:
