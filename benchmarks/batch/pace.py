@@ -1,4 +1,4 @@
-"""What a few refusals cost: rows/s where 0.5 % of the requests get a 429, as a share of rows/s without them.
+"""Measure what a few refusals cost: rows/s where 0.5 % of the requests get a 429, as a share of rows/s without them.
 
     python benchmarks/batch/pace.py [--rows 30000] [--busy 0.005] [--delay-s 0.005] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""What forms cost in vLLM's back ends xgrammar and guidance: the reason for the limits in launch/form_limits.py.
+"""Measure what forms cost in vLLM's back ends xgrammar and guidance, the reason for the limits in launch/form_limits.py.
 
     python benchmarks/fairshare/forms.py [--only WORDS]
 

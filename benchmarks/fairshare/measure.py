@@ -1,4 +1,4 @@
-"""How much one learner can slow the others of a class: attacks against a local server with the teaching model.
+"""Measure how much one learner can slow the others of a class, by attacks on a local server with the teaching model.
 
     python benchmarks/fairshare/measure.py [--only WORDS] [--rounds 3] [--without-limits]
 

@@ -92,6 +92,9 @@ class Plan:
         return out
 
 
+FindSplit = Callable[[Deployment, Mapping[str, Any]], Choice]
+
+
 def plan(
     model: str | Path | ModelConfig,
     gpu: str | GPU,
@@ -114,6 +117,7 @@ def plan(
     vllm_version: str | None = None,
     usage: str | None = None,
     network: str | None = None,
+    find_split: FindSplit = builds.choose,
     **unknown: object,
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
@@ -138,6 +142,8 @@ def plan(
         vllm_version: whose formulas and defaults are used.
         usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
         network: link between nodes; one of `communication.NETWORKS`.
+        find_split: finds the split of a deployment, from the formulas and the records; the workshop gives one that also
+            asks vLLM's own classes.
 
     Raises:
         BadInput: an unknown name or keyword, a number out of range, or sizes that cannot split the model.
@@ -167,7 +173,7 @@ def plan(
         "ep": enable_expert_parallel,
         "dcp": decode_context_parallel_size,
     }
-    return of_choice(builds.choose(deployment, sizes))
+    return of_choice(find_split(deployment, sizes))
 
 
 def check_keywords(function: Callable[..., object], unknown: Mapping[str, object]) -> None:

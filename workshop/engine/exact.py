@@ -30,13 +30,14 @@ from inference_planner.catalog.gpus import GPU
 from inference_planner.choose import Choice
 from inference_planner.choose import choose as choose_split
 from inference_planner.command import Unservable
-from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
+from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
-from inference_planner.parallelism import Plan, check_keywords, of_choice
+from inference_planner.parallelism import Plan, check_keywords
+from inference_planner.parallelism import plan as planner_plan
 
 from workshop import python_process
-from workshop.errors import BadInput
-from workshop.files import read_json
+from workshop.errors import BadInput, WorkshopError
+from workshop.files import output, read_json
 
 WORKER = Path(__file__).parents[1] / "launch" / "exact_worker.py"  # runs in the engine's Python
 # a phrase of vLLM's refusal -> what it means
@@ -180,11 +181,10 @@ def kept_in() -> Path:
 
 def keep(file: Path, found: Mapping) -> None:
     """Write an answer down whole; where it cannot be, it is asked for again."""
-    partial = file.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, WorkshopError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(file)
+        with output(file, force=True) as answer:
+            answer.write(json.dumps(found).encode())
 
 
 def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
@@ -288,12 +288,18 @@ def plan(
             or a model that vLLM cannot build.
     """
     check_keywords(plan, unknown)
-    deployment = prepare(
+    return planner_plan(
         model,
         gpu,
-        dtype=dtype or "auto",
+        gpus_per_node=gpus_per_node,
+        nodes=nodes,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        data_parallel_size=data_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+        decode_context_parallel_size=decode_context_parallel_size,
+        dtype=dtype,
         quantization=quantization,
-        network=network or DEFAULT_NETWORK,
         kv_cache_dtype=kv_cache_dtype,
         max_model_len=max_model_len,
         gpu_memory_utilization=gpu_memory_utilization,
@@ -302,17 +308,9 @@ def plan(
         enforce_eager=enforce_eager,
         vllm_version=vllm_version,
         usage=usage,
+        network=network,
+        find_split=lambda deployment, sizes: choose(deployment, sizes, exact),
     )
-    sizes = {
-        "gpus_per_node": gpus_per_node,
-        "nodes": nodes,
-        "tp": tensor_parallel_size,
-        "pp": pipeline_parallel_size,
-        "dp": data_parallel_size,
-        "ep": enable_expert_parallel,
-        "dcp": decode_context_parallel_size,
-    }
-    return of_choice(choose(deployment, sizes, exact))
 
 
 def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -> Choice:

@@ -41,8 +41,8 @@ class Holder:
         """Return what a marker of this process says."""
         return cls(
             host=socket.gethostname(),
-            machine=_first_line(MACHINE_ID),
-            boot=_first_line(BOOT_ID),
+            machine=first_line(MACHINE_ID),
+            boot=first_line(BOOT_ID),
             processes=_process_namespace(),
             pid=os.getpid(),
             start=processes.started(os.getpid()),
@@ -173,7 +173,8 @@ def _process_is_gone(pid: int, start: int | None) -> bool:
     return False  # another user's, whose start this user may not see
 
 
-def _first_line(path: str) -> str:
+def first_line(path: str) -> str:
+    """Return the line of a file of the system; '' where there is none."""
     with contextlib.suppress(OSError):
         return Path(path).read_text(encoding="ascii").strip()
     return ""

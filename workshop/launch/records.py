@@ -21,6 +21,7 @@ from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import processes, record_file
 from workshop.launch.home import home, private_folder, write_private, writing
 from workshop.launch.lock import Lock
+from workshop.launch.marker import BOOT_ID, first_line
 from workshop.launch.record_file import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 
@@ -42,9 +43,7 @@ def new(**fields: str) -> ServerRecord:
 
 def boot_id() -> str:
     """Return what tells this boot of this machine from every other ('' where the system has no such thing)."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
+    return first_line(BOOT_ID)
 
 
 def path_of(name: str, suffix: str = ".json") -> Path:

@@ -16,11 +16,11 @@ import sys
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment
 
+from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
-PROXY_VARIABLE = "WORKSHOP_PROXY"  # the user's own word: this proxy may see what is sent
 CHECK_ADDRESS = "Check the address, and that the server runs there; it ends in /v1."
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
@@ -126,7 +126,7 @@ def proxy_to(url: str) -> str | None:
 
 def _named_proxy(scheme: str) -> tuple[str, str]:
     """Return (the web proxy that the environment names for a scheme, or '', and the variable that names it)."""
-    if own := os.environ.get(PROXY_VARIABLE, "").strip():
+    if own := trusted_proxy():
         return own, PROXY_VARIABLE
     named = getproxies_environment()
     variable = scheme if named.get(scheme) else "all"

@@ -113,16 +113,9 @@ def _client(token: str | None) -> httpx.Client:
             "Set HF_TOKEN to the token alone.",
         )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    direct = {"http://": httpx.HTTPTransport(proxy=_plain_proxy())}
+    # The token is for no proxy that can read it; the environment's proxies for HTTPS see addresses alone.
+    direct = {"http://": httpx.HTTPTransport(proxy=http.trusted_proxy())}
     return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True, mounts=direct)
-
-
-def _plain_proxy() -> str | None:
-    """Return the web proxy for plain HTTP: it can read the token, so `http_proxy` does not count, as in `use.reach`.
-
-    The environment's proxies for HTTPS count; they see addresses alone.
-    """
-    return os.environ.get("WORKSHOP_PROXY", "").strip() or None
 
 
 def list_files(hub_id: str, token: str | None = None) -> Remote:
@@ -130,7 +123,7 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
     with _client(token) as client:
         try:
             address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
-            direct = {"http://": httpx.AsyncHTTPTransport(proxy=_plain_proxy())}
+            direct = {"http://": httpx.AsyncHTTPTransport(proxy=http.trusted_proxy())}
             options = {
                 "headers": client.headers,
                 "follow_redirects": True,
