@@ -196,7 +196,7 @@ def default_configs() -> dict[str, dict]:
     The sizes are those of the Transformers library's (or vLLM's own) config class of the model type; for text models
     whose config class only their own code has, Llama's.
     """
-    from workshop.launch.vllm_main import answer_for_vllm
+    from workshop.servers.vllm_main import answer_for_vllm
 
     answer_for_vllm()
     from transformers import CONFIG_MAPPING, LlamaConfig

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "start.json"
 def serve_with_workshop() -> float:
     """Return the seconds from `workshop serve --background` to a completion."""
     import workshop
-    from workshop.launch.local import supervise
+    from workshop.servers.local import supervise
 
     began = time.perf_counter()
     subprocess.run(
@@ -43,7 +43,7 @@ def serve_with_workshop() -> float:
 
 def serve_bare() -> float:
     """Return the seconds from bare vLLM, with the same flags and environment and no key, to the same completion."""
-    from workshop.launch import local
+    from workshop.servers import local
 
     launch = local.prepare(name="bare")
     argv = launch.argv[: launch.argv.index("--middleware")]

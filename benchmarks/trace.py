@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 16, 64])
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    from workshop.launch.vllm_main import answer_for_vllm
+    from workshop.servers.vllm_main import answer_for_vllm
 
     answer_for_vllm()
     from vllm import LLM

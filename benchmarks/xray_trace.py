@@ -21,7 +21,7 @@ import openai
 
 from workshop import connect
 from workshop.engine import trace
-from workshop.launch import records
+from workshop.servers import records
 
 # name, tokens of its own, whether it begins as the others do, tokens of the answer, when it is sent (s)
 REQUESTS = (

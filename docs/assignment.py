@@ -13,8 +13,8 @@ import json
 import re
 from pathlib import Path
 
-from workshop.launch.local import course
-from workshop.learn.exercises import all_exercises
+from workshop.course.exercises import all_exercises
+from workshop.servers.local import course
 
 CHECK = re.compile(r'^check\("([\w.]+)"(?:, (.+))?\)$', re.MULTILINE)
 START = 'import otter\n\ngrader = otter.Notebook(tests_dir="tests")'

@@ -9,9 +9,9 @@ import json
 import re
 from pathlib import Path
 
-from workshop.learn.course_map import Chapter, chapters
-from workshop.learn.exercises import all_exercises
-from workshop.learn.judging import Exercise
+from workshop.course.course_map import Chapter, chapters
+from workshop.course.exercises import all_exercises
+from workshop.course.judging import Exercise
 
 HERE = Path(__file__).parent
 GUIDE = HERE / "teaching.md"

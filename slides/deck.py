@@ -14,7 +14,7 @@ from pathlib import Path
 from snippets import code, snippets
 from values import values
 
-from workshop.learn.exercises import all_exercises
+from workshop.course.exercises import all_exercises
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 from workshop import connect, simulate
-from workshop.learn import timeline
+from workshop.course import timeline
 
 FOLDER = Path(__file__).parent / "recorded"
 PROMPT = "San Francisco is a"

@@ -14,16 +14,16 @@ from inference_planner.communication import LINKS, traffic
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.memory import active_parameters, parameters, weight_bytes
 
+from workshop.client.logprobs import rows
+from workshop.course import roofline, speculation
+from workshop.course.exercise_sets.e01_memory import TIGHT
+from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
 from workshop.engine import trace
 from workshop.engine.exact import plan
 from workshop.engine.reconcile import reconcile
-from workshop.launch.local import TEACHING_FOLDER
-from workshop.learn import roofline, speculation
-from workshop.learn.exercise_sets.e01_memory import TIGHT
-from workshop.learn.widgets.xray.case import RECORDED
+from workshop.servers.local import TEACHING_FOLDER
 from workshop.simulate.tuning import ENOUGH
-from workshop.use.logprobs import rows
 
 # What others measured and published: the only numbers here that are given, each with its source.
 PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "Speed of Inference"

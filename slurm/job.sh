@@ -109,7 +109,7 @@ announce_server() {
         export SLURM_CLUSTER_NAME=$cluster
     fi
     # The key is made in there and goes into the record alone, a file that only you may read.
-    facts=$("${python[@]}" -m workshop.launch.slurm.job announce --nodes "$nodes" \
+    facts=$("${python[@]}" -m workshop.servers.slurm.job announce --nodes "$nodes" \
         --name "${WORKSHOP_NAME:-$SLURM_JOB_NAME}" --model "$model" --served "$served" --log "$folder/output_$job.out")
     IFS=$'\t' read -r WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT \
         WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT model <<<"$facts"
@@ -122,9 +122,9 @@ start_engine() {
     serve_args+=(--served-model-name "$served"
                  --tensor-parallel-size "$tensor_parallel_size" --pipeline-parallel-size "$pipeline_parallel_size")
     if [ "${WORKSHOP_LEARNERS:-0}" != 0 ]; then     # a class: nobody's request may be large enough to starve the others
-        # workshop/launch/fairshare.py, class_arguments: guidance compiles in milliseconds what may take xgrammar minutes.
+        # workshop/servers/guard/fairshare.py, class_arguments: guidance compiles in milliseconds what may take xgrammar minutes.
         export VLLM_ENFORCE_STRICT_TOOL_CALLING=${VLLM_ENFORCE_STRICT_TOOL_CALLING:-0}
-        serve_args+=(--max-logprobs 20 --middleware workshop.launch.fairshare.FairShare
+        serve_args+=(--max-logprobs 20 --middleware workshop.servers.guard.fairshare.FairShare
                      --structured-outputs-config '{"backend": "guidance"}'
                      --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
     fi
@@ -144,7 +144,7 @@ start_engine() {
 
 wait_until_ready() {
     local code=0
-    "${python[@]}" -m workshop.launch.slurm.job watch --record "$WORKSHOP_RECORD" --model "$model" \
+    "${python[@]}" -m workshop.servers.slurm.job watch --record "$WORKSHOP_RECORD" --model "$model" \
         --output "$folder/output_$job.out" --error "$folder/error_$job.out" &
     watch=$!
     wait -n || code=$?                              # of the two children, the engine and the watch, whichever ends first
@@ -202,7 +202,7 @@ write_the_end() {                                   # $1: exit code; the reason 
 job_end() {                                         # $1: exit code; more options follow
     local facts
     facts=$(timeout 10 scontrol --oneliner show job "$job" 2>/dev/null) || facts=''
-    "${python[@]}" -m workshop.launch.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
+    "${python[@]}" -m workshop.servers.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
         --facts "$facts" --output "$folder/output_$job.out" --error "$folder/error_$job.out" "${@:2}"
 }
 

@@ -25,7 +25,7 @@ clean() {                                   # what a killed engine leaves: share
     if [ -s "$scratch/facts" ] && [ "$(ls -A /dev/shm)" ]; then      # the engine was started
         (
             [ ${#python[@]} != 0 ] || load_environment "$scratch/environment"
-            "${python[@]}" -m workshop.launch.local.scratch "$scratch/shm"
+            "${python[@]}" -m workshop.servers.local.scratch "$scratch/shm"
         ) || true
     fi
     if [ -e "$scratch/compiled" ]; then
@@ -120,7 +120,7 @@ trap '' USR2                  # asks Python's processes for their stacks (vllm_m
 make_scratch
 load_environment "$scratch/environment"
 # Every node tells the head what it has; the head refuses for all of them what was not planned. Seconds, not minutes.
-setsid "${python[@]}" -m workshop.launch.slurm.preflight "$1" >"$scratch/facts" &
+setsid "${python[@]}" -m workshop.servers.slurm.preflight "$1" >"$scratch/facts" &
 engine=$!                                   # in the background: a shell that waits in the foreground hears no signal
 wait "$engine"
 engine=''
@@ -133,7 +133,7 @@ if [ "$watchdog" = yes ]; then              # this vLLM writes the stacks itself
     args=("$1" --watchdog-config "{\"dump_dir\": \"${WORKSHOP_REASONS%/*}/stacks\"}" "${@:2}")
 fi
 if [ "$SLURM_NODEID" = 0 ]; then            # the guard comes last, and so stands in front of all others
-    args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.launch.auth.RequireKey)
+    args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.servers.guard.auth.RequireKey)
 fi
 
 start_native() {                            # vLLM's own way: the same command on every node, one of them the head
@@ -142,7 +142,7 @@ start_native() {                            # vLLM's own way: the same command o
                --master-addr "$WORKSHOP_HEAD_ADDRESS" --master-port "$WORKSHOP_MASTER_PORT")
         [ "$SLURM_NODEID" = 0 ] || args+=(--headless)
     fi
-    setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" &
+    setsid "${python[@]}" -m workshop.servers.vllm_main serve "${args[@]}" &
     engine=$!
 }
 
@@ -154,13 +154,13 @@ start_ray() {                               # as the seeds do it, but waiting fo
         setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
             --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
         ray=$!
-        setsid "${python[@]}" -m workshop.launch.slurm.ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
+        setsid "${python[@]}" -m workshop.servers.slurm.ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
-        setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
+        setsid "${python[@]}" -m workshop.servers.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
         engine=$!
     else
-        setsid "${python[@]}" -m workshop.launch.slurm.ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
+        setsid "${python[@]}" -m workshop.servers.slurm.ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
         setsid env -u RAY_ADDRESS "${python[@]}" -m ray.scripts.scripts start --address="$RAY_ADDRESS" "${ray_args[@]}" &

@@ -1,4 +1,4 @@
-"""What rows of test_every_check share: tests/learn/rows has a file of them a notebook, with its name.
+"""What rows of test_every_check share: tests/course/rows has a file of them a notebook, with its name.
 
 ROWS = {key: (right answers, wrong answers, each with words that it gets)}
 """

@@ -35,9 +35,9 @@ def live_home(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def server(live_home):
     """The record of one vLLM server with the teaching model, started once for the run and stopped at its end."""
-    from workshop.launch import local, records
-    from workshop.launch.local import supervise
-    from workshop.launch.vllm_main import installed
+    from workshop.servers import local, records
+    from workshop.servers.local import supervise
+    from workshop.servers.vllm_main import installed
 
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
@@ -58,7 +58,7 @@ def server(live_home):
 @pytest.fixture(scope="session")
 def client(server):
     """A client of the shared server."""
-    from workshop.use.client import Client
+    from workshop.client.client import Client
 
     return Client(server)
 

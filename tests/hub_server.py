@@ -47,7 +47,7 @@ def serve(monkeypatch, tmp_path, files: dict[str, bytes]):
     monkeypatch.setenv("HF_ENDPOINT", fake.url)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr("workshop.launch.weights.prefetch.SPARE_BYTES", 0)
+    monkeypatch.setattr("workshop.servers.weights.prefetch.SPARE_BYTES", 0)
     yield fake
     fake.close()
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from workshop.launch import machine, records
-from workshop.launch.local import Launch
-from workshop.launch.records import ServerRecord
+from workshop.servers import machine, records
+from workshop.servers.local import Launch
+from workshop.servers.records import ServerRecord
 
-ENGINE = Path(__file__).parent / "launch/local/engine.py"
+ENGINE = Path(__file__).parent / "servers/local/engine.py"
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from workshop.learn.course_map import chapters
-from workshop.learn.exercises import all_exercises
+from workshop.course.course_map import chapters
+from workshop.course.exercises import all_exercises
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = chapters()

@@ -21,10 +21,10 @@ from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
-from workshop.launch import local, vllm_main, vm
-from workshop.launch.local import claims, jupyter, supervise
-from workshop.launch.slurm import fabric
-from workshop.launch.vllm_main import installed
+from workshop.servers import local, vllm_main, vm
+from workshop.servers.local import claims, jupyter, supervise
+from workshop.servers.slurm import fabric
+from workshop.servers.vllm_main import installed
 from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
@@ -396,7 +396,7 @@ class TestWhatAChildSays:
 
 
 STARTERS = ("executable", "ProcessPoolExecutor")  # of sys; of concurrent.futures
-SHOWN_ALONE = {"launch/doctor.py": "a command that a person is told to give"}
+SHOWN_ALONE = {"servers/doctor.py": "a command that a person is told to give"}
 
 
 def starts_of_python(source: str) -> list[int]:

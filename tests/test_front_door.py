@@ -146,3 +146,17 @@ def test_notebooks_import_from_the_front_door_alone(notebook):
     )
     names = {name.strip() for _, listed, _ in asked for name in listed.split(",") if name.strip()}
     assert names <= set(workshop.__all__)
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "today"),
+    [
+        ("workshop.launch.auth", "RequireKey", "workshop.servers.guard.auth"),
+        ("workshop.use.sampling", "next_token_probabilities", "workshop.client.sampling"),
+        ("workshop.learn.exercises", "check", "workshop.course.exercises"),
+        ("workshop.learn.exercises", "predict", "workshop.course.exercises"),
+    ],
+)
+def test_a_name_of_the_last_release_still_leads_to_the_same_thing(former, name, today):
+    old, new = importlib.import_module(former), importlib.import_module(today)
+    assert getattr(old, name) is getattr(new, name)

@@ -22,19 +22,18 @@ PLANNER_MODULES = sorted(PLANNER.rglob("*.py"))
 LAYERS = (
     ("teaching_model",),
     ("engine",),
-    ("launch", "simulate"),
-    ("use",),
+    ("servers", "simulate"),
+    ("client",),
     ("batch",),
-    ("classroom",),
-    ("learn", "cli"),
+    ("course", "cli"),
 )
 PURE = (
     "engine/log",
     "engine/trace.py",
-    "use/sampling",
-    "use/logprobs",
-    "learn/widgets/style",
-    "learn/numbers",
+    "client/sampling",
+    "client/logprobs",
+    "course/widgets/style",
+    "course/numbers",
     "errors",
     "files",
     "lazy",
@@ -169,8 +168,8 @@ def opens_for_writing(node: ast.Call) -> bool:
     ("source", "seen"),
     [
         (
-            "from importlib import import_module\nimport_module('workshop.launch.keys')",
-            {"workshop.launch.keys"},
+            "from importlib import import_module\nimport_module('workshop.servers.guard.keys')",
+            {"workshop.servers.guard.keys"},
         ),
         ("import importlib\ndef f():\n    importlib.import_module('subprocess')", {"subprocess"}),
         ("__import__('socket')", {"socket"}),

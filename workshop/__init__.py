@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     import inference_planner as planner
 
     from workshop import batch, errors, simulate
+    from workshop.client import logprobs, sampling
+    from workshop.client.client import Client
+    from workshop.course import cluster, elsewhere, given, live, plots, show
+    from workshop.course.course_map import course_map
+    from workshop.course.exercises import check, predict
+    from workshop.course.widgets.batch.view import BatchProgress
+    from workshop.course.widgets.kv_cache.view import KvCacheExplorer
+    from workshop.course.widgets.logprobs.view import LogprobsViewer
+    from workshop.course.widgets.memory.view import MemorySliders
+    from workshop.course.widgets.metrics.view import MetricsPanel
+    from workshop.course.widgets.parallelism.view import ParallelismExplorer
+    from workshop.course.widgets.reconcile.view import ReconcileView
+    from workshop.course.widgets.sampling.view import SamplingExplorer
+    from workshop.course.widgets.server.view import ServerPanel
     from workshop.engine.exact import plan
     from workshop.engine.log import read as read_log
-    from workshop.learn import cluster, elsewhere, given, live, plots, show
-    from workshop.learn.course_map import course_map
-    from workshop.learn.exercises import check, predict
-    from workshop.learn.widgets.batch.view import BatchProgress
-    from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-    from workshop.learn.widgets.logprobs.view import LogprobsViewer
-    from workshop.learn.widgets.memory.view import MemorySliders
-    from workshop.learn.widgets.metrics.view import MetricsPanel
-    from workshop.learn.widgets.parallelism.view import ParallelismExplorer
-    from workshop.learn.widgets.reconcile.view import ReconcileView
-    from workshop.learn.widgets.sampling.view import SamplingExplorer
-    from workshop.learn.widgets.server.view import ServerPanel
-    from workshop.use import logprobs, sampling
-    from workshop.use.client import Client
 
 __version__ = "0.1.0"
-_WIDGETS = "workshop.learn.widgets"
+_WIDGETS = "workshop.course.widgets"
 _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),
-    "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
+    "check": ("workshop.course.exercises:check", "check an answer to an exercise"),
     "predict": (
-        "workshop.learn.exercises:predict",
+        "workshop.course.exercises:predict",
         "say what you expect; see it beside the result",
     ),
     "plan": ("workshop.engine.exact:plan", "how many GPUs, which split, how fast, which command"),
@@ -58,31 +58,31 @@ _DOOR = {  # name → where it is, what it is
         "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU",
     ),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
-    "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),
+    "logprobs": ("workshop.client.logprobs", "a response's log probabilities as rows; perplexity"),
     "sampling": (
-        "workshop.use.sampling",
+        "workshop.client.sampling",
         "what temperature, top_k, top_p and penalties do to probabilities",
     ),
     "show": (
-        "workshop.learn.show",
+        "workshop.course.show",
         "tables: any rows, the doctor, an answer field by field, logprobs",
     ),
-    "plots": ("workshop.learn.plots", "figures and schematic pictures in the course's style"),
+    "plots": ("workshop.course.plots", "figures and schematic pictures in the course's style"),
     "course_map": (
-        "workshop.learn.course_map:course_map",
+        "workshop.course.course_map:course_map",
         "the course as a path, with your progress; one notebook's",
     ),
-    "given": ("workshop.learn.given", "what exercises start from"),
+    "given": ("workshop.course.given", "what exercises start from"),
     "live": (
-        "workshop.learn.live",
+        "workshop.course.live",
         "servers that run here: start, stop, their log, their metrics, requests in time",
     ),
     "cluster": (
-        "workshop.learn.cluster",
+        "workshop.course.cluster",
         "notebook 03's SLURM: scripts, submission, recorded starts, failures",
     ),
     "elsewhere": (
-        "workshop.learn.elsewhere",
+        "workshop.course.elsewhere",
         "other places, other models: Kubernetes, a VM, fewer bits",
     ),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
@@ -142,6 +142,6 @@ def connect(name: str | None = None) -> Client:
         WorkshopError: there is no server, or several and no name; the message says which.
     """
     # openai takes 0.5 s to import: only when needed
-    from workshop.use.client import connect as _connect
+    from workshop.client.client import connect as _connect
 
     return _connect(name)

@@ -91,7 +91,7 @@ def with_vllm_bench(llm, work, at_once: int, folder: Path) -> float:
     command = [
         sys.executable,
         "-m",
-        "workshop.launch.vllm_main",
+        "workshop.servers.vllm_main",
         "bench",
         "serve",
         "--backend",

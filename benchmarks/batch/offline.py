@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "gpu")]
 import dummy  # noqa: E402
 
 from workshop.batch import offline  # noqa: E402
-from workshop.launch import local  # noqa: E402
+from workshop.servers import local  # noqa: E402
 
 
 def main() -> None:

@@ -28,9 +28,9 @@ def main() -> None:
         os.environ["WORKSHOP_HOME"] = folder
         for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
             os.environ.pop(variable, None)
-        from workshop.classroom import run as classroom
-        from workshop.launch import local
-        from workshop.launch.local import supervise
+        from workshop.course.classroom import run as classroom
+        from workshop.servers import local
+        from workshop.servers.local import supervise
 
         record = supervise.start(local.prepare())
         try:

@@ -1,4 +1,4 @@
-"""Measure what forms cost in vLLM's back ends xgrammar and guidance, the reason for the limits in launch/form_limits.py.
+"""Measure what forms cost in vLLM's back ends xgrammar and guidance, the reason for the limits in servers/guard/form_limits.py.
 
     python benchmarks/fairshare/forms.py [--only WORDS]
 
@@ -23,8 +23,8 @@ import xgrammar
 from attacks import TEXT, nested, properties
 from transformers import AutoTokenizer
 
-from workshop.launch.fairshare import FairShare
-from workshop.launch.local import TEACHING_FOLDER
+from workshop.servers.guard.fairshare import FairShare
+from workshop.servers.local import TEACHING_FOLDER
 
 STEPS = 40
 

@@ -66,8 +66,8 @@ def main() -> None:
         os.environ["WORKSHOP_HOME"] = folder
         for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
             os.environ.pop(variable, None)
-        from workshop.launch import local
-        from workshop.launch.local import supervise
+        from workshop.servers import local
+        from workshop.servers.local import supervise
 
         learners = 0 if options.without_limits else 30
         record = supervise.start(local.prepare(name="attacked", learners=learners))

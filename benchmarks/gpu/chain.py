@@ -92,7 +92,7 @@ class Chain:
                 str(self.out / "trace.jsonl"),
                 "--background",
             )
-        from workshop.launch import records
+        from workshop.servers import records
 
         record = next(iter(records.own()), None)
         if record is None:
@@ -231,7 +231,7 @@ def without_key(llm) -> dict:
 
 def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
     """Move the explorer's sliders, sample, step back."""
-    from workshop.learn.widgets.sampling.view import SamplingExplorer
+    from workshop.course.widgets.sampling.view import SamplingExplorer
 
     widget = SamplingExplorer(llm, prompt)
     pictures, steps = set(), []
@@ -261,7 +261,7 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
 
 def viewer(llm) -> dict:
     """Colour a text by its logprobs."""
-    from workshop.learn.widgets.logprobs.view import LogprobsViewer
+    from workshop.course.widgets.logprobs.view import LogprobsViewer
 
     widget = LogprobsViewer(
         llm, "San Francisco is a city in California. Boston is a city in the moon."
@@ -275,7 +275,7 @@ def truth_test(llm) -> dict:
     import truth
     from cases import on_gpu
 
-    from workshop.launch import gpus
+    from workshop.servers import gpus
 
     server, compute = truth.Server(llm), on_gpu if gpus.visible() else truth.ours
     outcomes = [
@@ -299,8 +299,8 @@ def truth_test(llm) -> dict:
 
 def facts() -> dict:
     """What this ran on."""
-    from workshop.launch import gpus
-    from workshop.launch.vllm_main import installed
+    from workshop.servers import gpus
+    from workshop.servers.vllm_main import installed
 
     return {
         "date": datetime.now(UTC).date().isoformat(),

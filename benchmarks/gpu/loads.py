@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from measure import ENVIRONMENT, model_folder  # noqa: E402
 
-from workshop.launch.vllm_main import answer_for_vllm  # noqa: E402
+from workshop.servers.vllm_main import answer_for_vllm  # noqa: E402
 from workshop.simulate.arrivals import Arrival, drawn, prompts  # noqa: E402
 from workshop.simulate.report import percentiles  # noqa: E402
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from workshop.course import plots  # noqa: E402
+from workshop.course.figure import svg  # noqa: E402
 from workshop.engine import measured_runs as recorded  # noqa: E402
-from workshop.learn import plots  # noqa: E402
-from workshop.learn.figure import svg  # noqa: E402
 
 CLAIMED = (  # what the workshop's first slides said, and the run on the nearest hardware that we had
     ("Llama 3.1 8B", "—", "8b"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inference_planner import quantised as planned
 
-from workshop.learn import quantised as measured
+from workshop.course import quantised as measured
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared

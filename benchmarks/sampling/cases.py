@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from workshop.use.sampling import Pipeline, pipeline
-from workshop.use.sampling_settings import Settings
+from workshop.client.sampling import Pipeline, pipeline
+from workshop.client.sampling_settings import Settings
 
 PROMPTS = (
     "San Francisco is a",

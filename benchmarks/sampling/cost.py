@@ -18,10 +18,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-from workshop.learn.widgets.sampling.source import Position
-from workshop.learn.widgets.sampling.view import SamplingExplorer
-from workshop.use.sampling import model_step, pipeline
-from workshop.use.sampling_settings import Settings
+from workshop.client.sampling import model_step, pipeline
+from workshop.client.sampling_settings import Settings
+from workshop.course.widgets.sampling.source import Position
+from workshop.course.widgets.sampling.view import SamplingExplorer
 
 VOCABULARIES = (20, 8192, 32_000)
 # every step at work

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workshop import connect
-from workshop.learn.widgets.sampling.source import ServerSource
-from workshop.use.sampling import Token
-from workshop.use.sampling_settings import Settings
+from workshop.client.sampling import Token
+from workshop.client.sampling_settings import Settings
+from workshop.course.widgets.sampling.source import ServerSource
 
 PROMPTS = (
     "San Francisco is a",

@@ -3,7 +3,7 @@
     python benchmarks/sampling/truth.py            # needs a running server; writes truth.json and docs/sampling.md
 
 Each pair of setting and prompt gives evidence against our distribution, and bounds on how often chance gives as much
-and how often a wrong computation gives too little (evidence.py). tests/use/test_sampling_live.py runs the same.
+and how often a wrong computation gives too little (evidence.py). tests/client/test_sampling_live.py runs the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from cases import CASES, PROMPTS, STOP, WRONG, Case, Compute, ours
 from evidence import chance, evidence, freedom, group, limit, missed
 
-from workshop.use.logprobs import next_token_logprobs
-from workshop.use.sampling_settings import Settings
+from workshop.client.logprobs import next_token_logprobs
+from workshop.client.sampling_settings import Settings
 
 SAMPLES = 2000
 # All that a run of the tests compares may raise a false alarm once in a million runs: Bonferroni over at most 200

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/slurm")]
 from cluster import Cluster, what_is_missing  # noqa: E402
 
-from workshop.launch.local import TEACHING_FOLDER  # noqa: E402
+from workshop.servers.local import TEACHING_FOLDER  # noqa: E402
 
 LIMIT_S = 400.0
 FAULTS = ("worker", "head", "engine", "scancel")
@@ -37,7 +37,7 @@ exec srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --cpus-per-task=32 --e
         --master-addr 10.77.0.11 --master-port 29501)
   export VLLM_HOST_IP=10.77.0.1$((SLURM_NODEID + 1)) GLOO_SOCKET_IFNAME=eth0
   [ "$SLURM_NODEID" = 0 ] && args+=(--host 10.77.0.11 --port 8000) || args+=(--headless)
-  exec {python} -m workshop.launch.vllm_main serve "${{args[@]}}"'
+  exec {python} -m workshop.servers.vllm_main serve "${{args[@]}}"'
 """
 ASK = """
 import json, sys, time, urllib.request

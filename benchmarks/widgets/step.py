@@ -14,16 +14,16 @@ import sys
 import time
 from collections.abc import Callable
 
+from workshop.client import logprobs
+from workshop.course.widgets.kv_cache.view import KvCacheExplorer
+from workshop.course.widgets.logprobs.view import picture, processed
+from workshop.course.widgets.memory.view import MemorySliders
+from workshop.course.widgets.metrics import view as metrics
+from workshop.course.widgets.parallelism.view import ParallelismExplorer
+from workshop.course.widgets.reconcile.view import LOGS, compared
+from workshop.course.widgets.reconcile.view import picture as comparison
 from workshop.engine.exact import plan
 from workshop.engine.metrics import Metrics
-from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs.view import picture, processed
-from workshop.learn.widgets.memory.view import MemorySliders
-from workshop.learn.widgets.metrics import view as metrics
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer
-from workshop.learn.widgets.reconcile.view import LOGS, compared
-from workshop.learn.widgets.reconcile.view import picture as comparison
-from workshop.use import logprobs
 
 STEPS = 300
 LIMIT_MS = 16.0  # a frame

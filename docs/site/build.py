@@ -25,9 +25,9 @@ from nbconvert.filters import markdown2html
 from static_page import local_links, neighbours, page, with_formulas, with_pictures
 from static_widgets import VIEW, Widgets
 
+from workshop.course.course_map import Chapter, CourseMap, chapters
 from workshop.errors import WorkshopError
-from workshop.launch.local import course
-from workshop.learn.course_map import Chapter, CourseMap, chapters
+from workshop.servers.local import course
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -119,8 +119,8 @@ def main() -> int:
 @contextmanager
 def server(home: Path | None, needed: bool):
     """Give the notebooks a WORKSHOP_HOME with a server in it; what was started here is stopped again."""
-    from workshop.launch import local, records
-    from workshop.launch.local import supervise
+    from workshop.servers import local, records
+    from workshop.servers.local import supervise
 
     with tempfile.TemporaryDirectory(prefix="workshop-site-") as folder:
         os.environ["WORKSHOP_HOME"] = str(home or Path(folder) / "home")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
-from workshop.learn.course_map import Chapter
-from workshop.learn.widgets import style
+from workshop.course.course_map import Chapter
+from workshop.course.widgets import style
 
 MATH = re.compile(r"(`+)(?:.*?)\1|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.DOTALL)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 
-from workshop.learn.widgets import style
+from workshop.course.widgets import style
 
 WIDTH = 1136  # a slide's width between its margins
 INK, SOFT, HAIR, PALE = "#1f2328", "#59636e", "#c9d1d9", "#eef1f4"

@@ -23,8 +23,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.course.figure import draw
 from workshop.engine import measured_runs as recorded
-from workshop.learn.figure import draw
 
 SPEEDS = {
     "8b": ("Llama 3.1 8B", "1 × H200"),

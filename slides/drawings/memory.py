@@ -26,8 +26,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.course.figure import draw
 from workshop.engine.exact import plan
-from workshop.learn.figure import draw
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4

@@ -18,8 +18,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.course.figure import draw
 from workshop.engine.exact import plan
-from workshop.learn.figure import draw
 
 STAGES, REQUESTS = 4, 8
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")

@@ -24,9 +24,9 @@ from drawings.canvas import (
 )
 from drawings.charts import Chart, chart
 from drawings.recorded import answers
-from workshop.learn.figure import draw
-from workshop.use.logprobs import next_token_logprobs, rows
-from workshop.use.sampling import next_token_probabilities
+from workshop.client.logprobs import next_token_logprobs, rows
+from workshop.client.sampling import next_token_probabilities
+from workshop.course.figure import draw
 
 SHOWN = 8
 TEMPERATURES = (0.5, 1.0, 1.5)

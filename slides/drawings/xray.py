@@ -11,11 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from drawings.canvas import SMALL, SOFT, VERMILLION, Canvas
+from workshop.course.widgets import style
+from workshop.course.widgets.xray.case import RECORDED, Replay
 from workshop.engine.trace import Trace
-from workshop.learn.widgets import style
-from workshop.learn.widgets.xray.case import RECORDED, Replay
 
-ROOM = files("workshop.learn.widgets.xray")
+ROOM = files("workshop.course.widgets.xray")
 SCALE = 1.8  # pixels of a slide for one of the page
 # name → the steps from … to, the step with a frame, pixels that the page would have for it
 VIEWS = {

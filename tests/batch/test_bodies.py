@@ -13,7 +13,7 @@ from workshop import batch
 from workshop.batch.inputs import Source
 from workshop.batch.prepare import Work
 from workshop.batch.rows import CHAT, COMPLETIONS, Builder
-from workshop.use.strict_json import decode, members
+from workshop.client.strict_json import decode, members
 
 MESSAGES = '[{"role": "user", "content": "Is it?"}]'
 SCHEMA = (

@@ -13,8 +13,8 @@ import pytest
 
 from workshop.batch.rows import CHAT, COMPLETIONS, Row
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.local import TEACHING_FOLDER
-from workshop.launch.vllm_main import answer_for_vllm, installed
+from workshop.servers.local import TEACHING_FOLDER
+from workshop.servers.vllm_main import answer_for_vllm, installed
 
 pytestmark = pytest.mark.skipif(
     not installed()[0], reason="vLLM is not installed: its request classes are needed"

@@ -12,8 +12,8 @@ from workshop.batch import inputs
 from workshop.batch.inputs import Source
 from workshop.batch.prepare import Work
 from workshop.batch.rows import CHAT, COMPLETIONS, Builder, check_sampling
+from workshop.client import strict_json
 from workshop.errors import BadInput
-from workshop.use import strict_json
 
 PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", 'with "quotes", and a comma', "x" * 3000]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from workshop.batch.inputs import Source
 from workshop.batch.prepare import Work
 from workshop.batch.rows import Builder
+from workshop.client import strict_json
 from workshop.errors import BadInput
-from workshop.use import strict_json
 
 LF = "prompt\na\nb\nc\n"
 quiet = settings(

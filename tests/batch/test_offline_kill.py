@@ -7,8 +7,8 @@ import sys
 import pytest
 from needs import lacking
 
-from workshop.launch import processes
-from workshop.launch.vllm_main import installed
+from workshop.servers import processes
+from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 

@@ -15,13 +15,13 @@ from workshop import batch
 from workshop.batch import servers, session
 from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.batch.servers import Server
-from workshop.classroom import http as classroom_http
-from workshop.classroom.plan import Ask
-from workshop.classroom.report import Request
+from workshop.client import received
+from workshop.course.classroom import http as classroom_http
+from workshop.course.classroom.plan import Ask
+from workshop.course.classroom.report import Request
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
-from workshop.launch.records import ServerRecord
-from workshop.use import received
+from workshop.servers import records
+from workshop.servers.records import ServerRecord
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from widget_page import CUT, SILENT, address, write_notebook
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 DARK = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
 EXPLORER = """from workshop import connect
-from workshop.learn.widgets.sampling.view import SamplingExplorer
-from workshop.use.sampling_settings import Settings
+from workshop.course.widgets.sampling.view import SamplingExplorer
+from workshop.client.sampling_settings import Settings
 explorer = SamplingExplorer(connect(), "The king said to the", Settings(temperature=1.3, top_k=12, top_p=0.9))
 explorer.pin(Settings(temperature=0.7))
 explorer"""
 VIEWER = """from workshop import connect
-from workshop.learn.widgets.logprobs.view import LogprobsViewer
+from workshop.course.widgets.logprobs.view import LogprobsViewer
 LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a city in the moon.")"""
 
 

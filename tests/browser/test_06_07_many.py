@@ -11,11 +11,11 @@ from widget_page import CUT, SILENT, Widget, address, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 TIMELINE = """import workshop
-from workshop.learn import timeline
+from workshop.course import timeline
 llm = workshop.connect()
 at_once = 1
 timeline.draw(timeline.ask(llm, ["Boston is a"] * 6, at_once=at_once, max_tokens=[30, 10, 20, 40, 10, 20]))"""
-PANEL = """from workshop.learn.widgets.metrics.view import MetricsPanel
+PANEL = """from workshop.course.widgets.metrics.view import MetricsPanel
 panel = MetricsPanel(llm, every_s=0.25).start()
 panel"""
 WORK = """for _ in range(20):         # a busy machine may not let the panel look while one round is answered
@@ -27,7 +27,7 @@ print("most running:", max(look.requests_running for look in looks))"""
 BATCH = """import json, tempfile
 from pathlib import Path
 from workshop import batch
-from workshop.learn.widgets.batch.view import BatchProgress
+from workshop.course.widgets.batch.view import BatchProgress
 folder = Path(tempfile.mkdtemp())
 (folder / "prompts.json").write_text(json.dumps([f"Paris {n} is" for n in range(60)]))
 bar = BatchProgress().show()

@@ -10,8 +10,8 @@ from lab_page import Page, lab
 
 pytestmark = pytest.mark.browser
 SOURCE = """from IPython.display import display
-from workshop.learn.widgets.bits.view import BitsExplorer
-from workshop.learn.widgets.elsewhere.view import ThreePlaces
+from workshop.course.widgets.bits.view import BitsExplorer
+from workshop.course.widgets.elsewhere.view import ThreePlaces
 display(ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4), BitsExplorer())"""
 
 

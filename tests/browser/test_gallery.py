@@ -16,9 +16,9 @@ from widget_page import CUT, SILENT, UNNAMED, Widget, address, choose_theme, wri
 
 pytestmark = [pytest.mark.browser]
 ROOT = Path(__file__).parents[2]
-WIDGETS = "workshop.learn.widgets"
+WIDGETS = "workshop.course.widgets"
 LOGPROBS = f"""from {WIDGETS}.logprobs.view import LogprobsViewer
-from workshop.use.logprobs import Alternative, Row
+from workshop.client.logprobs import Alternative, Row
 def row(part, place, token, *probable):
     import math
     listed = tuple(Alternative(t, math.log(p), rank=n) for n, (t, p) in enumerate(probable, 1))
@@ -27,7 +27,7 @@ def row(part, place, token, *probable):
 LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5), (" is", .3)),
     row("completion", 0, " a", (" a", .6), (" the", .2)),
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
-TIMELINE = """from workshop.learn.timeline import Span, draw
+TIMELINE = """from workshop.course.timeline import Span, draw
 draw([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
 METRICS = f"""from {WIDGETS}.metrics.view import picture
 from {WIDGETS}.metrics.view import MetricsPanel
@@ -43,34 +43,34 @@ bar = BatchProgress()
 bar(Progress(50, 31, 2, 31, 4.0, 7.7, 240.0, 8, 16, running=8, waiting=1, kv_cache_usage=0.34))
 bar"""
 CHECKS = """from IPython.display import display
-from workshop.learn.exercises import check
+from workshop.course.exercises import check
 display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (8, 2)))"""
 ERRORS = f"""from {WIDGETS}.reconcile.view import recorded_errors
 import pandas as pd
-from workshop.learn import plots
+from workshop.course import plots
 plots.figure(pd.DataFrame(recorded_errors()).T, "points", limit=60, xlabel="error, %", title="Errors")"""
 SWEEP = """plots.figure({.2: 160, .22: 290, .27: 480, .37: 700, .64: 800}, names=["1", "2", "4", "8", "16 at once"],
              xlabel="seconds a request", ylabel="tokens/s of all", title="The knee")"""
-LINES = """from workshop.learn import plots
+LINES = """from workshop.course import plots
 curves = {"without a cache": [n * n for n in range(64)], "with a KV cache": range(64)}
 plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth")"""
-KV_CACHING = "from workshop.learn import plots\nplots.kv_caching()"
+KV_CACHING = "from workshop.course import plots\nplots.kv_caching()"
 PARALLEL = (
-    "from workshop.learn import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
+    "from workshop.course import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
 )
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
-CLUSTER = """from workshop.learn import cluster
+CLUSTER = """from workshop.course import cluster
 display(cluster.directives("70b"), cluster.steps(), cluster.submission("70b"), cluster.tail("B", 3),
         cluster.grep("D", "died"))
 print(cluster.body("405b"))"""
-FIELDS = """from workshop.learn import show
+FIELDS = """from workshop.course import show
 display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "text_completion", "created": 1,
     "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,
     "prompt_logprobs": None}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
-COURSE = """from workshop.learn.course_map import course_map
+COURSE = """from workshop.course.course_map import course_map
 display(course_map(), course_map("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
@@ -105,7 +105,7 @@ GALLERY = {
 
 def test_nothing_that_notebooks_show_is_left_out():
     shown = "\n".join(GALLERY.values())
-    for path in sorted((ROOT / "workshop/learn/widgets").glob("*/*.py")):
+    for path in sorted((ROOT / "workshop/course/widgets").glob("*/*.py")):
         for node in ast.parse(path.read_text()).body:
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
             if (
@@ -116,7 +116,7 @@ def test_nothing_that_notebooks_show_is_left_out():
                 assert f"import {node.name}" in shown, (
                     f"{node.name} of {path.name} is not in the gallery"
                 )
-    for path in (ROOT / "workshop/learn/drawings").glob("*.svg"):
+    for path in (ROOT / "workshop/course/drawings").glob("*.svg"):
         assert re.search(rf"\b{path.stem}\b", shown), f"{path.stem} is not in the gallery"
     assert all(f'"{kind}"' in shown for kind in ("stacked", "points")), (
         "kinds of charts that notebooks draw"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import workshop
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer
+from workshop.course.widgets.parallelism.view import ParallelismExplorer
 from workshop.teaching_model import reference
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from lab_page import lab
 from needs import lacking
 from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebook
 
-from workshop.launch.vllm_main import installed
+from workshop.servers.vllm_main import installed
 
 pytestmark = [pytest.mark.browser]
-EXPLORER = """from workshop.learn.widgets.load.view import LoadExplorer
+EXPLORER = """from workshop.course.widgets.load.view import LoadExplorer
 explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
 explorer"""
 

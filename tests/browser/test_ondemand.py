@@ -23,14 +23,14 @@ from widget_page import CUT, SILENT, Widget, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 MEMORY_BYTES = 4 * 2**30
-START = """from workshop.learn.widgets.server.view import ServerPanel
+START = """from workshop.course.widgets.server.view import ServerPanel
 panel = ServerPanel()
 panel"""
-EXPLORE = """from workshop.learn.widgets.sampling.view import SamplingExplorer
+EXPLORE = """from workshop.course.widgets.sampling.view import SamplingExplorer
 llm = panel.connect()
 SamplingExplorer(llm)"""
-WORK = """from workshop.learn import timeline
-from workshop.learn.widgets.metrics.view import MetricsPanel
+WORK = """from workshop.course import timeline
+from workshop.course.widgets.metrics.view import MetricsPanel
 watching = MetricsPanel(llm, every_s=0.5)
 watching.look()
 display(timeline.draw(timeline.ask(llm, ["Boston is a"] * 8, at_once=4, max_tokens=[40] * 8)))

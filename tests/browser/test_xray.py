@@ -6,8 +6,8 @@ import pytest
 from lab_page import OUTPUT, lab
 from widget_page import CUT, SILENT, address, choose_theme, write_notebook
 
+from workshop.course.widgets.xray.case import RECORDED, Replay, letters, page
 from workshop.engine import trace
-from workshop.learn.widgets.xray.case import RECORDED, Replay, letters, page
 
 pytestmark = pytest.mark.browser
 STEPS = trace.read(RECORDED)

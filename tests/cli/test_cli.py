@@ -165,7 +165,7 @@ def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
             sys.executable,
             "-P",
             "-m",
-            "workshop.launch.vllm_main",
+            "workshop.servers.vllm_main",
             "serve",
             "--help=tool-call-parser",
         ]
@@ -197,7 +197,7 @@ def test_help_imports_no_command():
     code = (
         "import sys; sys.argv = ['workshop', '--help']\nfrom workshop.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print([name for name in sys.modules if name.startswith('workshop.launch')])"
+        "print([name for name in sys.modules if name.startswith('workshop.servers')])"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli.doctor import command
-from workshop.launch import doctor
-from workshop.launch.doctor import LACK, NOTE, OK, Check
+from workshop.servers import doctor
+from workshop.servers.doctor import LACK, NOTE, OK, Check
 
 NAMES = [
     "vLLM",

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from workshop.cli import serve, servers
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
-from workshop.launch.records import ServerRecord
+from workshop.servers.records import ServerRecord
 
 
 def record(name: str, state: str = "ready") -> ServerRecord:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from workshop.engine import log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.local import TEACHING_FOLDER
+from workshop.servers.local import TEACHING_FOLDER
 
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"

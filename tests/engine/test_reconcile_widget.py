@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from workshop.course.widgets import style
+from workshop.course.widgets.reconcile import view as widget
+from workshop.course.widgets.reconcile.view import LOGS, picture
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
-from workshop.learn.widgets import style
-from workshop.learn.widgets.reconcile import view as widget
-from workshop.learn.widgets.reconcile.view import LOGS, picture
 
 
 def test_every_recorded_log_is_drawn():

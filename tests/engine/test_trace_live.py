@@ -17,8 +17,8 @@ import pytest
 from needs import lacking
 
 from workshop.engine import trace
-from workshop.launch import records
-from workshop.launch.vllm_main import installed
+from workshop.servers import records
+from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 BUDGET, BLOCKS = 128, 40

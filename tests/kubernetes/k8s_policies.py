@@ -107,7 +107,7 @@ def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
     if len(jobs) != 1 or containers(jobs[0]["spec"]["template"])[0]["command"][:4] != [
         "python3",
         "-m",
-        "workshop.launch.pod",
+        "workshop.servers.pod",
         "download",
     ]:
         yield "there is no Job that downloads"
@@ -120,7 +120,7 @@ def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
         yield "a finished Job cannot be applied again with another image: it must go by itself"
     for name, template in serving(docs).items():
         waits = template["spec"].get("initContainers", [{}])[0]
-        if waits.get("command") != ["python3", "-m", "workshop.launch.pod", "wait", folder]:
+        if waits.get("command") != ["python3", "-m", "workshop.servers.pod", "wait", folder]:
             yield f"{name} does not wait for {folder}"
         if vllm(template)["args"][0] != folder:
             yield f"{name} serves another folder"
@@ -156,7 +156,7 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
     ):
         yield "the server's key is not the Secret's file, closed to others"
     middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
-    if middleware[-1:] != ["--middleware=workshop.launch.auth.RequireKey"]:
+    if middleware[-1:] != ["--middleware=workshop.servers.guard.auth.RequireKey"]:
         yield "the guard must stand in front of all paths: the last middleware"
     download = containers(templates(docs)["weights"])[0]
     token = env(download).get("HF_TOKEN", {}).get("valueFrom", {}).get("secretKeyRef", {})
@@ -175,7 +175,9 @@ def the_code_that_pods_run_is_mounted(docs, e) -> Iterator[str]:
                 item["path"]: maps.get(held.get("name"), {}).get(item["key"])
                 for item in held.get("items", [])
             }
-            if not files.get("workshop/launch/auth.py") or not files.get("workshop/launch/pod.py"):
+            if not files.get("workshop/servers/guard/auth.py") or not files.get(
+                "workshop/servers/pod.py"
+            ):
                 yield f"{name}: {container['name']} lacks the workshop's modules"
 
 

@@ -17,7 +17,7 @@ from k8s_policies import problems
 from k8s_read import GPU, Expected, containers, env, of, serving, templates, value, vllm
 from test_overlays import validate
 
-from workshop.launch.kubernetes import COMPONENTS
+from workshop.servers.kubernetes import COMPONENTS
 
 POD = "/spec/template/spec/"
 MODEL = ["mistral-7b", "--gpu", "l4", "--gpus-per-node", "1", "--max-model-len", "8192"]

@@ -13,7 +13,7 @@ from test_overlays import validate
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.launch import kubernetes, vm
+from workshop.servers import kubernetes, vm
 
 NODES = {"one": {"gpus_per_node": 4}, "two": {"gpus_per_node": 2, "nodes": 2}}
 ALL = [

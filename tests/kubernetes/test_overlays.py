@@ -17,7 +17,7 @@ from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
 from workshop.engine.exact import plan
-from workshop.launch import kubernetes, pod
+from workshop.servers import kubernetes, pod
 
 KUBERNETES_VERSION = "1.34"
 SCHEMAS = {

@@ -16,7 +16,7 @@ import glossary  # noqa: E402      docs/glossary.py
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IN_ORDER = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
-SETS = ROOT / "workshop" / "learn" / "exercise_sets"
+SETS = ROOT / "workshop" / "course" / "exercise_sets"
 
 
 def written(path: Path) -> list[str]:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from workshop.course import exercise_sets
+from workshop.course.exercises import all_exercises, of_notebook
 from workshop.engine.exact import plan
-from workshop.launch import machine
-from workshop.learn import exercise_sets
-from workshop.learn.exercises import all_exercises, of_notebook
+from workshop.servers import machine
 
 MOST_FOLDED = 44  # characters of a collapsed cell's line that are seen beside a chat
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.speed import bandwidth_limit_tokens_per_s
 
+from workshop.course.plots import step_parts
 from workshop.engine import measured_runs as recorded
-from workshop.learn.plots import step_parts
 
 ROOT = Path(__file__).parents[2]
 

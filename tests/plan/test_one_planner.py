@@ -12,11 +12,11 @@ from inference_planner.command import command
 from inference_planner.deployment import prepare
 from inference_planner.memory import fit
 
+from workshop.course.widgets.memory import case as sliders
+from workshop.course.widgets.parallelism import case as explorer
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import kubernetes, vm
-from workshop.learn.widgets.memory import case as sliders
-from workshop.learn.widgets.parallelism import case as explorer
+from workshop.servers import kubernetes, vm
 
 CONTEXTS = (4096, explorer.CONTEXT, 65536)
 

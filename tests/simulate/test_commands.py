@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from needs import lacking
 
-from workshop.classroom.plan import arrivals
 from workshop.cli.classroom import command as classroom
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
 from workshop.cli.tune import command as tune
+from workshop.course.classroom.plan import arrivals
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.vllm_main import installed
+from workshop.servers.vllm_main import installed
 from workshop.simulate import tuning
 from workshop.simulate.tuning import candidates
 
@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, tmp_pat
 
 
 def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
-    monkeypatch.setattr("workshop.launch.gpus.visible", lambda: [])
+    monkeypatch.setattr("workshop.servers.gpus.visible", lambda: [])
     with pytest.raises(BadInput, match="this machine has no GPU"):
         run(tune, "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2", "--verify")
 

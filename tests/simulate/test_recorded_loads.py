@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from needs import lacking
 
-from workshop.launch.vllm_main import installed
+from workshop.servers.vllm_main import installed
 from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from needs import lacking
 from workshop.engine import trace
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.vllm_main import installed
+from workshop.servers.vllm_main import installed
 from workshop.simulate import engine, process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import of

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cluster import Cluster, what_is_missing
 from needs import lacking
 
-from workshop.launch.local import TEACHING_FOLDER
+from workshop.servers.local import TEACHING_FOLDER
 
 # where the seconds in docs/slurm.md come from
 REPORT = Path(__file__).parents[2] / ".ci/output/slurm_seconds.json"

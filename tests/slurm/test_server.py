@@ -49,7 +49,7 @@ def python(
     )
 
 
-TAGGED = re.compile(r"(psm_|sem\.mp-)[0-9a-f]{12}[_-]")  # launch/local/scratch.py
+TAGGED = re.compile(r"(psm_|sem\.mp-)[0-9a-f]{12}[_-]")  # servers/local/scratch.py
 
 
 def record(cluster, name: str) -> dict | None:

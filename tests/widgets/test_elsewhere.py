@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from workshop.course import manifest
+from workshop.course.exercise_sets.e08_elsewhere import IDS, too_small
+from workshop.course.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
+from workshop.course.widgets.bits.view import BitsExplorer, bits_case, matrix
+from workshop.course.widgets.elsewhere import view as elsewhere_view
+from workshop.course.widgets.elsewhere.view import ThreePlaces
 from workshop.engine.exact import plan
-from workshop.launch import kubernetes
-from workshop.learn import manifest
-from workshop.learn.exercise_sets.e08_elsewhere import IDS, too_small
-from workshop.learn.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
-from workshop.learn.widgets.bits.view import BitsExplorer, bits_case, matrix
-from workshop.learn.widgets.elsewhere import view as elsewhere_view
-from workshop.learn.widgets.elsewhere.view import ThreePlaces
+from workshop.servers import kubernetes
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
 # 59, 59 and 79 GiB for 131.4

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inference_planner.catalog import load_model
 
-from workshop.errors import BadInput
-from workshop.learn.widgets.kv_cache.case import (
+from workshop.course.widgets.kv_cache.case import (
     REQUESTS,
     Request,
     picture,
@@ -19,7 +18,8 @@ from workshop.learn.widgets.kv_cache.case import (
     simulate,
     spoken,
 )
-from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
+from workshop.course.widgets.kv_cache.view import KvCacheExplorer
+from workshop.errors import BadInput
 
 requests = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6

@@ -7,9 +7,9 @@ import re
 import pytest
 from needs import lacking
 
-from workshop.launch.vllm_main import installed
-from workshop.learn import labs, recordings
-from workshop.learn.widgets.load.view import RECORDED, LoadExplorer, picture, steps
+from workshop.course import labs, recordings
+from workshop.course.widgets.load.view import RECORDED, LoadExplorer, picture, steps
+from workshop.servers.vllm_main import installed
 
 
 @pytest.fixture(scope="module")

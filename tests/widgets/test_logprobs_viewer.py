@@ -12,17 +12,17 @@ from needs import SEED
 
 pytest.importorskip("ipywidgets")
 
-from workshop.errors import BadInput
-from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.view import (
+from workshop.client import logprobs
+from workshop.client.sampling_settings import Settings
+from workshop.course.widgets import style
+from workshop.course.widgets.logprobs.view import (
     MOST_BITS,
     LogprobsViewer,
     processed,
     shade,
     surprise_colour,
 )
-from workshop.use import logprobs
-from workshop.use.sampling_settings import Settings
+from workshop.errors import BadInput
 
 RESPONSE = {
     "choices": [

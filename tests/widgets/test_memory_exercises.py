@@ -10,11 +10,11 @@ from inference_planner import choose
 from inference_planner.deployment import prepare
 
 from workshop import MemorySliders
-from workshop.learn import plots
-from workshop.learn.exercise_sets.e01_memory import TIGHT
-from workshop.learn.exercises import all_exercises
-from workshop.learn.widgets.memory.case import Case, memory
-from workshop.learn.widgets.reconcile.view import recorded_errors
+from workshop.course import plots
+from workshop.course.exercise_sets.e01_memory import TIGHT
+from workshop.course.exercises import all_exercises
+from workshop.course.widgets.memory.case import Case, memory
+from workshop.course.widgets.reconcile.view import recorded_errors
 
 TIGHT_CASE = Case(**TIGHT)
 

@@ -9,11 +9,11 @@ pytest.importorskip("ipywidgets")
 from inference_planner.catalog import list_models
 from inference_planner.command import command
 
+from workshop.course.widgets.memory.case import Case, memory, remedies, verdict
+from workshop.course.widgets.memory.picture import picture, spoken
+from workshop.course.widgets.memory.view import MemorySliders
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.learn.widgets.memory.case import Case, memory, remedies, verdict
-from workshop.learn.widgets.memory.picture import picture, spoken
-from workshop.learn.widgets.memory.view import MemorySliders
 
 
 @pytest.fixture

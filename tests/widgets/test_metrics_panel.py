@@ -7,15 +7,15 @@ import re
 import pytest
 
 from workshop.batch.progress import Progress
+from workshop.course import timeline
+from workshop.course.figure import to_html
+from workshop.course.timeline import Span
+from workshop.course.widgets.batch.view import BatchProgress
+from workshop.course.widgets.batch.view import picture as progress_html
+from workshop.course.widgets.metrics import view as metrics_view
+from workshop.course.widgets.metrics.view import MetricsPanel
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
-from workshop.learn import timeline
-from workshop.learn.figure import to_html
-from workshop.learn.timeline import Span
-from workshop.learn.widgets.batch.view import BatchProgress
-from workshop.learn.widgets.batch.view import picture as progress_html
-from workshop.learn.widgets.metrics import view as metrics_view
-from workshop.learn.widgets.metrics.view import MetricsPanel
 
 
 def look(second: float, running: int = 0, kv: float = 0.0, tokens: float = 0.0) -> Metrics:

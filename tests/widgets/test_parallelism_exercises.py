@@ -9,11 +9,11 @@ pytest.importorskip("ipywidgets")
 from inference_planner.catalog import load_model
 from inference_planner.memory import kv_cache_bytes_per_token
 
+from workshop.course import plots
+from workshop.course.exercise_sets.e02_parallelism import DECIDED
+from workshop.course.widgets import style
 from workshop.engine.exact import plan
-from workshop.launch.local import TEACHING_FOLDER
-from workshop.learn import plots
-from workshop.learn.exercise_sets.e02_parallelism import DECIDED
-from workshop.learn.widgets import style
+from workshop.servers.local import TEACHING_FOLDER
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ pytest.importorskip("ipywidgets")
 from inference_planner.catalog import list_models, load_model
 from inference_planner.communication import spans_nodes
 
+from workshop.course.widgets import style
+from workshop.course.widgets.parallelism.case import Choice, deployment, head_range, layout
+from workshop.course.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.learn.widgets import style
-from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
 
 LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
 

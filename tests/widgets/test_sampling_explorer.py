@@ -11,8 +11,9 @@ from needs import SEED
 
 pytest.importorskip("ipywidgets")
 
-from workshop.errors import WorkshopError
-from workshop.learn.widgets.sampling.picture import (
+from workshop.client.sampling import pipeline
+from workshop.client.sampling_settings import Settings
+from workshop.course.widgets.sampling.picture import (
     AXES,
     bars,
     percent,
@@ -21,10 +22,9 @@ from workshop.learn.widgets.sampling.picture import (
     token_label,
     words,
 )
-from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
-from workshop.learn.widgets.sampling.view import SamplingExplorer
-from workshop.use.sampling import pipeline
-from workshop.use.sampling_settings import Settings
+from workshop.course.widgets.sampling.source import EMPTY, Completion, Position
+from workshop.course.widgets.sampling.view import SamplingExplorer
+from workshop.errors import WorkshopError
 
 TEXTS = {0: " port", 1: " city", 2: "\n", 3: "�", 4: "<|end_of_text|>", 5: "<b>&"}
 

@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("openai")
 
 from benchmarks.sampling import record as recorder
+from workshop.client.client import Client
+from workshop.client.reach import CHECK_ADDRESS
+from workshop.client.sampling_settings import Settings
+from workshop.course.widgets.sampling.source import RecordedSource, ServerSource
+from workshop.course.widgets.sampling.view import SamplingExplorer
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.records import ServerRecord
-from workshop.learn.widgets.sampling.source import RecordedSource, ServerSource
-from workshop.learn.widgets.sampling.view import SamplingExplorer
-from workshop.use.client import Client
-from workshop.use.reach import CHECK_ADDRESS
-from workshop.use.sampling_settings import Settings
+from workshop.servers.records import ServerRecord
 
 LOGPROBS = {7: math.log(0.5), 8: math.log(0.3), 9: math.log(0.15), 10: math.log(0.05)}
 TEXTS = {7: " seven", 8: " eight", 9: " nine", 10: " ten", 1: "<s>"}

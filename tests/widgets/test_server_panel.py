@@ -7,15 +7,15 @@ import time
 
 import pytest
 
+from workshop.course.widgets.server import view as server_panel
+from workshop.course.widgets.server.view import ServerPanel, last_lines
+from workshop.course.widgets.server.view import status as status_html
+from workshop.course.widgets.server.view import words as words_html
 from workshop.errors import WorkshopError
-from workshop.launch import local, records
-from workshop.launch.local import supervise
-from workshop.launch.local.supervise import Progress
-from workshop.launch.records import ServerRecord
-from workshop.learn.widgets.server import view as server_panel
-from workshop.learn.widgets.server.view import ServerPanel, last_lines
-from workshop.learn.widgets.server.view import status as status_html
-from workshop.learn.widgets.server.view import words as words_html
+from workshop.servers import local, records
+from workshop.servers.local import supervise
+from workshop.servers.local.supervise import Progress
+from workshop.servers.records import ServerRecord
 
 
 def ready(name="a") -> ServerRecord:

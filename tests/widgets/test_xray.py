@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli.xray import command
+from workshop.course.widgets.xray import case
+from workshop.course.widgets.xray.case import RECORDED, Replay, letters, number, page
+from workshop.course.widgets.xray.view import XRay
 from workshop.engine import trace
 from workshop.errors import BadInput
-from workshop.learn.widgets.xray import case
-from workshop.learn.widgets.xray.case import RECORDED, Replay, letters, number, page
-from workshop.learn.widgets.xray.view import XRay
 
 STEPS = trace.read(RECORDED)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TextIO
 
 from workshop.batch.paths import cannot_read
+from workshop.client import strict_json
+from workshop.client.strict_json import Malformed
 from workshop.errors import BadInput, plain
-from workshop.use import strict_json
-from workshop.use.strict_json import Malformed
 
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}

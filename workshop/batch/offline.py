@@ -21,9 +21,10 @@ from workshop.batch.rows import Row
 from workshop.batch.session import Ledger, Session
 from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
-from workshop.launch import auth, local, processes
-from workshop.launch.local import scratch
-from workshop.launch.vllm_main import answer_for_vllm, installed
+from workshop.servers import local, processes
+from workshop.servers.guard import auth
+from workshop.servers.local import scratch
+from workshop.servers.vllm_main import answer_for_vllm, installed
 
 QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
 AHEAD = 64  # rows that are read and tokenized together

@@ -13,8 +13,8 @@ from workshop.batch.prepare import Work
 from workshop.batch.progress import Progress, Summary
 from workshop.batch.send import Limits, Sender
 from workshop.batch.session import REPORT_S, Session
+from workshop.client import reach
 from workshop.errors import WorkshopError
-from workshop.use import reach
 
 FIRST_TIMEOUT_S = 5.0  # for a server to say what it serves; doubles while it is busy
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two questions to a busy server

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import home
+from workshop.servers import home
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}

@@ -8,8 +8,8 @@ import math
 import time
 from collections.abc import Mapping
 
-from workshop.use import received
-from workshop.use.strict_json import Malformed
+from workshop.client import received
+from workshop.client.strict_json import Malformed
 
 TRY_AGAIN = frozenset({408, 409, 425, 429})  # and every status from 500
 BUSY = frozenset({429, 503, 529})  # the server wants less, and the row is not at fault

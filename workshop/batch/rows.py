@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from workshop.batch.inputs import PROMPTS
+from workshop.client.strict_json import Malformed, decode, kind_of, members
 from workshop.errors import BadInput
-from workshop.use.strict_json import Malformed, decode, kind_of, members
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16

@@ -17,9 +17,9 @@ from workshop.batch.rows import Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
+from workshop.client import reach, received
+from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
-from workshop.use import reach, received
-from workshop.use.strict_json import Malformed
 
 CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
 KEYS_KEPT = (

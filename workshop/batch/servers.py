@@ -14,13 +14,13 @@ from workshop.batch.clock import clock
 from workshop.batch.connections import CleanConnector, Response
 from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace  # noqa: F401 (names of before)
 from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.client import reach, received
+from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
 from workshop.engine.http import LARGEST_BYTES
 from workshop.errors import WorkshopError
-from workshop.launch import records
-from workshop.launch.records import ServerRecord
-from workshop.use import reach, received
-from workshop.use.strict_json import Malformed
+from workshop.servers import records
+from workshop.servers.records import ServerRecord
 
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away

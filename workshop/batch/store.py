@@ -16,7 +16,7 @@ from pathlib import Path
 from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
 from workshop.batch.paths import Paths, cannot_read, cannot_write, sync_folder, whole
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.lock import flock, is_at
+from workshop.servers.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
 _HOLDER = (

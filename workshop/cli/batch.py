@@ -13,8 +13,8 @@ from workshop.batch.progress import words
 from workshop.cli.say import Bar, Seconds, json_option, say_json
 from workshop.cli.serve import Forwarding
 from workshop.errors import BadInput
-from workshop.launch.processes import on_signals
-from workshop.launch.progress import Progress
+from workshop.servers.processes import on_signals
+from workshop.servers.progress import Progress
 
 SAMPLING = {  # vLLM's name -> (type, help)
     "max_tokens": (int, "Longest answer, in tokens (the server's default is 16 for completions)."),

@@ -4,15 +4,15 @@ import click
 from inference_planner.parallelism import Plan
 from inference_planner.speed import QUESTION_TOKENS
 
-from workshop.classroom.plan import arrivals
-from workshop.classroom.report import Criteria
-from workshop.classroom.run import Classroom
 from workshop.cli.batch import LINE_S, SIGNALS
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
+from workshop.course.classroom.plan import arrivals
+from workshop.course.classroom.report import Criteria
+from workshop.course.classroom.run import Classroom
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.launch.processes import on_signals
+from workshop.servers.processes import on_signals
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import MEASURES, percentiles

@@ -4,7 +4,7 @@ from dataclasses import asdict
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.launch import doctor
+from workshop.servers import doctor
 
 WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 

@@ -1,6 +1,6 @@
 import click
 
-from workshop.launch.local import course
+from workshop.servers.local import course
 
 
 @click.command

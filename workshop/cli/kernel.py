@@ -1,6 +1,6 @@
 import click
 
-from workshop.launch.local import kernel
+from workshop.servers.local import kernel
 
 
 @click.group

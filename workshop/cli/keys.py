@@ -1,7 +1,7 @@
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.launch import keys
+from workshop.servers.guard import keys
 
 
 @click.group

@@ -2,7 +2,7 @@ import click
 
 from workshop import own_packages
 from workshop.cli.say import Bar
-from workshop.launch.local import lab
+from workshop.servers.local import lab
 
 
 @click.command

@@ -146,12 +146,12 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
     """Print, or write, the plan in its place."""
     if place == "vm":
-        from workshop.launch import vm
+        from workshop.servers import vm
 
         click.echo(vm.render(vm.Case(plan, **given)), nl=False)
         click.echo()
         return
-    from workshop.launch import kubernetes
+    from workshop.servers import kubernetes
 
     folder = given.pop("output", None)
     chosen = kubernetes.Options(**given)

@@ -4,10 +4,10 @@ import click
 
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.errors import WorkshopError
-from workshop.launch.disk import refuse_closed
-from workshop.launch.slurm import site
-from workshop.launch.weights import hub as prefetch_hub
-from workshop.launch.weights import prefetch
+from workshop.servers.disk import refuse_closed
+from workshop.servers.slurm import site
+from workshop.servers.weights import hub as prefetch_hub
+from workshop.servers.weights import prefetch
 
 
 @click.command

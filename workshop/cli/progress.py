@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 import click
 
 from workshop.cli.say import console, json_option, say, say_json, shown
+from workshop.course import class_progress, exercises
+from workshop.course.course_map import course_map
+from workshop.course.numbers import counted
 from workshop.errors import BadInput
-from workshop.learn import class_progress, exercises
-from workshop.learn.course_map import course_map
-from workshop.learn.numbers import counted
 
 CLASS = (
     '{"learners": [{"name", "claim", "file", "updated", "notebook", "done", "failing", "tests"}], '

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from workshop.launch.progress import Progress
+    from workshop.servers.progress import Progress
 
 
 def plain_lines(text: str) -> str:

@@ -4,9 +4,9 @@ import click
 
 from workshop import python_process
 from workshop.cli.say import Bar
-from workshop.launch import local
-from workshop.launch.flags import uncounted
-from workshop.launch.local import supervise
+from workshop.servers import local
+from workshop.servers.flags import uncounted
+from workshop.servers.local import supervise
 
 
 class Forwarding(click.Command):
@@ -25,7 +25,7 @@ class Forwarding(click.Command):
             flag = name.replace("_", "-")
             # vLLM's words on flags of its own
             if flag == "--help" and value and local.engine_device():
-                command = python_process.command("workshop.launch.vllm_main", "serve", arg)
+                command = python_process.command("workshop.servers.vllm_main", "serve", arg)
                 ctx.exit(subprocess.call(command, env=python_process.environment()))
             if flag in takes_value:
                 mine.append(flag + equals + value)

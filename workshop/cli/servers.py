@@ -6,8 +6,8 @@ import click
 from workshop.cli.say import Seconds, console, json_option, say, say_json, shown
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
-from workshop.launch.records import ServerRecord
+from workshop.servers import records
+from workshop.servers.records import ServerRecord
 
 SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
 NOBODY = "No server is known here. Start one: workshop serve --background"

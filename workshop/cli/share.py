@@ -2,7 +2,7 @@ import click
 
 from workshop.cli.say import say
 from workshop.errors import BadInput
-from workshop.launch import records, share
+from workshop.servers import records, share
 
 
 @click.command

@@ -6,11 +6,11 @@ import click
 
 from workshop.cli.plan import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
-from workshop.launch.flags import words
-from workshop.launch.slurm import options as sbatch_options
-from workshop.launch.slurm import queue as slurm_queue
-from workshop.launch.slurm import status as slurm_status
-from workshop.launch.slurm import submit as slurm
+from workshop.servers.flags import words
+from workshop.servers.slurm import options as sbatch_options
+from workshop.servers.slurm import queue as slurm_queue
+from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm import submit as slurm
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 

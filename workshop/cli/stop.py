@@ -1,7 +1,7 @@
 import click
 
 from workshop.cli.say import say
-from workshop.launch.local import stopping
+from workshop.servers.local import stopping
 
 
 @click.command

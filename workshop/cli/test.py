@@ -4,14 +4,14 @@ from importlib.resources import files
 import click
 
 from workshop.cli.say import json_option, say, say_json
+from workshop.course import exercises
+from workshop.course.judging import Exercise, letter
 from workshop.errors import BadInput
-from workshop.learn import exercises
-from workshop.learn.judging import Exercise, letter
 
 
 def questions() -> dict[str, Exercise]:
     written = tomllib.loads(
-        (files("workshop.learn") / "before_after.toml").read_text(encoding="utf-8")
+        (files("workshop.course") / "before_after.toml").read_text(encoding="utf-8")
     )
     return {key: Exercise.of(words, None) for key, words in written.items()}
 

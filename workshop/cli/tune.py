@@ -4,7 +4,7 @@ from workshop.cli.say import force_option, json_option, say, say_json
 from workshop.cli.simulate import LOAD, PLACE, inputs, needed, planned
 from workshop.errors import BadInput
 from workshop.files import check_output, is_stream, output
-from workshop.launch import gpus
+from workshop.servers import gpus
 
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE)])
@@ -84,7 +84,7 @@ def _times(row: dict) -> str:
 
 def drawing(rows: list[dict]) -> str:
     """Return the choices as SVG: what they cost against how long the first token takes."""
-    from workshop.learn.figure import figure, svg
+    from workshop.course.figure import figure, svg
 
     rows = sorted(rows, key=lambda row: row["ttft_ms"]["p95"])
     money = rows[0]["usd_per_million_tokens"] is not None

@@ -1,10 +1,10 @@
 import click
 
 from workshop.cli.say import say
+from workshop.client.reach import choose
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, tunnel
-from workshop.launch.machine import free_port
-from workshop.use.reach import choose
+from workshop.servers import records, tunnel
+from workshop.servers.machine import free_port
 
 
 @click.command

@@ -25,8 +25,8 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
       workshop serve --trace trace.jsonl
       workshop xray trace.jsonl --html trace.html
     """
+    from workshop.course.widgets.xray.case import Replay, page
     from workshop.engine.trace import read
-    from workshop.learn.widgets.xray.case import Replay, page
 
     source = Path(trace)
     to = html or str(source.with_suffix(".html") if source.suffix != ".html" else f"{source}.html")

@@ -1,0 +1,1 @@
+"""The former name of `workshop.servers`. Kept for one release, because running servers name it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
-from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu, installed
+from workshop.servers.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu, installed
 
 KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples

@@ -23,10 +23,10 @@ import httpx
 from workshop import python_process
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
-from workshop.launch import local, records
-from workshop.launch.local import supervise
-from workshop.launch.record_file import ServerRecord
-from workshop.launch.vllm_main import WITHOUT_A_MODEL
+from workshop.servers import local, records
+from workshop.servers.local import supervise
+from workshop.servers.record_file import ServerRecord
+from workshop.servers.vllm_main import WITHOUT_A_MODEL
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import Clock
@@ -254,7 +254,7 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
             "--result-filename": result.name,
         }
         command = python_process.command(
-            "workshop.launch.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"
+            "workshop.servers.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"
         )
         for name, value in options.items():
             command += [name, value]

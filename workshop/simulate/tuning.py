@@ -12,7 +12,7 @@ from inference_planner.command import Unservable, check_starts, flags, served, w
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import gpus
+from workshop.servers import gpus
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import MOST_REPLICAS, BeyondReach, arriving, on_plan
 from workshop.simulate.local import on_a_new_server

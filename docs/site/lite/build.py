@@ -256,9 +256,9 @@ def ours() -> bytes:
     """Return a wheel of the package with its model, and with what stands in for a server and for NumPy."""
     packed = io.BytesIO()
     overlay = {
-        "workshop/use/client.py": HERE / "connect.py",
-        "workshop/use/page_client.py": HERE.parent / "live" / "client.py",
-        "workshop/use/llama.js": HERE.parent / "live" / "llama.js",
+        "workshop/client/client.py": HERE / "connect.py",
+        "workshop/client/page_client.py": HERE.parent / "live" / "client.py",
+        "workshop/client/llama.js": HERE.parent / "live" / "llama.js",
     }
     stand_in = HERE.parent / "live" / "stand_in"
     stand_ins = {

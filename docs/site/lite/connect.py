@@ -1,4 +1,4 @@
-"""`connect()` in a browser: the teaching model, computed in the page. It stands where workshop.use.client does."""
+"""`connect()` in a browser: the teaching model, computed in the page. It stands where workshop.client.client does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from js import Object
 from pyodide.code import run_js
 from pyodide.ffi import to_js
-from workshop.use.page_client import PageClient
+from workshop.client.page_client import PageClient
 
 from workshop.teaching_model import FOLDER
 

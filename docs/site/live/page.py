@@ -40,7 +40,7 @@ def client():
 
 def source():
     """Return where the sampling explorer's distributions come from."""
-    from workshop.learn.widgets.sampling.source import ServerSource
+    from workshop.course.widgets.sampling.source import ServerSource
 
     class Here(ServerSource):
         def describe(self) -> str:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from static_page import page
 
+from workshop.course.widgets.xray.case import Replay
+from workshop.course.widgets.xray.case import page as x_ray_page
 from workshop.engine import trace
-from workshop.learn.widgets.xray.case import Replay
-from workshop.learn.widgets.xray.case import page as x_ray_page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -9,10 +9,10 @@ import ipywidgets as widgets
 from inference_planner.catalog import load_model
 from inference_planner.parallelism import Plan
 
+from workshop.course import html
+from workshop.course.widgets import controls as make
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.learn import html
-from workshop.learn.widgets import controls as make
 
 PASTED = Path("/models")
 AUTO = ("choose", None)

@@ -1,0 +1,293 @@
+"""connect() and the client: the right server, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import workshop
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import processes, records
+from workshop.servers.records import ServerRecord
+
+COMPLETION = {
+    "id": "c",
+    "object": "text_completion",
+    "created": 1,
+    "model": "m",
+    "usage": None,
+    "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
+}
+SCHEMA = {
+    "components": {
+        "schemas": {"CompletionRequest": {"properties": {"top_k": {}, "temperature": {}}}}
+    }
+}
+
+
+class Stub(BaseHTTPRequestHandler):
+    """An OpenAI-like server whose answers the test chooses: only the client is under test here."""
+
+    answers: dict[str, tuple[int, object]]
+    seen: list[dict]
+    key = "right"
+
+    def _answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.seen.append(json.loads(body) if body else {})
+        status, data = self.answers.get(self.path, (404, {}))
+        if isinstance(data, list):
+            status, data = data.pop(0)
+        if self.headers.get("Authorization") != f"Bearer {self.key}":
+            status, data = 401, {"error": {"message": "key"}}
+        payload = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    do_GET = do_POST = _answer
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def stub(workshop_home, monkeypatch):
+    handler = type(
+        "Handler",
+        (Stub,),
+        {
+            "seen": [],
+            "answers": {
+                "/v1/models": (200, {"object": "list", "data": [{"id": "m", "object": "model"}]}),
+                "/v1/completions": (200, COMPLETION),
+                "/openapi.json": (200, SCHEMA),
+            },
+        },
+    )
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    handler.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield handler
+    server.shutdown()
+
+
+def known(stub, name="a", **changes):
+    fields = {
+        "url": stub.url,
+        "model": "m",
+        "api_key": "right",
+        "pid": os.getpid(),
+        "process_started": processes.started(os.getpid()),
+        "state": "ready",
+        "host": socket.gethostname(),
+        "boot_id": records.boot_id(),
+        "started": records.now(),
+        **changes,
+    }
+    records.write(ServerRecord(name=name, **fields))
+
+
+def test_the_only_server_is_found_and_asked(stub):
+    known(stub)
+    client = workshop.connect()
+    assert client.complete("San", top_k=3, temperature=0.5).choices[0].text == " city"
+    assert stub.seen[-1] == {"model": "m", "prompt": "San", "top_k": 3, "temperature": 0.5}
+
+
+def test_several_servers_are_named_and_one_can_be_chosen(stub):
+    known(stub, "first")
+    known(stub, "second")
+    with pytest.raises(WorkshopError, match="first, second"):
+        workshop.connect()
+    assert workshop.connect("second").record.name == "second"
+
+
+def test_no_server_says_how_to_start_one(workshop_home):
+    with pytest.raises(WorkshopError, match="workshop serve"):
+        workshop.connect()
+    with pytest.raises(WorkshopError, match="'nobody'"):
+        workshop.connect("nobody")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"state": "starting"}, "still starting"),
+        ({"state": "failed", "reason": "no memory"}, "no memory"),
+        ({"pid": 2**22}, "has failed"),
+        ({"boot_id": "another"}, "restarted"),
+    ],
+)
+def test_a_server_that_is_not_ready_says_why(stub, changes, says):
+    known(stub, **changes)
+    with pytest.raises(WorkshopError, match=says):
+        workshop.connect()
+
+
+def test_a_ready_one_wins_over_a_failed_one(stub):
+    known(stub, "old", state="failed")
+    known(stub, "new")
+    assert workshop.connect().record.name == "new"
+
+
+def test_the_environment_wins_and_its_model_is_asked_for(stub, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_URL", stub.url.removesuffix("/v1"))
+    monkeypatch.setenv("WORKSHOP_API_KEY", "right")
+    assert workshop.connect().model == "m" and workshop.connect().url == stub.url
+    monkeypatch.setenv("WORKSHOP_API_KEY", "wrong")
+    with pytest.raises(WorkshopError, match="does not accept this key"):
+        workshop.connect()
+    monkeypatch.delenv("WORKSHOP_API_KEY")
+    with pytest.raises(WorkshopError, match=r"none was sent\..*unset WORKSHOP_URL"):
+        workshop.connect()
+    monkeypatch.setenv("WORKSHOP_URL", "localhost:8000")
+    with pytest.raises(BadInput, match="no address"):
+        workshop.connect()
+
+
+def test_a_shared_server_is_found_where_there_is_none_of_ones_own(stub, monkeypatch, tmp_path):
+    known(stub, "class")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    records.path_of("class").rename(folder / "class.json")
+    monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
+    assert workshop.connect().record.name == "class"
+    known(stub, "mine", state="failed")  # hides nothing
+    assert workshop.connect().record.name == "class"
+
+
+def test_another_server_on_the_port_is_noticed(stub):
+    known(stub, model="expected")
+    with pytest.raises(WorkshopError, match="serves m, not expected"):
+        workshop.connect()
+
+
+def test_a_misspelt_parameter_does_not_pass_in_silence(stub):
+    known(stub)
+    with pytest.raises(BadInput, match="Did you mean 'temperature'"):
+        workshop.connect().complete("San", temprature=0)
+
+
+def test_what_the_server_refuses_is_its_own_sentence(stub):
+    known(stub)
+    client = workshop.connect()
+    stub.answers["/v1/completions"] = (
+        400,
+        {"error": {"message": "top_p must be in (0, 1], got 0.", "code": 400}},
+    )
+    with pytest.raises(BadInput, match="top_p must be in"):
+        client.complete("San")
+    stub.answers["/v1/completions"] = (500, {"error": {"message": "EngineCore died"}})
+    with pytest.raises(WorkshopError, match="does not answer"):
+        client.complete("San")
+
+
+def test_a_client_of_an_earlier_start_says_that_the_server_was_started_again(stub):
+    known(stub)
+    client = workshop.connect()
+    stub.key = "new"
+    with pytest.raises(WorkshopError, match="does not accept this key"):
+        client.complete("San")
+    known(stub, api_key="new")
+    with pytest.raises(WorkshopError, match=r"'a' was started again\..*connect\(\) again"):
+        client.complete("San")
+    stub.key, stub.answers["/v1/completions"] = (
+        "right",
+        (500, {"error": {"message": "EngineCore died"}}),
+    )
+    with pytest.raises(WorkshopError, match="was started again"):
+        client.complete("San")
+
+
+def test_validation_errors_are_shown_by_what_they_say(stub):
+    known(stub)
+    said = (
+        "1 validation error:\n  {'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, `n` is odd.', "
+        "'input': {'n': 3}}\n\n  File \"api_utils.py\""
+    )
+    stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
+    with pytest.raises(BadInput, match=r"\(400\): `n` is odd\.$"):
+        workshop.connect().complete("San")
+    said = said.replace("('body',)", "('body', 'n')").replace(
+        "Value error, `n` is odd.", "Field required"
+    )
+    stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
+    with pytest.raises(BadInput, match=r"\(400\): n: Field required\.$"):
+        workshop.connect().complete("San")
+
+
+def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, tmp_path):
+    known(stub)
+    client = workshop.connect()
+    first = (
+        400,
+        {
+            "error": {
+                "message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive "
+                "value. (parameter=logprobs, value=-1)', 'input': {}}"
+            }
+        },
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8192}))
+    stub.answers["/v1/models"] = (
+        200,
+        {"object": "list", "data": [{"id": "m", "object": "model", "root": str(tmp_path)}]},
+    )
+    stub.answers["/v1/completions"] = (200, [first, (200, COMPLETION)])
+    stub.seen.clear()
+    assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
+    asked = [body for body in stub.seen if "logprobs" in body]
+    assert [body["logprobs"] for body in asked] == [-1, 8192] and asked[1]["max_tokens"] == 5
+    said = "Requested sample logprobs of 8192, which is greater than max allowed: 20"
+    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": said}})])
+    with pytest.raises(BadInput, match="max allowed: 20"):  # never 20 where all were asked for
+        client.complete("San", logprobs=-1)
+    (tmp_path / "config.json").unlink()  # a model of another machine
+    stub.answers["/v1/completions"] = (200, [first])
+    with pytest.raises(BadInput, match="does not know logprobs=-1"):
+        client.complete("San", logprobs=-1)
+
+
+def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub):
+    """vLLM 0.25 answers a chat without a template with 400, and resets the connection afterwards."""
+    known(stub)
+    stub.protocol_version = "HTTP/1.1"
+    plain, resets = stub._answer, []
+
+    def answer_and_reset(self):
+        plain(self)
+        # the next request is there
+        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):
+            resets.append(self.path)
+            self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            self.request.close()
+
+    stub.do_GET = stub.do_POST = answer_and_reset
+    client = workshop.connect()
+    assert [client.complete("San").choices[0].text for _ in range(3)] == [" city"] * 3 and len(
+        resets
+    ) == 2
+
+
+def test_a_server_that_went_away_is_told_at_once(stub):
+    known(stub, "gone", url="http://127.0.0.1:9/v1")
+    began = time.monotonic()
+    with pytest.raises(WorkshopError, match="does not answer"):
+        workshop.connect()
+    assert time.monotonic() - began < 8
+
+
+def test_notebooks_show_the_sentence_without_frames():
+    shown = "\n".join(WorkshopError("It broke.", "Mend it.")._render_traceback_())
+    assert "It broke." in shown and "Mend it." in shown and "File" not in shown

@@ -1,0 +1,271 @@
+"""Whatever a server answers, the client gives a whole answer or one sentence that names what came."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import odd_answers
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, LOGIN, encoded
+
+import workshop
+from workshop.client import logprobs
+from workshop.client.client import Client
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.records import ServerRecord
+
+CHAT = {
+    **COMPLETION,
+    "object": "chat.completion",
+    "choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}
+    ],
+}
+quiet = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture
+def server(workshop_home):
+    with odd_answers.sound() as server:
+        server.answers["/v1/chat/completions"] = encoded(CHAT)
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    return Client(
+        ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready")
+    )
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_answer_is_one_sentence(body, server, client):
+    server.answers["/v1/completions"] = body
+    with pytest.raises(WorkshopError, match="answers with") as error:
+        client.complete("San")
+    assert len(str(error.value)) < 400
+
+
+def test_what_came_is_named(server, client):
+    for body, says in (
+        (LOGIN, "an HTML page"),
+        (b"", "nothing"),
+        (BROKEN["choices []"], "0 choices"),
+        (BROKEN["usage 'x'"], "a usage that is text"),
+        (BROKEN["UTF-16"], "UTF-8"),
+    ):
+        server.answers["/v1/completions"] = body
+        with pytest.raises(WorkshopError, match=says):
+            client.complete("San")
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", "application/octet-stream", ""])
+def test_the_content_type_decides_nothing(kind, server, client):
+    server.answers["/v1/completions"] = encoded(COMPLETION), kind
+    try:
+        assert client.complete("San").choices[0].text == " city"
+    except WorkshopError as error:
+        assert "answers with" in str(error)
+    server.answers["/v1/completions"] = LOGIN, kind
+    with pytest.raises(WorkshopError, match="HTML"):
+        client.complete("San")
+
+
+def test_as_many_answers_as_were_asked_for(server, client):
+    for asked, sent, good in ((3, 3, True), (3, 1, False), (3, 4, False), (1, 3, False)):
+        choices = [{**COMPLETION["choices"][0], "index": index} for index in range(sent)]
+        server.answers["/v1/completions"] = encoded({**COMPLETION, "choices": choices})
+        if good:
+            assert len(client.complete("San", n=asked).choices) == asked
+            assert len(client.complete(["a", "b", "c"]).choices) == asked
+            assert len(client.complete([[1, 2], [3], [4]], extra_body={"n": 1}).choices) == asked
+        else:
+            with pytest.raises(WorkshopError, match=f"{sent} choices, and {asked}"):
+                client.complete("San", n=asked)
+
+
+def test_a_chat_is_checked_as_a_completion_is(server, client):
+    assert client.chat("hello").choices[0].message.content == "hello"
+    for message in (None, "x", [], {"content": 3}):
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        server.answers["/v1/chat/completions"] = encoded({**CHAT, "choices": [choice]})
+        with pytest.raises(WorkshopError, match="answers with"):
+            client.chat("hello")
+
+
+@quiet
+@given(body=odd_answers.mutated)
+@example(body={**COMPLETION, "model": None})
+@example(body={**COMPLETION, "id": 3, "object": [], "created": "x"})
+def test_any_mutation_is_a_whole_answer_or_a_sentence(body, server, client):
+    server.answers["/v1/completions"] = encoded(body)
+    try:
+        answer = client.complete("San", logprobs=1)
+    except WorkshopError:
+        return
+    assert len(answer.choices) == 1 and isinstance(answer.choices[0].text, str)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        odd_answers.cut_in_chunks(encoded(COMPLETION)),
+        "",
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{",
+        "HTTP/1.1 999\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+    ids=lambda wire: repr(wire)[:30],
+)
+def test_a_broken_connection_is_one_sentence(wire, server, client, monkeypatch):
+    server.answers["/v1/completions"] = server.answers["/v1/models"] = wire
+    for ask in (
+        client.models,
+        lambda: client.complete("San"),
+        lambda: list(client.complete("San", stream=True)),
+    ):
+        with pytest.raises(WorkshopError):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data: {",
+        "data: [1",
+        'data: "x"',
+        "data: " + "[" * 5000,
+        'data: {"error": {}}',
+        "data: " + "9" * 5000,
+        'data: {"error": {"message": "boom"}}',
+        "data: {}",
+        'data: {"choices": null}',
+    ],
+)
+def test_a_stream_gives_pieces_or_a_sentence(line, server, client):
+    server.answers["/v1/completions"] = f"{line}\n\n".encode(), "text/event-stream"
+    try:
+        with client.complete("San", stream=True) as stream:
+            list(stream)
+    except WorkshopError as error:
+        assert client.url in str(error) or "boom" in str(error)
+
+
+def test_a_stream_is_that_of_openai(server, client):
+    pieces = "".join(f"data: {json.dumps(COMPLETION)}\n\n" for _ in range(3)) + "data: [DONE]\n\n"
+    server.answers["/v1/completions"] = pieces.encode(), "text/event-stream"
+    stream = client.complete("San", stream=True)
+    assert [piece.choices[0].text for piece in stream] == [
+        " city"
+    ] * 3 and stream.response.status_code == 200
+
+
+@pytest.mark.parametrize("body", BROKEN_MODELS, ids=lambda body: repr(body)[:30])
+def test_connect_names_what_is_no_list_of_models(body, server, monkeypatch):
+    server.answers["/v1/models"] = body
+    monkeypatch.setenv("WORKSHOP_URL", server.url)
+    with pytest.raises(WorkshopError, match=r"answers with|serves no model") as error:
+        workshop.connect()
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("kind", odd_answers.ENDLESS)
+def test_an_answer_without_an_end_is_one_sentence(kind, server, monkeypatch):
+    server.answers["/v1/models"] = odd_answers.ENDLESS[kind]
+    monkeypatch.setattr(
+        "workshop.client.client.CONNECT_TIMEOUT_S", 60.0 if kind == "floods" else 0.5
+    )
+    monkeypatch.setenv("WORKSHOP_URL", server.url)
+    with pytest.raises(
+        WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"
+    ):
+        workshop.connect()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b"[]",
+        LOGIN,
+        b'{"components": []}',
+        b'{"components": {"schemas": 3}}',
+        b'{"components": {"schemas": {"CompletionRequest": {"properties": "top_k"}}}}',
+    ],
+)
+def test_a_schema_that_is_none_forbids_nothing(schema, server, client):
+    server.answers["/openapi.json"] = schema
+    assert client.complete("San", top_k=3).choices[0].text == " city"
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[]", '{"vocab_size": "many"}', "{}", '{"text_config": 3}', "[" * 9999]
+)
+def test_a_model_folder_that_cannot_be_read_asks_for_a_number(config, server, client, tmp_path):
+    said = '{"error": {"message": "`logprobs` must be a positive value"}}'
+    server.answers["/v1/completions"] = (
+        f"HTTP/1.1 400 No\r\nContent-Length: {len(said)}\r\n\r\n{said}"
+    )
+    server.answers["/v1/models"] = encoded({"data": [{"id": "m", "root": str(tmp_path)}]})
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(BadInput, match="does not know logprobs=-1"):
+        client.complete("San", logprobs=-1)
+
+
+def test_no_redirect_is_followed(server, client):
+    other = odd_answers.Server()
+    try:
+        for path in server.answers:
+            server.answers[path] = odd_answers.redirect(f"{other.url}/completions")
+        for ask in (
+            client.models,
+            lambda: client.complete("San"),
+            lambda: client.chat("x"),
+            lambda: client.complete("San", stream=True),
+        ):
+            with pytest.raises(WorkshopError, match=f"leads to {other.url}"):
+                ask()
+        assert other.seen == []
+    finally:
+        other.close()
+
+
+def test_any_name_of_a_learner_can_be_sent(server, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "zoë\nx")
+    Client(ServerRecord(name="a", url=server.url, model="m", api_key="k", state="ready")).models()
+    assert server.seen[0][1]["X-Workshop-Learner"] == "zo%C3%AB%0Ax"
+
+
+def test_a_stream_that_ends_before_its_text_is_a_sentence(server, client):
+    piece = {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "finish_reason": None}]}
+    server.answers["/v1/completions"] = (
+        f"data: {json.dumps(piece)}\n\n".encode(),
+        "text/event-stream",
+    )
+    with pytest.raises(WorkshopError, match="breaks off"):
+        list(client.complete("San", stream=True))
+
+
+@quiet
+@given(body=odd_answers.mutated)
+@example(body={"choices": {"0": 1}})
+@example(
+    body={"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [], "top_logprobs": None}}]}
+)
+@example(body={"choices": [{"logprobs": {"content": [{}]}}]})
+@example(body={"choices": [{"text": "x"}], "prompt_logprobs": [{"a": {"logprob": "x"}}]})
+@example(
+    body={
+        "choices": [
+            {"logprobs": {"tokens": ["a"], "token_logprobs": ["x"], "top_logprobs": [{"b": None}]}}
+        ]
+    }
+)
+def test_logprobs_of_any_answer_are_rows_or_a_sentence(body):
+    with contextlib.suppress(BadInput):
+        assert all(row.part in ("prompt", "completion") for row in logprobs.rows(body))

@@ -1,0 +1,237 @@
+"""The distribution that is drawn is the one that vLLM samples: against vLLM's own operations, and by its rules."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workshop.client.sampling import next_token_probabilities, pipeline
+from workshop.client.sampling_settings import Settings
+from workshop.errors import BadInput
+
+HALVES = {"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.125), "d": math.log(0.125)}
+
+
+def model(size: int, seed: int, spread: float = 3.0) -> dict[int, float]:
+    """Return logits of a made-up model; as coarse as bfloat16, so that exact ties occur."""
+    generator = random.Random(seed)
+    return {token: round(generator.gauss(0, spread) * 32) / 32 for token in range(size)}
+
+
+def as_logprobs(logits: dict) -> dict:
+    """Return log softmax."""
+    total = math.log(math.fsum(map(math.exp, logits.values())))
+    return {token: x - total for token, x in logits.items()}
+
+
+class TestOneParameter:
+    def test_everything_off_is_the_models_own_distribution(self):
+        assert next_token_probabilities(HALVES) == pytest.approx(
+            {"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.125}
+        )
+
+    def test_temperature_zero_is_greedy_whatever_else_is_set(self):
+        assert next_token_probabilities(HALVES, temperature=0, top_k=3, top_p=0.9) == {"a": 1.0}
+
+    def test_greedy_takes_the_first_of_equals_as_argmax_does(self):
+        assert next_token_probabilities({5: -1.0, 3: -1.0, 9: -1.0}, temperature=0) == {5: 1.0}
+
+    def test_temperature_half_squares_the_odds(self):
+        p = next_token_probabilities(HALVES, temperature=0.5)
+        assert p["a"] / p["b"] == pytest.approx(4.0)
+
+    def test_a_tiny_temperature_is_raised_to_a_hundredth(self):
+        assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(
+            HALVES, temperature=0.01
+        )
+
+    def test_top_k_keeps_ties_with_the_last_and_on_a_gpu_exactly_k_by_their_ids(self):
+        assert set(next_token_probabilities(HALVES, top_k=3)) == {"a", "b", "c", "d"}
+        assert set(next_token_probabilities(HALVES, top_k=3, exact_top_k=True)) == {"a", "b", "c"}
+        tied = {9: -1.0, 4: -2.0, 7: -2.0, 2: -2.0}
+        assert next_token_probabilities(tied, top_k=3, exact_top_k=True).keys() == {9, 2, 4}
+        assert next_token_probabilities(
+            tied, top_k=4, exact_top_k=True
+        ) == next_token_probabilities(tied)
+        assert next_token_probabilities(HALVES, top_k=2) == pytest.approx({"a": 2 / 3, "b": 1 / 3})
+
+    @pytest.mark.parametrize("top_k", [0, -1, 4, 5, 128_256])
+    def test_top_k_of_zero_minus_one_or_the_vocabulary_changes_nothing(self, top_k):
+        assert next_token_probabilities(HALVES, top_k=top_k) == next_token_probabilities(HALVES)
+
+    def test_top_p_keeps_the_smallest_set_that_reaches_it(self):
+        assert set(next_token_probabilities(HALVES, top_p=0.5)) == {"a"}
+        assert set(next_token_probabilities(HALVES, top_p=0.51)) == {"a", "b"}
+        assert set(next_token_probabilities(HALVES, top_p=1e-9)) == {"a"}
+
+    def test_top_p_says_when_equals_stood_at_its_border(self):
+        result = pipeline(HALVES, Settings(top_p=0.8))
+        assert set(result.probabilities) == {"a", "b", "c"}
+        assert set(result.border) == {"c", "d"}
+        assert pipeline(HALVES, Settings(top_p=0.7)).border == ()
+
+    def test_min_p_is_relative_to_the_most_probable(self):
+        assert set(next_token_probabilities(HALVES, min_p=0.3)) == {"a", "b"}
+        assert set(next_token_probabilities(HALVES, min_p=1.0)) == {"a"}
+
+    def test_frequency_counts_repeats_and_presence_does_not(self):
+        once, twice = (
+            next_token_probabilities(HALVES, frequency_penalty=1.0, output_tokens=["a"] * n)
+            for n in (1, 2)
+        )
+        assert once["a"] / once["b"] == pytest.approx(2 / math.e)
+        assert twice["a"] / twice["b"] == pytest.approx(2 / math.e**2)
+        presence = next_token_probabilities(HALVES, presence_penalty=1.0, output_tokens=["a", "a"])
+        assert presence == pytest.approx(once)
+
+    def test_frequency_and_presence_leave_the_prompts_tokens_alone(self):
+        assert next_token_probabilities(
+            HALVES, frequency_penalty=2.0, presence_penalty=2.0, prompt_tokens=["a"]
+        ) == next_token_probabilities(HALVES)
+
+    def test_min_tokens_forbids_the_end_until_there_are_enough(self):
+        forbidden = next_token_probabilities(
+            HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b"]
+        )
+        assert "a" not in forbidden
+        assert "a" in next_token_probabilities(
+            HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b", "b"]
+        )
+
+    def test_repetition_divides_positive_logits_and_multiplies_negative_ones(self):
+        logits = {"x": 2.0, "y": -1.0, "z": 0.0}
+        p = next_token_probabilities(
+            logits=logits, repetition_penalty=2.0, prompt_tokens=["x"], output_tokens=["y"]
+        )
+        assert p["x"] / p["z"] == pytest.approx(math.e)  # 2 / 2
+        assert p["y"] / p["z"] == pytest.approx(math.e**-2)  # -1 · 2
+
+    def test_what_the_server_sends_for_minus_infinity_never_comes(self):
+        p = next_token_probabilities({"a": 0.0, "b": -9999.0}, temperature=2.0)
+        assert p == {"a": 1.0}
+
+
+class TestOrder:
+    def test_steps_come_in_vllms_order(self):
+        everything = Settings(
+            temperature=0.8,
+            top_k=3,
+            top_p=0.9,
+            min_p=0.01,
+            frequency_penalty=0.1,
+            presence_penalty=0.1,
+            repetition_penalty=1.1,
+            min_tokens=1,
+        )
+        result = pipeline(None, everything, logits=HALVES, stop_tokens=["d"])
+        assert [step.name for step in result.steps] == [
+            "model",
+            "min_tokens",
+            "repetition_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+            "temperature",
+            "min_p",
+            "top_k",
+            "top_p",
+        ]
+
+    def test_top_p_sees_the_tempered_distribution(self):
+        assert len(next_token_probabilities(HALVES, temperature=2.0, top_p=0.75)) == 3
+        assert len(next_token_probabilities(HALVES, temperature=1.0, top_p=0.75)) == 2
+
+    def test_top_p_sees_what_top_k_left_over(self):
+        # Of all four, a and b hold 0.75; of the two that top_k leaves, a alone holds 0.67.
+        assert set(next_token_probabilities(HALVES, top_k=2, top_p=0.6)) == {"a"}
+        assert set(next_token_probabilities(HALVES, top_p=0.6)) == {"a", "b"}
+
+    def test_top_k_alone_commutes_with_temperature(self):
+        """Dividing by a temperature keeps the ranks: with top_k alone no experiment can tell the order."""
+        by_hand = next_token_probabilities(HALVES, top_k=2)
+        after = {token: p ** (1 / 0.5) for token, p in by_hand.items()}
+        total = sum(after.values())
+        assert next_token_probabilities(HALVES, temperature=0.5, top_k=2) == pytest.approx(
+            {token: p / total for token, p in after.items()}
+        )
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("name", "value", "says"),
+        [
+            ("temperature", -0.1, "the nearest is 0"),
+            ("temperature", 100.0, "the nearest is 2"),
+            ("temperature", math.nan, "no number"),
+            ("temperature", math.inf, "no number"),
+            ("temperature", "hot", "no number"),
+            ("temperature", None, "no number"),
+            ("temperature", True, "no number"),
+            ("top_p", 0, "top_k=1"),
+            ("top_p", 1.5, "the nearest is 1"),
+            ("top_p", -1, "top_k=1"),
+            ("top_k", -2, "the nearest is -1"),
+            ("top_k", 2.5, "whole number"),
+            ("top_k", True, "whole number"),
+            ("min_p", -0.1, "the nearest is 0"),
+            ("min_p", 2, "the nearest is 1"),
+            ("frequency_penalty", 3, "the nearest is 2"),
+            ("presence_penalty", -3, "the nearest is -2"),
+            ("repetition_penalty", 0, "1 switches it off"),
+            ("min_tokens", -1, "the nearest is 0"),
+        ],
+    )
+    def test_a_value_that_vllm_refuses_is_named_with_what_is_allowed(self, name, value, says):
+        with pytest.raises(ValueError, match=name) as raised:
+            next_token_probabilities(HALVES, **{name: value})
+        assert isinstance(raised.value, BadInput)
+        assert says in str(raised.value)
+
+    def test_repetition_penalty_without_logits_is_refused(self):
+        with pytest.raises(ValueError, match="logits"):
+            next_token_probabilities(HALVES, repetition_penalty=1.1)
+
+    @pytest.mark.parametrize("scores", [{}, None])
+    def test_no_tokens(self, scores):
+        with pytest.raises(BadInput, match="no tokens"):
+            next_token_probabilities(scores)
+
+    @pytest.mark.parametrize("score", [math.nan, math.inf, None, "x"])
+    def test_a_score_that_is_none(self, score):
+        with pytest.raises(BadInput, match="no logprob"):
+            next_token_probabilities({"a": -1.0, "b": score})
+
+    def test_nothing_left(self):
+        with pytest.raises(BadInput, match="No token is left"):
+            next_token_probabilities({"end": 0.0}, min_tokens=1, stop_tokens=["end"])
+
+    def test_huge_scores_do_not_overflow(self):
+        assert next_token_probabilities({"a": 5000.0, "b": 0.0}) == {"a": 1.0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(2, 60),
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.05, 2.0),
+    top_k=st.integers(-1, 70),
+    top_p=st.floats(0.01, 1.0),
+    min_p=st.floats(0.0, 1.0),
+)
+def test_it_is_always_a_distribution_and_keeps_the_ranks(
+    size, seed, temperature, top_k, top_p, min_p
+):
+    logprobs = as_logprobs(model(size, seed))
+    p = next_token_probabilities(
+        logprobs, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
+    )
+    assert math.fsum(p.values()) == pytest.approx(1.0)
+    assert max(logprobs, key=logprobs.get) in {token for token in p if p[token] == max(p.values())}
+    kept, dropped = (
+        min(logprobs[token] for token in p),
+        [x for token, x in logprobs.items() if token not in p],
+    )
+    assert all(x <= kept + 1e-12 for x in dropped)

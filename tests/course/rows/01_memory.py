@@ -1,0 +1,114 @@
+"""Rows of test_every_check for notebook 01."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workshop.course.exercise_sets.e01_memory import TIGHT
+from workshop.course.widgets.memory.case import Case
+
+TIGHT_CASE = Case(**TIGHT)
+
+ROWS = {
+    "memory.weights_405b": (
+        [810, 405e9 * 2 / 1e9],
+        [
+            (405, "16 bits"),
+            (1620, "float32"),
+            (754.4, "GiB"),
+            (810e9, "10**9"),
+            (6480, "gigabits"),
+            (807, "too small"),
+            (800, "too small"),
+            (815, "too large"),
+            ("810", "without quotes"),
+            ("810 GB", "without the unit"),
+        ],
+    ),
+    "memory.gpus_405b": (
+        [{"H100": 11, "A100": 21}],
+        [
+            ({"H100": 10, "A100": 20}, "round up"),
+            ({"H100": 10.125, "A100": 21}, "part"),
+            ({"H100": "11", "A100": "21"}, "without quotes"),
+            ({"H100": 16, "A100": 21}, "fewer are enough"),
+            ({"H100": 11, "A100": 2}, "too few"),
+            (11, "give both"),
+            ({"H100": 11, "A100": 21, "H200": 6}, "give both"),
+        ],
+    ),
+    "memory.kv_bytes_per_token": (
+        [131072, (2, 32, 8, 128, 2), [2, 32, np.int64(8), 128.0, 2]],
+        [
+            (65536, "K or V"),
+            ((8, 128), "all five"),
+            ((2, 32, 32, 128, 2), "8 KV heads"),
+            ((2, 32, 8, 64, 2), "K or V"),
+            ((131, 72), "commas"),
+            ((2, 32, 8, 128), "give 5 numbers"),
+            ((2, 32, "8", 128, 2), "give 8 as a number"),
+            (524288, "8 KV heads"),
+            (262144, "already the factor 2"),
+            (4096, "one layer"),
+            (128, "KiB"),
+            (1048576, "bits"),
+            (131000, "too small"),
+            ("128 KiB", "without the unit: it is bytes"),
+        ],
+    ),
+    "memory.kv_request_70b": (
+        [39.0625, 39.06, 39.1],
+        [
+            (40.0, "131,072"),
+            (39, "one digit after the point"),
+            (15.625, "70B has 80"),
+            (0.3125, "one token"),
+            (41.943, "GB"),
+            (41_943_040_000, "bytes"),
+            (312.5, "64 heads"),
+            (19.53, "twice as much"),
+            (39.4, "too large"),
+        ],
+    ),
+    "memory.fewest_h100": (
+        [3],
+        [
+            (1, "80 GB"),
+            (2, "not one request"),
+            (4, "pipeline_parallel_size"),
+            (8, "more than needed"),
+            (16, "two nodes"),
+            ((1, 3), "that is the split"),
+            (5, "too large"),
+        ],
+    ),
+    "memory.one_change": (
+        [
+            replace(TIGHT_CASE, kv_cache_dtype="fp8"),
+            replace(TIGHT_CASE, gpus=8),
+            SimpleNamespace(case=replace(TIGHT_CASE, gpus=8)),
+        ],
+        [
+            (TIGHT_CASE, "nothing is changed"),
+            (replace(TIGHT_CASE, requests=8), "smaller requests"),
+            (replace(TIGHT_CASE, context=65536), "smaller context"),
+            (replace(TIGHT_CASE, gpus=8, kv_cache_dtype="fp8"), "2 changes"),
+            (replace(TIGHT_CASE, weights="fp8"), "not 16"),
+            ("fp8", "sliders.case"),
+        ],
+    ),
+    "memory.block_tokens": (
+        [12640],
+        [
+            (790, "those are the blocks"),
+            (49.375, "not fewer"),
+            (25280, "not counted twice"),
+            (101120, "on a CPU"),
+            (6320, "more than 8"),
+            (12_600, "too small"),
+        ],
+    ),
+}

@@ -1,0 +1,147 @@
+"""Rows of test_every_check for notebook 05."""
+
+from __future__ import annotations
+
+import math
+
+from workshop.client.logprobs import total_logprob
+
+
+def best(scored):
+    return max(scored, key=lambda label: total_logprob(scored[label]))
+
+
+def surprising(rows):
+    return max(
+        (row for row in rows if row.logprob is not None), key=lambda row: row.surprise_bits
+    ).token
+
+
+ROWS = {
+    "logprobs.entries": (
+        [6],
+        [
+            (5, "when it is not"),
+            (1, "logprobs=0"),
+            (4, "always there"),
+            (10, "besides"),
+            (8192, "vocabulary"),
+        ],
+    ),
+    "logprobs.generated": (
+        [("20", "49"), ["20", "49"], (" 20", "49 ")],
+        [
+            (("49", "20"), "other way round"),
+            (("20-minute", "49"), "two tokens"),
+            (("20", "20"), "nearer to 0"),
+            (("49", "49"), "begins with"),
+            ("20", "two texts"),
+            (("a", "b"), "are not it"),
+        ],
+    ),
+    "logprobs.prompt": (
+        [("San", "Question"), ["San", "Question"]],
+        [
+            (("Question", "San"), "other way round"),
+            (("San", "San"), "not rank 1"),
+            (("Question", "Question"), "what stood there"),
+            (("San Francisco", "Question"), "two tokens"),
+            ("San", "two texts"),
+        ],
+    ),
+    "logprobs.probability": (
+        [math.exp(-8.533774), 0.000197, 0.0002],
+        [
+            (-8.5338, "logprob itself"),
+            (12.31, "surprise in bits"),
+            (0.01966, "percent"),
+            (5085, "the sign"),
+            (0.0027, "not 2"),
+            (0.0003, "too large"),
+        ],
+    ),
+    "logprobs.bits": (
+        [10],
+        [
+            (6.931, "nats"),
+            (-10, "positive"),
+            (1024, "halvings"),
+            (3.0103, "base 10"),
+            (0.0009766, "probability itself"),
+        ],
+    ),
+    "logprobs.perplexity": (
+        [math.exp(2), 7.389, 7.39, 7.4],
+        [
+            (2.0, "exponentiate"),
+            (math.exp(6), "number of tokens"),
+            (math.exp(-2), "the sign"),
+            (4, "with e"),
+            (math.e, "all three"),
+            (-2, "turn its sign"),
+            (7, "too small"),
+        ],
+    ),
+    "logprobs.classify": (
+        [best],
+        [
+            (
+                lambda scored: max(
+                    scored, key=lambda label: sum(row.logprob for row in scored[label])
+                ),
+                "None",
+            ),
+            (
+                lambda scored: min(scored, key=lambda label: total_logprob(scored[label])),
+                "more probable",
+            ),
+            (
+                lambda scored: max(
+                    scored, key=lambda label: total_logprob(scored[label]) / len(scored[label])
+                ),
+                "means",
+            ),
+            (lambda scored: "no", "more probable"),
+            (lambda scored: max(scored, key=scored.get), "cannot be compared with each other"),
+            (lambda scored: max(map(total_logprob, scored.values())), "return the label"),
+            (lambda scored: sum(row["logprob"] for row in scored["no"]), "attributes: row.logprob"),
+            (lambda scored, rows: "no", "missing 1 required positional argument: 'rows'"),
+            ("no", "no function"),
+        ],
+    ),
+    "logprobs.surprising": (
+        [
+            surprising,
+            lambda rows: surprising(rows).strip(),
+            lambda rows: min((row for row in rows if row.logprob), key=lambda row: row.logprob),
+        ],
+        [
+            (lambda rows: rows[1], "least surprising"),
+            (lambda rows: " Berlin", "' moon' has the lowest"),
+            (lambda rows: rows[2], "least surprising"),
+            (lambda rows: "", "leave it out"),
+            (lambda rows: rows[3], "lowest logprob"),
+            (lambda rows: max(rows, key=lambda row: row.surprise_bits), "both are None"),
+            (
+                lambda rows: max(row.surprise_bits for row in rows if row.logprob),
+                "return the token",
+            ),
+            (
+                lambda rows: max(rows, key=lambda row: row["surprise_bits"]),
+                "attributes: row.logprob",
+            ),
+            (" Berlin", "no function"),
+        ],
+    ),
+    "logprobs.raw": (
+        [math.log(0.4), -0.916, -0.92, -0.9],
+        [
+            (0.0, "processed one"),
+            (0.4, "logarithm"),
+            (0.9163, "negative"),
+            (-1.3219, "bits"),
+            (-0.3979, "base 10"),
+            (-0.8, "too large"),
+        ],
+    ),
+}

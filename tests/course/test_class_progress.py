@@ -1,0 +1,239 @@
+"""Progress of a class: who wants to shares tries, without a name; bad and foreign files never stop the table."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli import progress as cli
+from workshop.cli.test import command as ask_test
+from workshop.cli.test import questions
+from workshop.course import class_progress, exercises
+from workshop.course.class_progress import read, share
+from workshop.course.exercises import all_exercises, check
+from workshop.errors import BadInput
+
+GOOD = {"name": "ada", "updated": "2026-11-22T09:00:00+00:00", "checks": {}, "tests": {}}
+TRIED = {
+    "memory.weights_405b": {"tries": 3, "done": False},
+    "start.total_tokens": {"tries": 1, "done": True},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, workshop_home):
+    """The class's folder, as the remedy makes it; no test is strict here."""
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path / "class"))
+    (tmp_path / "class" / "progress").mkdir(parents=True, mode=0o3730)
+    return tmp_path / "class" / "progress"
+
+
+def run(*args: str) -> str:
+    done = CliRunner().invoke(cli.command, args, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_nothing_is_shared_unless_the_learner_wants_it(folder):
+    check("memory.weights_405b", 405)
+    assert list(folder.iterdir()) == [] and "Nobody shares" in run("--shared")
+
+
+def test_what_is_shared_follows_the_checks_and_names_nobody(folder, workshop_home):
+    check("memory.weights_405b", 405)
+    exercises.predict("memory.example", ("more", "less")).choose("less")
+    name = share(exercises.progress())
+    [path] = folder.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == folder.stat().st_gid
+    check("memory.weights_405b", 404)
+    [one], passed = read(all_exercises())
+    assert (
+        one.checks == {"memory.weights_405b": {"tries": 2, "done": False}}
+        and one.name == name
+        and not passed
+    )
+    assert (
+        "memory.example" not in path.read_text()
+        and os.environ.get("USER", "nobody at all") not in path.read_text()
+    )
+    check("memory.weights_405b", 810)
+    assert read(all_exercises())[0][0].checks == {"memory.weights_405b": {"tries": 3, "done": True}}
+
+
+def test_a_name_is_shown_where_the_learner_gives_one_and_goes_when_they_withdraw(folder):
+    check("memory.weights_405b", 405)
+    assert "as learner " in run("--share", "  ")
+    run("--share", "Ada L.")
+    assert (
+        "Ada L." in run("--shared")
+        and "01_memory" in run("--shared")
+        and "memory.weights_405b (1)" in run("--shared")
+    )
+    run("--share")
+    assert "Ada L." not in run("--shared") and len(list(folder.iterdir())) == 1, (
+        "one learner, one file"
+    )
+    run("--withdraw")
+    assert list(folder.iterdir()) == [] and "share nothing" in run("--withdraw")
+    check("memory.weights_405b", 404)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_table_says_which_check_fails_for_how_many(folder):
+    for number, tries in enumerate((1, 2, 6)):
+        checks = TRIED | {"memory.weights_405b": {"tries": tries, "done": number == 0}}
+        data = GOOD | {"name": f"l{number}", "checks": checks, "tests": {"pre": 4 + number}}
+        data["updated"] = f"2026-11-22T09:00:00+0{number}:00"
+        (folder / f"{number}.json").write_text(json.dumps(data))
+    said = json.loads(run("--shared", "--json"))
+    assert said["learners"][0]["tests"] == {"pre": 4}
+    assert said["checks"] == {"memory.weights_405b": {"failing": 2, "tried": 3}}
+    assert [one["done"] for one in said["learners"]] == [2, 1, 1] and said["learners"][0][
+        "notebook"
+    ] == "01_memory"
+    table = run("--shared")
+    assert "pre-test: 5.0 of 10 right, 3 learners" in table
+    assert all(f"2026-11-22 0{hour}:00 " in table for hour in (9, 8, 7)), "of other zones, too"
+
+
+BAD = {
+    "no JSON": "{",
+    "a list": "[]",
+    "null": "null",
+    "deep": "[" * 30_000,
+    "large": json.dumps(GOOD | {"more": "x" * 50_000}),
+    "not UTF-8": b"\xff\xfe",
+    "no checks": json.dumps({"name": "ada"}),
+    "checks of text": json.dumps(GOOD | {"checks": {"memory.weights_405b": "many"}}),
+    "tries below 1": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": -5, "done": False}}}
+    ),
+    "tries without end": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": 10**30, "done": False}}}
+    ),
+    "true tries": json.dumps(
+        GOOD | {"checks": {"memory.weights_405b": {"tries": True, "done": False}}}
+    ),
+    "no done": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": 1}}}),
+    "no time": json.dumps(GOOD | {"updated": "yesterday"}),
+    "a time that is a number": json.dumps(GOOD | {"updated": 5}),
+    "a time before all times": json.dumps(GOOD | {"updated": "0001-01-01T00:00:00+05:00"}),
+    "a time without a zone": json.dumps(GOOD | {"updated": "2026-11-22T09:00:00"}),
+    "tests of text": json.dumps(GOOD | {"tests": "ten"}),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_file_is_passed_over(folder, what):
+    (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
+    (folder / "bad.json").write_bytes(
+        BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode()
+    )
+    [one], [passed] = read(all_exercises())
+    assert one.name == "ada" and passed.startswith("bad.json: ")
+    done = CliRunner().invoke(cli.command, ["--shared"])
+    assert done.exit_code == 0 and "ada" in done.stdout and "passed over: bad.json" in done.stderr
+
+
+def test_what_is_no_file_is_passed_over(folder):
+    os.mkfifo(folder / "fifo.json")
+    (folder / "folder.json").mkdir()
+    (folder / "loop.json").symlink_to("loop.json")
+    (folder / "away.json").symlink_to("/no/such/place")
+    (folder / "notes.txt").write_text("not for the table")
+    assert read(all_exercises())[0] == [] and len(read(all_exercises())[1]) == 4
+
+
+def test_words_of_a_file_are_shown_and_never_obeyed(folder):
+    checks = TRIED | {"no.such\x1b[2J": {"tries": 1, "done": False}}
+    data = GOOD | {"name": "[red]\x1b[2Jada" + "x" * 100, "checks": checks}
+    (folder / "a.json").write_text(json.dumps(data))
+    assert (
+        "\x1b" not in run("--shared")
+        and "[red]" in run("--shared")
+        and "no.such" not in run("--shared")
+    )
+
+
+def test_a_folder_that_is_not_there_comes_with_how_to_make_it(folder, monkeypatch):
+    folder.rmdir()
+    with pytest.raises(BadInput, match="chmod 3730"):
+        share({})
+    monkeypatch.delenv("WORKSHOP_SHARED")
+    with pytest.raises(BadInput, match="WORKSHOP_SHARED is not set"):
+        read(all_exercises())
+    with pytest.raises(BadInput, match="40 letters"):
+        share({}, "\x1b[2J")
+
+
+def test_a_folder_that_goes_away_does_not_stop_a_learner(folder):
+    share({})
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    assert check("memory.weights_405b", 810)
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--shared", "--share"), ("--share", "ada", "--withdraw"), ("--shared", "--withdraw")]
+)
+def test_options_that_contradict_are_refused(folder, wrong):
+    with pytest.raises(BadInput, match="Give one"):
+        CliRunner().invoke(cli.command, wrong, catch_exceptions=False)
+
+
+def test_ones_own_progress_says_what_is_not_right_yet(folder):
+    check("memory.weights_405b", 405)
+    assert "not yet: memory.weights_405b (1 tries)" in run() and "8. Elsewhere" in run()
+    assert json.loads(run("--json"))["memory.weights_405b"]["tries"] == 1
+
+
+def ask(when: str, answers: str) -> str:
+    done = CliRunner().invoke(ask_test, [when, "--answers", answers], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_ten_questions_before_and_after(folder):
+    asked = questions()
+    right = "".join(
+        next(each for each in one.options if one.test(each) is None) for one in asked.values()
+    )
+    assert len(asked) == 10 and len(set(right)) >= 3, "the letter gives nothing away"
+    for one in asked.values():
+        assert len(one.options) == 4 and all(why for _, why in one.options.values())
+    share({})
+    said = ask("pre", "aaaaaaaaaa")
+    assert f"{right.count('a')} of 10 right" in said and not any(
+        why in said for _, why in asked["grows"].options.values()
+    )
+    said = ask("post", right)
+    assert (
+        f"10 of 10 right; before the course {right.count('a')}" in said
+        and asked["grows"].options["b"][1] in said
+    )
+    assert read(all_exercises())[0][0].tests == {"pre": right.count("a"), "post": 10}
+    with pytest.raises(BadInput, match="not 10 letters"):
+        ask("pre", "abcx")
+
+
+def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
+    done = CliRunner().invoke(ask_test, ["pre"], input="z\na\n" + "b\n" * 9)
+    assert (
+        done.exit_code == 0
+        and "10. " in done.stdout
+        and exercises.progress()["test.pre"]["answers"] == "abbbbbbbbb"
+    )
+
+
+def test_the_longest_progress_fits_into_a_file_that_is_read(folder, workshop_home):
+    share({key: {"tries": 9999, "done": False} for key in all_exercises()}, "x" * 40)
+    [path] = folder.iterdir()
+    assert (
+        len(read(all_exercises())[0]) == 1
+        and path.stat().st_size < class_progress.record_file.MAX_BYTES / 2
+    )

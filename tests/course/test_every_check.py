@@ -1,0 +1,185 @@
+"""Every check of the course: right answers in every form, near misses, and wrong ones with the words that they get."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from check_rows import OUTPUT, URL, response
+
+import workshop
+from workshop.course.exercises import SETS, all_exercises, keep, of_notebook, progress_bar
+from workshop.errors import WorkshopError
+from workshop.servers import records
+
+# the teaching model's tokenizer.json
+PROMPT_TOKENS = {"San Francisco is a": 5, "Question: What is Boston?\nAnswer:": 9}
+
+
+@pytest.fixture(autouse=True)
+def counting_server(monkeypatch):
+    """A server that counts as the teaching model's does."""
+
+    def complete(prompt, *, max_tokens, min_tokens=None, temperature):
+        assert min_tokens in (None, max_tokens), "the count must not depend on what the model says"
+        return SimpleNamespace(
+            usage=SimpleNamespace(**response(max_tokens, prompt=PROMPT_TOKENS[prompt])["usage"])
+        )
+
+    monkeypatch.setattr(workshop, "connect", lambda: SimpleNamespace(complete=complete, url=URL))
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    path = tmp_path_factory.mktemp("batch") / "answers.jsonl"
+    path.write_text(
+        "".join(json.dumps({"custom_id": name}) + "\n" for name in ("a", "b", "a", "c"))
+    )
+    return path
+
+
+def rows_of(path: Path) -> dict:
+    spec = importlib.util.spec_from_file_location(f"rows_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ROWS
+
+
+ROWS = {path.stem: rows_of(path) for path in sorted((Path(__file__).parent / "rows").glob("*.py"))}
+CHECKS = {key: row for rows in ROWS.values() for key, row in rows.items()}
+NUMBERS = [
+    (key, right)
+    for key, (rights, _) in CHECKS.items()
+    for right in rights
+    if isinstance(right, int | float) and not isinstance(right, bool)
+]
+
+
+def forms(number: float) -> list:
+    """One number in the types that a notebook's cells may make of it."""
+    made = [
+        number, float(number), np.float64(number), np.array(number), np.array([number]), Decimal(repr(number)),
+        Fraction(repr(number)), pd.Series([number]), (number,), [number],
+    ]  # fmt: skip
+    whole_number = [int(number), np.int64(number), np.array(int(number)), pd.Series([int(number)])]
+    return made + (whole_number if float(number).is_integer() else [])
+
+
+def put(answer, output):
+    return (output, answer[1]) if isinstance(answer, tuple) and answer[0] is OUTPUT else answer
+
+
+@pytest.mark.parametrize("notebook", sorted(path.stem[1:] for path in SETS.glob("*.toml")))
+def test_every_check_of_a_notebook_has_its_row_with_five_wrong_answers(notebook):
+    asked = [key for key in of_notebook(notebook) if not all_exercises()[key].options]
+    assert asked and list(ROWS.get(notebook, ())) == asked, f"tests/course/rows/{notebook}.py"
+    assert [key for key in asked if not CHECKS[key][0] or len(CHECKS[key][1]) < 5] == []
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_right_answers_are_right(key, output):
+    for answer in CHECKS[key][0]:
+        assert all_exercises()[key].test(put(answer, output)) is None, repr(answer)
+
+
+@pytest.mark.parametrize(("key", "right"), NUMBERS)
+def test_a_number_is_a_number_whoever_made_it(key, right):
+    made = forms(right)
+    assert len(made) >= 10
+    for answer in made:
+        assert all_exercises()[key].test(answer) is None, repr(answer)
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_parts_of_an_answer_may_be_numpys(key, output):
+    def numpys(part):
+        if isinstance(part, dict):
+            return {name: numpys(each) for name, each in part.items()}
+        if isinstance(part, tuple | list) and not isinstance(part, np.ndarray):
+            return type(part)(map(numpys, part))
+        return (
+            np.int64(part)
+            if isinstance(part, int)
+            else np.float64(part)
+            if isinstance(part, float)
+            else part
+        )
+
+    for answer in CHECKS[key][0]:
+        assert all_exercises()[key].test(numpys(put(answer, output))) is None, repr(answer)
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_wrong_answers_are_told_what_is_off(key, output):
+    for answer, words in CHECKS[key][1]:
+        said = all_exercises()[key].test(put(answer, output))
+        assert said and words in said, (answer, said)
+
+
+@pytest.mark.parametrize("key", ["start.stop", "sampling.length", "server.endpoint"])
+def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, monkeypatch):
+    def connect():
+        raise WorkshopError("There are two servers.")
+
+    monkeypatch.setattr(
+        records,
+        "own",
+        lambda: [
+            SimpleNamespace(url=url, state="ready", in_doubt=False) for url in ("http://a/v1", URL)
+        ],
+    )
+    monkeypatch.setattr(workshop, "connect", connect)
+    assert all_exercises()[key].test(CHECKS[key][0][0]) is None
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_every_typical_wrong_answer_of_a_check_is_tried(key, output):
+    said = {all_exercises()[key].test(put(answer, output)) for answer, _ in CHECKS[key][1]}
+    assert set(all_exercises()[key].wrong.values()) <= said, "words that no row of CHECKS gets"
+
+
+@pytest.mark.parametrize("key", dict(NUMBERS))
+@pytest.mark.parametrize(
+    "answer", [True, None, float("nan"), float("inf"), "a number", [1, 2, 3], len, {}]
+)
+def test_what_is_no_number_is_said_to_be_none(key, answer):
+    said = all_exercises()[key].test(answer)
+    assert said and any(
+        words in said for words in ("is not a number", "leave out", "numbers, or their product")
+    )
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_hints_lead_and_none_is_the_answer(key):
+    exercise = all_exercises()[key]
+    assert len(exercise.hints) >= 2
+    for hint in exercise.hints:
+        for sum_or_call in re.findall(r"-?math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint):
+            with contextlib.suppress(SyntaxError):
+                assert exercise.test(eval(sum_or_call, {"math": math})) is not None, (
+                    f"{sum_or_call!r} is the answer"
+                )
+    for answer in CHECKS[key][0]:
+        if isinstance(answer, str | int) and len(str(answer)) > 2:
+            assert not any(str(answer) in hint.replace(",", "") for hint in exercise.hints)
+
+
+def test_what_was_done_in_notebook_08_before_it_was_divided_counts_in_both_parts(workshop_home):
+    before = ["faults", "killed_again", "disk", "machines", "recall"]
+    before += ["codes", "bits", "jamba", "not_four_times", "more_users"]
+    for name in before:
+        keep(f"elsewhere.{name}", {"tries": 1, "done": True})
+    assert "5 of 8" in progress_bar("elsewhere.disk") and "5 of 9" in progress_bar("bits.window")
+    assert "5 of 9" in progress_bar("elsewhere.codes"), (
+        "a check's notebook, whatever its key begins with"
+    )

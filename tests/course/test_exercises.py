@@ -1,0 +1,339 @@
+"""Checks: quiet, kind, and they remember."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import tomllib
+from typing import get_type_hints
+
+import pandas as pd
+import pytest
+
+from workshop.course import exercise_sets, exercises
+from workshop.course.exercises import HELD_BACK, check, predict
+from workshop.course.judging import Exercise, close_to, plain
+from workshop.errors import BadInput, WorkshopError
+
+ASKED = {
+    "question": "Why?",
+    "right": "b",
+    "options": [["One.", "It is not one."], ["Two.", "It is two."], ["Three.", "It is not three."]],
+}
+
+
+@pytest.fixture(autouse=True)
+def one_exercise(workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    mine = {
+        "demo.two": Exercise(
+            "Add", lambda answer: None if answer == 2 else "not two", "think", "count"
+        ),
+        "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
+        "demo.why": Exercise.of(ASKED, None),
+    }
+    monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
+
+
+def test_unanswered_is_quiet_and_keeps_no_try():
+    assert check("demo.two", ...).state == check("demo.two", ([1, 2], ...)).state == "unanswered"
+    assert exercises.progress() == {}
+
+
+@pytest.mark.parametrize("answer", [(1, ...), [..., 1], {"A": 1, "B": ...}, {"A": (1, ...)}])
+def test_an_answer_with_open_parts_is_not_wrong(answer):
+    result = check("demo.two", answer)
+    assert result.state == "unanswered" and "each ... that is left" in result.message
+    assert exercises.progress() == {}
+
+
+def test_wrong_is_kind_and_opens_hints_one_by_one():
+    assert "Hint" not in check("demo.two", ...)._repr_html_()
+    first, second = check("demo.two", 3), check("demo.two", 4)
+    assert not first and "not two" in repr(first)
+    assert (
+        first.hints == ("think",) and "Another wrong answer opens the next" in first._repr_html_()
+    )
+    assert second.hints == ("think", "count") and "Another" not in second._repr_html_()
+    assert "Hint" not in check("demo.two", 2)._repr_html_()
+
+
+def test_right_is_remembered_also_after_a_later_slip():
+    assert check("demo.two", 2)
+    check("demo.two", 3)
+    assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
+    check("demo.breaks", 3)
+    assert "1 of 3" in exercises.progress_bar("demo.two"), "what was tried is not done"
+
+
+def test_an_answer_that_breaks_the_check_is_no_traceback():
+    assert "ZeroDivisionError" in check("demo.breaks", object()).message
+
+
+def test_a_check_that_needs_a_server_and_finds_none_counts_no_try(monkeypatch):
+    def ask(answer):
+        raise WorkshopError("No server is known here.", "Start one.")
+
+    monkeypatch.setattr(exercises.all_exercises()["demo.two"], "judge", ask)
+    result = check("demo.two", 2)
+    assert (result.state, result.message, result.hints) == (
+        "unanswered",
+        "No server is known here. Start one.",
+        (),
+    )
+    assert exercises.progress() == {}
+
+
+def test_of_an_answer_that_cannot_be_used_the_beginning_is_shown():
+    assert len(check("demo.breaks", 10**400).message) < 150
+
+
+def test_strictness_raises_for_the_tests(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    with pytest.raises(AssertionError, match="not two"):
+        check("demo.two", 3)
+    assert check("demo.two", ...).state == "unanswered"
+
+
+def test_no_space_for_progress_does_not_stop_a_learner(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "file"))
+    result = check("demo.two", 2)
+    assert result and "could not be kept" in result.note
+
+
+def test_an_unknown_key_names_those_there_are():
+    with pytest.raises(BadInput, match=r"demo\.two"):
+        check("demo.three", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (810, None),
+        (810.5, None),
+        (405, "half"),
+        (1, "1 GB is too small"),
+        (900, "900 GB is too large"),
+        ("810", "without quotes"),
+        ("810 GB", "without the unit: it is GB"),
+        ("131,072", "give 131072 as a number"),  # typed as it stands, it is a SyntaxError
+        ("39,06", "give 39.06 as a number"),
+        ({"choices": [{"text": "x" * 500}]}, "… is not a number of GB"),
+        (pd.DataFrame({"GB": [405]}), "half"),
+        (pd.DataFrame({"GB": [1, 2]}), "[1, 2] is not a number"),
+        ((810, 0), "commas"),
+        (True, "not a number"),
+        (float("nan"), "number of GB"),
+    ],
+)
+def test_numbers_are_compared_with_what_went_wrong(answer, says):
+    message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(
+        answer
+    )
+    assert message is None if says is None else says in message
+
+
+@pytest.mark.parametrize(
+    ("answer", "unit", "asks"),
+    [
+        (810_000, "GB", "too large, by a factor of 1,000: is it in GB, or in another unit?"),
+        (0.81 / 1024, "GB", ""),
+        (810 / 1024, "GiB", "too small, by a factor of 1,024: is it in GiB"),
+        (810 * 1.024**3, "GiB", "by a factor of 1.07"),
+        (810 * 2**30, "GiB", "by a factor of 1,073,741,824"),
+        (0.81, "s", "by a factor of 1,000: is it in s,"),
+        (810 * 1024, "s", ""),
+        (810_000, "tokens", ""),
+        (0, "GB", ""),
+        (-810, "GB", ""),
+    ],
+)
+def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(answer, unit, asks):
+    message = close_to(810, unit)(answer)
+    assert asks in message if asks else "factor" not in message
+    assert close_to(0, unit)(answer) is None or "factor" not in close_to(0, unit)(answer)
+
+
+def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
+    keys = []
+    for module in pkgutil.iter_modules(exercise_sets.__path__):
+        found = exercises.of_notebook(module.name.removeprefix("e"))
+        # some were of 08
+        assert len({key.split(".")[0] for key in found}) == 1 + (module.name == "e09_fewer_bits")
+        names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
+        words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
+        for key, each in words.items():
+            judged = key.split(".")[1] in names
+            assert judged == (not {"answer", "options"} & set(each)), (
+                f"{key}: a number or a judge of its name"
+            )
+        own = {
+            name: each
+            for name, each in names.items()
+            if getattr(each, "__module__", "") == names["__name__"]
+        }
+        judges = {
+            name for name, each in own.items() if get_type_hints(each).get("return") == str | None
+        }
+        # of two sets
+        judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}
+        assert judges and judges <= {key.split(".")[1] for key in found}, (
+            "a judge that nothing asks"
+        )
+        keys += found
+    assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
+
+
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    """Run a cell in IPython, as a notebook does; return its result."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    shell.user_ns.update(check=check, predict=predict)
+    yield lambda source: shell.run_cell(source, store_history=True).result
+    InteractiveShell.clear_instance()
+
+
+MINE = "answer = ...\ncheck('demo.two', answer)"
+SOLUTION = '# Solution: click the dots\nprint("two")\ncheck("demo.two", 2)'
+
+
+def test_a_solution_is_silent_until_its_check_was_tried(cell, capsys):
+    assert cell(MINE).state == "unanswered"
+    capsys.readouterr()
+    assert cell(SOLUTION) is None and capsys.readouterr().out.strip() == HELD_BACK
+    assert not cell(MINE.replace("...", "3"))
+    assert cell(SOLUTION) and "two" in capsys.readouterr().out
+    assert exercises.progress()["demo.two"] == {"tries": 1, "done": False}
+
+
+def test_tests_run_solutions_at_once(cell, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    cell(MINE)
+    assert cell(SOLUTION)
+
+
+def test_other_cells_run_as_they_are(cell):
+    cell(MINE)
+    assert cell("6 * 7") == cell("# Solutions of an equation, no check\n6 * 7") == 42
+
+
+def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell):
+    assert not cell(MINE.replace("...", "3"))
+    assert "Only yours counts" in cell(SOLUTION)._repr_html_()
+    assert not exercises.progress()["demo.two"]["done"]
+    assert "Only yours counts" not in cell(MINE.replace("...", "2"))._repr_html_()
+    assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
+
+
+def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
+    asked = predict("demo.more", ("more", "less"))
+    assert asked.asks and "one of: more · less" in repr(asked)
+    asked.choose("less")
+    assert predict("demo.more", ("more", "less")).predicted == "less", "it lasts"
+    shown = predict("demo.more", result="more")
+    assert (
+        repr(shown) == "You predicted: less. Result: more."
+        and repr(shown) in shown._repr_mimebundle_()["text/html"]
+    )
+    stored = json.loads((workshop_home / "progress.json").read_text())
+    assert stored == {
+        "demo.more": {"options": ["more", "less"], "predicted": "less", "result": "more"}
+    }
+    compared = predict("demo.more", ("more", "less"))
+    assert not compared.asks, "what was compared stays as it is"
+    assert "verdict open" in shown._repr_mimebundle_()["text/html"]
+    assert "verdict good" in predict("demo.more", result="less")._repr_mimebundle_()["text/html"], (
+        "a cell may run again"
+    )
+
+
+def test_a_click_predicts():
+    pytest.importorskip("ipywidgets")
+    asked = predict("demo.more", ("more", "less"))
+    buttons = asked.buttons()
+    assert buttons.value is None and "widget-view+json" in str(asked._repr_mimebundle_())
+    buttons.value = "more"
+    assert exercises.progress()["demo.more"]["predicted"] == "more"
+
+
+def test_who_did_not_predict_sees_the_result_and_may_predict_later():
+    assert repr(predict("demo.more", result="more")) == "No prediction. Result: more."
+    predict("demo.more", ("more", "less"))
+    predict("demo.more", result="more")
+    late = predict("demo.more", ("more", "less"))
+    assert late.asks
+    late.choose("less")
+    assert repr(predict("demo.more", ("more", "less"))) == "You predicted: less. Result: more."
+
+
+def test_a_result_or_choice_that_is_no_option_is_refused():
+    asked = predict("demo.more", ("more", "less"))
+    for wrong in (lambda: asked.choose("same"), lambda: predict("demo.more", result="same")):
+        with pytest.raises(BadInput, match="more, less"):
+            wrong()
+
+
+def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
+    assert all(
+        text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three.")
+    )
+    assert exercises.progress() == {}, "to look is no try"
+    wrong, right = check("demo.why", "c"), check("demo.why", " B) ")
+    assert not wrong and "✗ c) Three. It is not three." in repr(wrong)
+    assert right and "✓ b) Two. It is two." in repr(right) and "It is two." in right._repr_html_()
+    assert exercises.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
+
+
+@pytest.mark.parametrize("answer", ["d", "", 2, None, "Two."])
+def test_what_is_no_option_is_told_the_letters(answer):
+    assert "give one of a, b, c" in check("demo.why", answer).message
+
+
+def test_a_click_answers_a_question():
+    pytest.importorskip("ipywidgets")
+    question = check("demo.why")
+    assert "widget-view+json" in str(question._repr_mimebundle_())
+    *_, buttons, said = question.buttons().children
+    assert buttons.value is None and [text for text, _ in buttons.options] == [
+        "a) One.",
+        "b) Two.",
+        "c) Three.",
+    ]
+    buttons.value = "a"
+    assert "It is not one." in said.value and not exercises.progress()["demo.why"]["done"]
+    buttons.value = "b"
+    assert "It is two." in said.value and exercises.progress()["demo.why"]["done"]
+
+
+def test_tests_answer_questions_by_themselves(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    check("demo.why")._repr_mimebundle_()
+    assert exercises.progress()["demo.why"]["done"]
+
+
+@pytest.mark.parametrize("stored", ["[1]", "{", '{"demo.two": 3}', "null"])
+def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
+    workshop_home.mkdir()
+    (workshop_home / "progress.json").write_text(stored)
+    assert exercises.progress() == {} and check("demo.two", 2)
+
+
+@pytest.mark.parametrize(
+    ("digits", "right", "wrong"),
+    [(2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)), (3, (0.123,), (0.12,))],
+)
+def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(digits, right, wrong):
+    judge = close_to(0.123456, digits=digits)
+    assert [judge(answer) for answer in right] == [None] * len(right) and all(
+        judge(answer) for answer in wrong
+    )
+
+
+def test_a_series_without_labels_is_a_list_and_a_dict_of_whole_numbers_stays_one():
+    assert plain(pd.Series([5, 7])) == [5, 7] and plain(pd.Series({1: 5, 2: 7})) == {1: 5, 2: 7}
+    assert plain({0: "a", 1: "b"}) == {0: "a", 1: "b"}

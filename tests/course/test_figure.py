@@ -1,0 +1,215 @@
+"""A figure of numbers: the same from matplotlib and, where that cannot be imported, as SVG."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from workshop.course import chart, figure
+from workshop.course.figure import colours_of, draw, number, series_of, spread, to_html, words_of
+from workshop.course.widgets import style
+from workshop.errors import BadInput
+
+GROWTH = {"without a cache": {1: 1, 2: 3, 3: 6, 4: 10}, "with a KV cache": {1: 1, 2: 2, 3: 3, 4: 4}}
+WEIGHTS = {"float16": {"8B": 16.0, "70B": 140.0}, "INT4": {"8B": 4.0, "70B": 35.0}}
+ERRORS = {
+    "workshop plan": {"a run": 0.5, "another": -1.0},
+    "theirs": {"a run": 90.0, "another": -20.0},
+}
+WAITED = {
+    "": {"1": 0.0, "2": 0.5},
+    "sent, no token yet": {"1": 0.1, "2": 0.2},
+    "tokens come": {"1": 1.0, "2": 2.0},
+}
+CASES = {"line": GROWTH, "barh": WEIGHTS, "stacked": WAITED, "points": ERRORS}
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch):
+    """As in a place where matplotlib is not installed."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+def shown(made) -> str:
+    """The HTML that a notebook gets."""
+    return made._repr_html_() if isinstance(made, chart.Picture) else to_html(made)
+
+
+def both(kind: str, way: str, **more) -> str:
+    made = figure.figure(
+        CASES[kind], kind, xlabel="tokens", ylabel="pairs", title="It grows", limit=60, **more
+    )
+    assert isinstance(made, chart.Picture) == (way == "svg")
+    return shown(made)
+
+
+@pytest.fixture(params=["matplotlib", "svg"])
+def way(request):
+    """Both ways of drawing."""
+    if request.param == "svg":
+        request.getfixturevalue("without_matplotlib")
+    return request.param
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_figure_says_its_labels_units_and_numbers_in_both_ways(kind, way):
+    drawn = both(kind, way)
+    said = re.search(r'aria-label="([^"]+)"', drawn)[1]
+    assert said.startswith("It grows. pairs against tokens. ")
+    text = re.sub(r"<[^>]+>", "|", drawn.split("</style>")[-1])
+    for word in ("It grows", "tokens", "pairs", *(label for label in CASES[kind] if label)):
+        assert f"|{word}|" in text, f"{word} is not drawn"
+    rows = [x for x in CASES[kind][list(CASES[kind])[-1]] if isinstance(x, str)]
+    assert all(f"|{row}|" in text for row in rows)
+    for label, points in CASES[kind].items():
+        last = list(points.values())[-1]
+        assert not label or f"{number(last)}" in said
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_label_has_the_same_colour_in_both_ways(kind, way):
+    drawn, colours = both(kind, way).lower(), colours_of(series_of(CASES[kind]), None)
+    assert all(colour.lower() in drawn for colour in colours.values())
+    assert both(kind, way, colours={list(CASES[kind])[-1]: "#123456"}).count("#123456") > 0
+
+
+def test_bars_are_as_long_as_their_numbers_in_both_ways(way):
+    drawn = both("barh", way).replace(" \n", " ")
+    if way == "svg":
+        wide = [
+            float(w) for w in re.findall(r'width="([\d.]+)" height="[\d.]+" rx="2" fill="#', drawn)
+        ][:4]
+    else:
+        found = re.findall(
+            r'd="M ([\d.]+) [\d.]+ L ([\d.]+) [\d.]+ L [^"]*z " clip-path="[^"]*" style="fill: #',
+            drawn,
+        )[:4]
+        wide = [float(right) - float(left) for left, right in found]
+    assert [w / wide[0] for w in wide] == pytest.approx([1, 140 / 16, 4 / 16, 35 / 16], rel=0.01)
+
+
+def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(way):
+    assert ">+90<" in both("points", way)
+
+
+def test_points_have_their_names_and_a_repeated_x_is_two_points(way):
+    made = figure.figure(
+        pd.Series([160.0, 290.0, 300.0], index=[0.2, 0.3, 0.3]), names=["1 at once", "2", "4"]
+    )
+    assert "1 at once" in shown(made) and "0.2: 160, 0.3: 290, 0.3: 300" in made.words
+
+
+def test_a_table_of_pandas_is_the_same_figure_as_dictionaries():
+    pytest.importorskip("matplotlib")
+    assert shown(figure.figure(pd.DataFrame(GROWTH))) == shown(figure.figure(GROWTH))
+    half = pd.DataFrame({"a": {1: 1.0, 2: 2.0}, "b": {2: 5.0, 3: 6.0}})
+    assert [xs for _, xs, _ in series_of(half)] == [[1, 2], [2, 3]], "NaN is left out"
+
+
+def test_a_figure_is_drawn_once_in_the_colours_of_the_theme():
+    import matplotlib.pyplot as plt
+
+    drawn = shown(figure.figure(GROWTH, title="Grün & <b>"))
+    assert plt.get_fignums() == [], "pyplot would show it a second time"
+    body = drawn.split("</style>")[-1]
+    assert style.TEXT in body and figure.INK not in body.replace(style.TEXT, "")
+    assert (
+        "<b>" not in body
+        and "font-family" not in body
+        and " id=" not in re.sub(r' id="[mp]\w{10}"', "", body)
+    )
+
+
+def test_a_learners_own_figure_is_shown_in_the_same_way():
+    from matplotlib.figure import Figure
+
+    own = Figure()
+    own.subplots().set(title="mine", xlabel="s", ylabel="GiB")
+    assert 'aria-label="mine. GiB. s"' in to_html(own)
+
+
+def test_the_style_is_for_one_figure_unless_it_is_asked_for_all():
+    import matplotlib
+
+    before = matplotlib.rcParams["axes.spines.top"]
+    figure.figure(GROWTH)
+    assert matplotlib.rcParams["axes.spines.top"] is before is True
+    with matplotlib.rc_context():
+        figure.course_style()
+        assert matplotlib.rcParams["axes.spines.top"] is False
+        assert next(iter(matplotlib.rcParams["axes.prop_cycle"]))["color"] == style.BLUE
+
+
+def test_importing_the_helper_does_not_import_matplotlib():
+    code = "import sys, workshop.course.plots; sys.exit('matplotlib' in sys.modules or 'pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "says"),
+    [
+        (GROWTH, "pie", "no kind of figure 'pie'"),
+        ({}, "line", "no numbers"),
+        ({"a": {}}, "barh", "no numbers"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(data, kind, says):
+    with pytest.raises(BadInput, match=says):
+        figure.figure(data, kind)
+
+
+def test_names_at_the_ends_of_lines_are_moved_apart_and_keep_their_order():
+    assert spread([10.0, 10.5, 3.0], 2.0) == [10.0, 12.0, 3.0]
+
+
+def test_what_a_label_means_decides_its_colour_and_others_take_what_is_left():
+    found = colours_of([("other", [], []), ("weights", [], []), ("KV cache", [], [])], None)
+    assert found == {"other": style.GREEN, "weights": style.WEIGHTS, "KV cache": style.KV_CACHE}
+
+
+def test_a_long_line_is_said_by_its_ends():
+    assert words_of([("a", list(range(100)), [float(n * n) for n in range(100)])], "", "n", "") == (
+        "n. a: 0: 0, 99: 9,801."
+    )
+
+
+def test_axes_of_ones_own_take_the_same_data():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    draw(axes, WEIGHTS, "barh", legend=False)
+    assert [bar.get_width() for bar in axes.patches] == [16, 140, 4, 35]
+
+
+@pytest.mark.parametrize(
+    ("value", "end"), [(0.64, 1), (0.2, 0.2), (160, 200), (801, 1000), (0, 10), (2.1, 5)]
+)
+def test_axes_without_matplotlib_end_at_round_numbers(value, end):
+    assert chart.round_up(value) == pytest.approx(end)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0312, "0.0312"),
+        (7.349, "7.35"),
+        (0.966, "0.966"),
+        (0.0001, "<0.001"),
+        (202.5, "203"),
+        (-90.2, "-90.2"),
+    ],
+)
+def test_numbers_have_three_digits_and_thousands_their_commas(value, text):
+    assert number(value) == text and number(1_064_960) == "1,064,960"
+
+
+def test_written_numbers_keep_their_digits(way):
+    drawn = shown(figure.figure({"city": 0.9656, "port": 0.02442}, "barh"))
+    assert ">0.966<" in drawn and ">0.0244<" in drawn

@@ -1,0 +1,106 @@
+"""Notebook 13's helpers: without vLLM all is recorded and says so; what is recorded is what is simulated today."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import needs
+import pytest
+
+from workshop import live, simulate
+from workshop.course import labs, scale
+from workshop.errors import BadInput
+from workshop.servers.vllm_main import installed
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "13_scale_out.ipynb"
+PAGE = """
+# TYPE vllm:request_success counter
+vllm:request_success_total{{engine="1",finished_reason="length"}} {one}
+vllm:request_success_total{{engine="1",finished_reason="stop"}} 1.0
+vllm:request_success_total{{engine="0",finished_reason="length"}} 4.0
+# TYPE vllm:prompt_tokens_by_source counter
+vllm:prompt_tokens_by_source_total{{engine="1",source="external_kv_transfer"}} {received}
+vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} 83.0
+"""
+
+
+@pytest.fixture
+def without_vllm(monkeypatch):
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    for module in (labs, live):
+        monkeypatch.setattr(module, "installed", lambda: ("", ""))
+
+
+def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
+    without_vllm, monkeypatch, capsys
+):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
+    names: dict = {}
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    said = capsys.readouterr().out
+    assert said.count("this row was simulated on another machine") == 3 + 2 + 3 + 2 + 3 + 4
+    assert "What follows is recorded" in said
+    assert [answer["received"] for answer in names["answers"]] == [0, 64, 0, 0]
+
+
+def test_what_was_not_recorded_is_not_made_up(without_vllm):
+    with pytest.raises(BadInput, match="not recorded"):
+        scale.simulated("llama-3.1-8b", "h100", simulate.drawn(burst=3))
+    with pytest.raises(BadInput, match="not recorded"):
+        scale.ask(None, "another prompt", [(0, 1)])
+
+
+def test_what_was_recorded_is_what_is_simulated():
+    if not installed()[0]:
+        needs.lacking("vLLM is not installed")
+    load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
+    how = {"tensor_parallel_size": 4, "max_model_len": 16384}
+    row = scale.kept("simulated", scale.key_of_load("llama-3.3-70b", "h100", load, how))
+    assert scale.simulated("llama-3.3-70b", "h100", load, **how) == row
+
+
+def test_questions_share_their_handbook_and_nothing_else():
+    load = scale.handbooks(4, 1000, rate=50, seconds=2)
+    assert {one.prefix for one in load} == {f"handbook {n}" for n in range(4)}
+    assert all(1050 <= one.prompt_tokens <= 1200 and one.prefix_tokens == 1000 for one in load)
+    with_two = scale.handbooks(2, 1000, rate=50, seconds=2)
+    assert [one.arrival_s for one in with_two] == [one.arrival_s for one in load]
+
+
+def test_each_engine_is_counted_and_chosen():
+    pages = [PAGE.format(one=1, received=0), PAGE.format(one=2, received=64)]
+    sent = []
+
+    def complete(prompt, **sampling):
+        sent.append(sampling)
+        pages.pop(0)
+        return SimpleNamespace(choices=[SimpleNamespace(text=" resort")])
+
+    http = SimpleNamespace(get=lambda address: SimpleNamespace(text=pages[0]))
+    pair = SimpleNamespace(url="http://a/v1", http=http, complete=complete)
+    before = scale.engines(pair)
+    assert before["engine 0"] == {
+        "requests": 4,
+        "computed": 83,
+        "from its own cache": 0,
+        "received": 0,
+    }
+    assert list(before) == ["engine 0", "engine 1"] and before["engine 1"]["requests"] == 2
+    [row] = scale.ask(pair, "a prompt", [(1, 16)])
+    assert row["received"] == 64 and row["computed"] == 0 and row["text"] == " resort"
+    assert sent[0]["extra_headers"] == {"X-data-parallel-rank": "1"} and sent[0]["max_tokens"] == 16
+
+
+def test_the_folder_is_empty_before_each_lab(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
+    (scale.handed_over() / "old").mkdir()
+    flag, said = scale.hand_over()
+    connector = json.loads(said)
+    assert flag == "--kv-transfer-config" and list(scale.handed_over().iterdir()) == []
+    assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(scale.handed_over())
+    # others' prompts are nobody else's business
+    assert scale.handed_over().stat().st_mode & 0o077 == 0

@@ -1,0 +1,186 @@
+"""Notebook 12's guesses: the walk against hand counts, and foretold acceptance lengths against recorded servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from inference_planner.catalog.read import from_dict
+
+from workshop.course import speculation
+from workshop.engine import measured_runs as recorded
+from workshop.engine.exact import plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return speculation.ask(None, "no guesses")
+
+
+def test_a_step_writes_the_right_guesses_before_the_first_wrong_one_and_one_token_more():
+    row = [True, True, False, False, True, True, True, True, True]
+    # ✓✓· then · then ✓✓✓ and one more, and ✓ at the end
+    assert speculation.lengths([row], guesses=3) == [3, 1, 4, 2]
+    assert speculation.lengths([row, row], guesses=1) == 2 * [2, 1, 1, 2, 2, 2]
+    assert speculation.lengths([[True], [], [False]], guesses=4) == [2, 1]
+
+
+def test_with_independent_guesses_the_walk_has_the_length_of_the_formula():
+    """(1 - 0.7^5) / (1 - 0.7) = 2.7731; of 40,000 tokens the mean of some 14,000 steps is within 0.05 of it."""
+    row = (np.random.default_rng(0).random(40_000) < 0.7).tolist()
+    assert np.mean(speculation.lengths([row], guesses=4)) == pytest.approx(2.7731, abs=0.05)
+
+
+def test_the_reference_chooses_what_the_server_wrote(plain):
+    for prompt, answer in plain.answers:
+        chosen = speculation.choices([*prompt, *answer], "target")[len(prompt) - 1 : -1]
+        assert np.mean(chosen == np.array(answer)) > 0.95, speculation.words(answer)
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_the_recorded_server_wrote_as_many_tokens_a_step_as_foretold_along_its_answers(temperature):
+    counted = speculation.ask(None, "draft", temperature=temperature)
+    foretold = np.mean(speculation.lengths(speculation.agreement(counted), guesses=4))
+    assert foretold == pytest.approx(1 + counted.accepted / counted.drafts, rel=0.05)
+    assert sum(counted.accepted_at) == counted.accepted and counted.drafted == 4 * counted.drafts
+
+
+def test_a_draft_that_is_the_model_itself_is_right_and_its_guesses_cost_as_much(plain):
+    counted = speculation.ask(None, "itself")
+    assert counted.accepted > 0.97 * counted.drafted
+    target = plan("llama-3.1-70b", "h100", tensor_parallel_size=4).deployment
+    assert 0.9 < speculation.speedup(target, target, 1, 4, tokens_a_step=5) <= 1
+
+
+def test_guesses_are_free_while_the_step_is_memory_bound_and_then_are_not():
+    """An H100 computes 989e12 FLOP/s and reads 3.35e12 B/s, so bf16 weights keep 295 tokens waiting at both peaks."""
+    target = plan("llama-3.1-70b", "h100", tensor_parallel_size=4).deployment
+    assert speculation.step_ms(target, 1, 5) == pytest.approx(
+        speculation.step_ms(target, 1), rel=0.02
+    )
+    assert speculation.step_ms(target, 200, 5) > 2 * speculation.step_ms(target, 200)
+
+
+MEASURED_AT = 320  # tokens of a request in the recorded batches: prompts of 256, 128 more
+
+
+@pytest.mark.parametrize(
+    ("requests", "off"), [(1, 0.05), (8, 0.05), (32, 0.05), (128, 0.12), (256, 0.06)]
+)
+def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(requests, off):
+    alone, drafted = (recorded.tuned(name) for name in ("8b-no-guesses", "8b-draft-1b-accept-2.8"))
+    measured = drafted[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target, draft = (
+        plan(model, "h200", max_model_len=8192).deployment
+        for model in ("llama-3.1-8b", "llama-3.2-1b")
+    )
+    foretold = speculation.speedup(
+        target, draft, requests, 4, 2.8, graphs=False, context=MEASURED_AT
+    )
+    assert foretold == pytest.approx(measured, rel=off)
+    assert measured < 0.6 and (speculation.speedup(target, draft, requests, 4, 2.8) > 1) is (
+        requests < 128
+    )
+
+
+@pytest.mark.parametrize(
+    ("requests", "off"), [(1, 0.05), (8, 0.07), (32, 0.06), (128, 0.04), (256, 0.04)]
+)
+def test_eagles_guesses_pay_for_as_many_users_as_were_measured(requests, off):
+    alone, guessed = (
+        recorded.tuned(name) for name in ("8b-no-guesses-0.33", "8b-eagle3-accept-2.8")
+    )
+    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target = plan("llama-3.1-8b", "h200", max_model_len=8192, vllm_version="0.33.0").deployment
+    config = guessed["extra"]["speculative_config"]["model"]
+    layer = {
+        **config,
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": config["draft_vocab_size"],
+    }
+    draft = plan(from_dict(layer, name="eagle3"), "h200", max_model_len=2048).deployment
+    foretold = speculation.speedup(target, draft, requests, 4, 2.8, context=MEASURED_AT)
+    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
+
+
+NGRAM = {
+    "h200": ("8b-no-guesses-again", "8b-ngram-accept-2.0"),
+    "h100": ("h100-8b-no-guesses", "h100-8b-ngram-accept-2.0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "requests", "off"),
+    [
+        # host
+        *[
+            ("h200", 1, 0.05),
+            ("h200", 8, 0.06),
+            ("h200", 32, 0.05),
+            ("h200", 128, 0.3),
+            ("h200", 256, 0.15),
+        ],
+        *[
+            ("h100", 1, 0.02),
+            ("h100", 8, 0.04),
+            ("h100", 32, 0.02),
+            ("h100", 128, 0.04),
+            ("h100", 256, 0.05),
+        ],
+    ],
+)
+def test_guesses_from_the_text_stop_paying_where_they_did(gpu, requests, off):
+    """Two tokens a step: 1.4 times as fast for one, slower from 128 on, where the check has no CUDA graph."""
+    alone, guessed = (recorded.tuned(name) for name in NGRAM[gpu])
+    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target = plan("llama-3.1-8b", gpu, max_model_len=8192).deployment
+    foretold = speculation.speedup(target, None, requests, 4, 2.0, context=MEASURED_AT)
+    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+@pytest.mark.parametrize("requests", [1, 8, 32, 128, 256])
+def test_the_plans_step_of_many_requests_takes_as_long_as_measured(gpu, requests):
+    run = recorded.tuned(NGRAM[gpu][0])
+    step = speculation.step_ms(
+        plan("llama-3.1-8b", gpu, max_model_len=8192).deployment, requests, context=MEASURED_AT
+    )
+    assert step == pytest.approx(1e3 * requests / run[f"batch{requests}_decode_tok_s"], rel=0.06)
+
+
+MEASURED = {  # of notebook 12's sentences: (the run without guesses, with them), and what the text says for so many users
+    "0.32.0_guesses": (
+        "8b-no-guesses",
+        "8b-draft-1b-accept-2.8",
+        {1: "0.47 times as many", 256: "256 users 0.54 times"},
+    ),
+    "0.33.0_eagle3": (
+        "8b-no-guesses-0.33",
+        "8b-eagle3-accept-2.8",
+        {1: "2.0 times as many", 32: "32 users 1.7 times", 128: "128 users 0.7 times"},
+    ),
+    "0.32.0_ngram": (
+        "8b-no-guesses-again",
+        "8b-ngram-accept-2.0",
+        {1: "1.4 times as many", 32: "1.2 times for 32", 128: "0.65 times for 128"},
+    ),
+}
+
+
+@pytest.mark.parametrize("file", MEASURED)
+def test_what_the_notebook_says_was_measured(file):
+    without, with_them, said = MEASURED[file]
+    data = ROOT / "workshop" / "data" / "tuning" / f"h200_vllm_{file}.json"
+    runs = {run["name"]: run for run in json.loads(data.read_text())["runs"]}
+    text = (ROOT / "notebooks" / "12_guess_and_check.ipynb").read_text()
+    for users, words in said.items():
+        times = (
+            runs[with_them][f"batch{users}_decode_tok_s"]
+            / runs[without][f"batch{users}_decode_tok_s"]
+        )
+        shown = next(word for word in words.split() if "." in word)
+        assert words in text and f"{times:.{len(shown) - 2}f}" == shown, (users, times)

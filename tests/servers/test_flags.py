@@ -1,0 +1,142 @@
+"""Flags of vLLM that would go around the guard or move the server: refused at once, in every spelling and place."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from needs import lacking
+
+from workshop.errors import BadInput
+from workshop.servers import flags
+from workshop.servers.flags import checked
+from workshop.servers.vllm_main import installed
+
+
+@pytest.fixture(autouse=True)
+def no_key_of_vllm(monkeypatch):
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+
+
+def spellings(flag: str) -> list[str]:
+    """Every way in which vLLM understands a flag: each shorter form, underscores, parts, lists."""
+    shorter = [flag[:length] for length in range(1, len(flag) + 1)]
+    return [
+        f"--{each}{end}"
+        for short in shorter
+        for each in {short, short.replace("-", "_")}
+        for end in ("", "=x", ".x", ".x+")
+    ]
+
+
+@pytest.mark.parametrize("flag", flags.REFUSED)
+def test_flag_past_the_guard_is_refused_in_every_spelling(flag, tmp_path):
+    for spelling in spellings(flag):
+        with pytest.raises(BadInput) as refused:
+            checked(("--max-model-len", "100", spelling, "x"))
+        assert refused.value.remedy
+    for spelling in (flag, flag.replace("-", "_")):
+        (tmp_path / "c.yaml").write_text(f"seed: 1\n{spelling}: x\n")
+        with pytest.raises(BadInput, match=f"--{flag} is not for vLLM"):
+            checked(("--config", str(tmp_path / "c.yaml")))
+
+
+def test_no_other_flag_of_vllm_is_refused(monkeypatch):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    from workshop.servers.vllm_main import answer_for_vllm
+
+    # given back after the test
+    monkeypatch.setattr(importlib.metadata, "version", importlib.metadata.version)
+    answer_for_vllm()
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    known = [
+        name
+        for name in make_arg_parser(FlexibleArgumentParser())._option_string_actions
+        if name.startswith("--")
+    ]
+    assert len(known) > 200 and {"--host", "--api-key", "--config"} <= set(known)
+    refused = set()
+    for name in known:
+        try:
+            checked((name, "1"))
+        except BadInput:
+            refused.add(name[2:])
+    assert refused - {"config"} == (flags.REFUSED.keys() & {name[2:] for name in known}), (
+        "--config 1 is no file"
+    )
+
+
+def test_shortened_forms_of_what_we_look_at_are_refused():
+    for flag in ("--tensor-par", "--conf", "--served-model", "--middle", "--max-logp"):
+        with pytest.raises(BadInput, match="could be short for"):
+            checked((flag, "1"))
+
+
+def test_flags_of_a_file_count_like_those_of_the_command_line(tmp_path):
+    file = tmp_path / "c.yml"
+    file.write_text(
+        "tensor_parallel_size: 2\nserved-model-name: mine\nenforce-eager: false\nseed: 3\n"
+    )
+    found = checked(("--config", str(file), "--seed", "4"))
+    assert (
+        found["tensor-parallel-size"] == "2"
+        and found["served-model-name"] == "mine"
+        and found["seed"] == "4"
+    )
+    assert "no-enforce-eager" in found and "enforce-eager" not in found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "a", "a: [", "\x00", "\xff\xfe", "&a [*a]", "!!python/object:os.system x"]
+)
+def test_file_that_sets_no_flags_is_one_sentence(tmp_path, text):
+    (tmp_path / "c.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadInput):
+        checked(("--config", str(tmp_path / "c.yaml")))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--config",),
+        ("--config", "/nowhere.yaml"),
+        ("--config", "/"),
+        ("--config=a.yaml",),
+        ("--config", "\0"),
+        ("--",),
+        ("--middleware", "a.RequireKey"),
+    ],
+)
+def test_what_vllm_would_overlook_or_stumble_over_is_refused(args):
+    with pytest.raises(BadInput):
+        checked(args)
+
+
+def test_key_of_vllms_own_in_the_environment_is_refused(monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "of-somebody")
+    with pytest.raises(BadInput, match="VLLM_API_KEY is set") as refused:
+        checked(())
+    assert "of-somebody" not in str(refused.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.text(max_size=12)
+        | st.sampled_from(["--api-ke", "--api_key.x", "--uds=a", "-n", "--seed"])
+    )
+)
+@example(["--api-ke", "x"])
+@example(["--a"])
+@example(["--\0"])
+def test_any_words_give_flags_or_a_sentence(words):
+    try:
+        found = checked(tuple(words))
+    except BadInput:
+        return
+    assert not flags.REFUSED.keys() & found.keys() and not any("--api" in word for word in words)

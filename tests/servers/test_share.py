@@ -1,0 +1,205 @@
+"""share: who may read the copy, what is refused, and that it goes when the server goes."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import threading
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import small_server
+from needs import lacking
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import record_file, records, share
+from workshop.servers.records import ServerRecord
+
+GROUP = grp.getgrgid(os.getegid()).gr_name
+
+
+@pytest.fixture
+def server(workshop_home) -> ServerRecord:
+    record = small_server.record(
+        "big", url="http://10.1.2.3:8000/v1", where="slurm", host="elsewhere", boot_id=""
+    )
+    records.write(record)
+    return record
+
+
+@pytest.fixture
+def class_folder(tmp_path):
+    folder = tmp_path / "class"
+    folder.mkdir(mode=0o755)
+    for part in (folder, *folder.parents):  # pytest's own folders are closed to others
+        if not part.stat().st_mode & 0o001 and part.stat().st_uid == os.geteuid():
+            part.chmod(part.stat().st_mode | 0o001)
+    return folder
+
+
+def test_copy_is_the_groups_and_holds_what_connect_needs(server, class_folder, monkeypatch):
+    path, notes = share.share("big", GROUP, class_folder)
+    assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == os.getegid()
+    assert json.loads(path.read_text()) == asdict(server)
+    assert any("without limits" in note for note in notes)
+    monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
+    assert [record.name for record in records.shared()] == ["big"]
+
+
+def test_limits_are_those_that_the_server_itself_names(server, class_folder):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.send_header(
+                share.HEADER, "4 requests at a time" if self.path == "/health" else "wrong path"
+            )
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as small:
+        threading.Thread(target=small.serve_forever, args=(0.01,), daemon=True).start()
+        records.write(replace(server, url=f"http://127.0.0.1:{small.server_port}/v1"))
+        _, notes = share.share("big", GROUP, class_folder)
+        small.shutdown()
+    assert "Limits for each learner: 4 requests at a time." in notes
+
+
+def test_copy_is_never_readable_by_others_while_it_is_written(server, class_folder, monkeypatch):
+    seen = []
+    replace = os.replace
+    monkeypatch.setattr(
+        share.os, "replace", lambda a, b: (seen.append(os.stat(a).st_mode & 0o777), replace(a, b))
+    )
+    monkeypatch.setattr(
+        share.os, "fchown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777)
+    )
+    share.share("big", GROUP, class_folder)
+    assert seen[:2] == [0o600, 0o640], "closed until it belongs to the group"
+
+
+def test_copies_go_when_the_server_goes(server, class_folder):
+    path, _ = share.share("big", GROUP, class_folder)
+    records.remove("big")
+    assert not path.exists() and not list(records.path_of("big").parent.iterdir())
+
+
+def test_withdraw_twice_does_no_harm(server, class_folder):
+    share.share("big", GROUP, class_folder)
+    assert len(records.withdraw("big")) == 1
+    assert records.withdraw("big") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "error", "words"),
+    [
+        ("small", GROUP, WorkshopError, "no server called 'small'"),
+        ("big", "no-such-group", BadInput, "no group"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_choices(
+    server, class_folder, name, group, error, words
+):
+    with pytest.raises(error, match=words) as caught:
+        share.share(name, group, class_folder)
+    assert caught.value.remedy
+
+
+def test_server_that_is_not_ready_is_not_shared(server, class_folder):
+    records.write(ServerRecord(**{**asdict(server), "state": "starting"}))
+    with pytest.raises(WorkshopError, match="is starting"):
+        share.share("big", GROUP, class_folder)
+
+
+def test_folder_that_the_group_may_not_enter_is_named(server, class_folder):
+    closed = class_folder / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(WorkshopError, match=f"may not enter {closed}"):
+        share.share("big", GROUP, closed)
+
+
+def test_without_a_folder_it_says_where_to_set_one(server, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_SHARED", raising=False)
+    with pytest.raises(BadInput, match="No folder"):
+        share.share("big", GROUP)
+
+
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [
+        (0o755, ""),
+        (0o777, "Everybody on this machine may replace"),
+        (0o775, f"Members of the group {GROUP} may replace"),
+        (0o1777, ""),
+        (0o757, "Everybody"),
+    ],
+)
+def test_who_could_swap_the_server_is_said_to_teacher_and_learner(
+    server, class_folder, monkeypatch, capfd, mode, who
+):
+    class_folder.chmod(mode)
+    _, notes = share.share("big", GROUP, class_folder)
+    assert (
+        any(who in note for note in notes)
+        if who
+        else not any("in the place of" in note for note in notes)
+    )
+    monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
+    for _ in range(2):
+        assert [each.name for each in records.shared()] == ["big"]
+    said = capfd.readouterr().err
+    assert said.count("\n") == bool(who) and who in said and "secret" not in said
+
+
+def test_a_folder_above_or_a_file_that_others_may_write_counts_too(server, class_folder):
+    inner = class_folder / "inner"
+    inner.mkdir(mode=0o755)
+    path, _ = share.share("big", GROUP, inner)
+    assert record_file.who_could_swap(path) == ""
+    class_folder.chmod(0o777)
+    assert f"may replace what lies in {class_folder}," in record_file.who_could_swap(path)
+    class_folder.chmod(0o755)
+    path.chmod(0o646)
+    assert f"may change {path}," in record_file.who_could_swap(path)
+
+
+def test_in_a_folder_where_everybody_may_add_the_owner_of_a_record_counts(server, class_folder):
+    path, _ = share.share("big", GROUP, class_folder)
+    class_folder.chmod(0o1777)
+    if os.geteuid() != 0:
+        lacking("giving a file to another user needs root")
+    os.chown(path, 12345, -1)
+    assert "User 12345, who does not own" in record_file.who_could_swap(path)
+
+
+def test_only_copies_of_this_record_are_taken_back(server, class_folder, tmp_path):
+    path, _ = share.share("big", GROUP, class_folder)
+    other = json.dumps({**asdict(server), "api_key": "of another server"})
+    path.write_text(other)
+    bystander = tmp_path / "letter.txt"
+    bystander.write_text("")
+    remembered = records.path_of("big").with_suffix(".shared")
+    remembered.write_text(json.dumps([str(path), str(bystander)]))
+    assert records.withdraw("big") == [] and path.read_text() == other and bystander.exists()
+    for text in ("", "[", "null", "[1]", '{"a": 1}', "[" * 100_000):
+        remembered.write_text(text)
+        with pytest.raises(WorkshopError, match="shared"):  # never taken for an empty note
+            records.withdraw("big")
+        assert path.read_text() == other and bystander.exists() and remembered.read_text() == text
+
+
+@pytest.mark.parametrize("content", [b'["/a/70b.json', b"7", b'{"a": 1}', b"[1]", b"\xff"])
+def test_a_note_of_copies_that_cannot_be_read_is_kept(server, class_folder, content):
+    share.share("big", GROUP, class_folder)
+    note = records.path_of("big", ".shared")
+    note.write_bytes(content)
+    for act in (lambda: share.share("big", GROUP, class_folder), lambda: records.withdraw("big")):
+        with pytest.raises(WorkshopError, match=r"\.shared"):
+            act()
+    assert note.read_bytes() == content and list(class_folder.glob("*.json"))
+    # a server that is gone goes from the list, and the note stays for its owner
+    records.remove("big")
+    assert not records.path_of("big").exists() and note.exists()

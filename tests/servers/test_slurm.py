@@ -1,0 +1,376 @@
+"""slurm submit without a cluster: what is submitted, and why."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from inference_planner.versions import DEFAULT as DEFAULT_VERSION
+from stand_ins import stand_in
+
+from workshop.cli.prefetch import command as prefetch
+from workshop.cli.slurm import command
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.slurm import site
+from workshop.servers.slurm import submit as slurm
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+
+
+def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
+    workshop_home, bin_folder, monkeypatch
+):
+    monkeypatch.delenv("WORKSHOP_MODELS")
+    stand_in(bin_folder, "sbatch", "echo 1")
+    submission = slurm.prepare(slurm.Request("70b"))
+    assert (
+        submission.fits and "WORKSHOP_MODELS is not set in slurm/site.sh" in submission.advice[-1]
+    )
+    with pytest.raises(WorkshopError, match="WORKSHOP_MODELS is not set, so nobody knows"):
+        slurm.submit(submission)
+    done = CliRunner().invoke(prefetch, ["70b"])
+    assert (
+        "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
+    )
+    printed = slurm.prepare(slurm.Request("llama-3.1-70b")).command
+    assert " WORKSHOP_MODEL=$WORKSHOP_MODELS/Llama-3.1-70B " in printed
+    monkeypatch.setenv("WORKSHOP_MODELS", "models")
+    with pytest.raises(WorkshopError, match="'models', no whole path"):
+        slurm.submit(slurm.prepare(slurm.Request("70b")))
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "words"),
+    [
+        ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
+        ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
+        (
+            "70b",
+            {"gpu": "a100-40gb", "vllm": ("--quantization", "fp8")},
+            "1 node, 4 × a100-40gb, TP 4 × PP 1",
+        ),
+        ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
+        ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
+        ("405b", {"gpus_per_node": 8}, "2 nodes, 16 × h100, TP 16 × PP 1"),
+        ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
+        ("405b-fp8", {"nodes": 1, "gpu": "h200"}, "1 node, 4 × h200, TP 4 × PP 1"),
+        ("llama-3.1-8b", {}, "1 node, 1 × h100, TP 1 × PP 1"),
+        ("llama-3.1-8b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 2 × PP 1"),
+        ("llama-3.1-8b", {"gpus_per_node": 1, "nodes": 2}, "2 nodes, 2 × h100, TP 1 × PP 2"),
+        ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
+    ],
+)
+def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
+    submission = slurm.prepare(slurm.Request(what, **options))
+    assert (
+        submission.fits
+        and f"{words}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
+    )
+    asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
+    assert any(word.startswith("--nodes=") for word in submission.arguments) == (
+        asked or submission.script.stem == "model"
+    )
+    if "gpus_per_node" in options:
+        assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
+
+
+def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
+    submission = slurm.prepare(slurm.Request("llama-3.1-405b"))
+    assert submission.fits and submission.script.name == "model.sbatch"
+    arguments = " ".join(submission.arguments)
+    assert "--nodes=3" in arguments or "--nodes=4" in arguments, (
+        "756 GiB: 11 H100 hold the weights alone"
+    )
+    ranks = int(submission.environment["WORKSHOP_TP"]) * int(submission.environment["WORKSHOP_PP"])
+    nodes, gpus = (
+        int(part.split("=")[1])
+        for part in submission.arguments
+        if part.startswith(("--nodes", "--gpus"))
+    )
+    assert ranks == nodes * gpus, "world size equals allocation"
+
+
+def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_path):
+    seen = tmp_path / "seen"
+    stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$PARALLEL" "$ENGINE" "$@" > {seen}; echo 77')
+    submission = slurm.prepare(
+        slurm.Request("405b", pipeline=True, ray=True, time="02:00:00", sbatch_args=("--qos=a b",))
+    )
+    subprocess.run(["bash", "-c", submission.command], check=True, cwd=tmp_path)
+    pasted = seen.read_text().splitlines()
+    assert slurm.submit(submission) == "77"
+    submitted = [line for line in seen.read_text().splitlines() if line != "--parsable"]
+    assert (
+        pasted
+        == submitted
+        == [
+            "pipeline",
+            "ray",
+            "--time=02:00:00",
+            "--export=ALL",
+            "--qos=a b",
+            str(submission.script),
+        ]
+    )
+
+
+def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
+    flags = ("--kv-cache-dtype", "fp8", "--hf-overrides", '{"a": "b c"}')
+    submission = slurm.prepare(slurm.Request("70b", vllm=flags))
+    path = Path(submission.environment["WORKSHOP_SERVE_ARGS_FILE"])
+    assert path.read_text().splitlines() == list(flags)
+    environment = slurm.prepare(
+        slurm.Request("llama-3.1-405b-fp8")
+    ).environment  # fbgemm_fp8 loads only when told
+    assert (
+        Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text()
+        == "--allow-deprecated-quantization\n"
+    )
+    with pytest.raises(BadInput, match="--api-key"):
+        slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
+    # as the plan's advice has them
+    for own in "--kv-cache-dtype=fp8", "--gpu-memory-utilization", "--vllm-version":
+        with pytest.raises(BadInput, match=f"{own}' is no option of sbatch") as error:
+            slurm.prepare(slurm.Request("70b", sbatch_args=("--network=x", own, "0.95")))
+        assert "--vllm '" in error.value.remedy
+
+
+def test_flags_of_vllm_are_planned_with(workshop_home):
+    def said(*flags):
+        return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
+
+    assert "469,568 tokens, or 14.33 requests of 32,768" in said()
+    assert "939,136 tokens, or 28.66 requests of 32,768" in said("--kv-cache-dtype=fp8")
+    assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
+    for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
+        assert (
+            "not count" not in said()
+            and "does not count" in said(*draft)
+            and "a draft model's weights" in said(*draft)
+        )
+    assert "does not count --enable-lora: the adapters' weights" in said(
+        "--enable-lora", "--max-loras", "4"
+    )
+    unknown = said(
+        "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao"
+    )
+    assert (
+        unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
+    )
+
+
+def test_flags_of_the_site_are_planned_with_before_the_persons(
+    workshop_home, tmp_path, monkeypatch
+):
+    """job.sh gives vLLM the script's, the site's and the person's flags, and later ones count."""
+    (tmp_path / "site.sh").write_text(
+        "site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n"
+    )
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    ours, own = (
+        slurm.prepare(slurm.Request("70b", vllm=flags))
+        for flags in ((), ("--max-model-len", "16K"))
+    )
+    assert "939,136 tokens, or 114.64 requests of 8,192" in (said := " ".join(ours.reasons))
+    assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(
+        ours.advice
+    )
+    assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
+    assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, (
+        "the job reads the site's file itself"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]
+)
+def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, said, tokens):
+    done = CliRunner().invoke(
+        command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", said]
+    )
+    assert json.loads(done.stdout)["environment"]["WORKSHOP_MAX_MODEL_LEN"] == tokens
+
+
+def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(
+    workshop_home, bin_folder, tmp_path
+):
+    stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 1")
+    done = CliRunner().invoke(command, ["submit", "70b", "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert (
+        "TP 4 × PP 1" in done.output
+        and "sbatch" in done.output
+        and "#SBATCH --gpus-per-node=4" in done.output
+    )
+    assert not (tmp_path / "submitted").exists()
+
+
+def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_path):
+    stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 1")
+    submission = slurm.prepare(slurm.Request("70b", gpus_per_node=1))
+    assert not submission.fits
+    with pytest.raises(
+        WorkshopError, match=r"does not fit: .* 1 × h100, .* missing before the first token\. "
+    ) as error:
+        slurm.submit(submission)
+    assert error.value.remedy and not (tmp_path / "submitted").exists()
+    assert (
+        CliRunner()
+        .invoke(command, ["submit", "70b", "--gpus-per-node", "1", "--dry-run"])
+        .exit_code
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        slurm.Request("no-such-model"),
+        slurm.Request("70b", nodes=0),
+        slurm.Request("70b", time="soon"),
+        slurm.Request("/nowhere"),
+    ],
+)
+def test_wrong_use_is_one_sentence(workshop_home, request_):
+    with pytest.raises(BadInput) as error:
+        slurm.prepare(request_)
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
+        # slurm_errno.c of 22.05
+        ("Invalid account or account/partition combination specified", "SBATCH_ACCOUNT"),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "SBATCH_QOS",
+        ),
+        ("Requested node configuration is not available", "sinfo"),
+        ("something new", "workshop doctor"),
+    ],
+)
+def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, said, remedy):
+    stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {said}" >&2; exit 1')
+    with pytest.raises(WorkshopError, match=re.escape(said.split(":")[0])) as error:
+        slurm.submit(slurm.prepare(slurm.Request("70b")))
+    assert remedy in error.value.remedy
+
+
+def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_path, monkeypatch):
+    (tmp_path / "site.sh").write_text("export A=(\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    with pytest.raises(
+        WorkshopError, match=r"bash could not source .*site\.sh: line 1: unexpected"
+    ) as error:
+        slurm.prepare(slurm.Request("70b"))
+    assert "slurm/sites" in error.value.remedy
+    # as on Windows, or in a browser: the file is not to blame
+    with monkeypatch.context() as without_bash:
+        without_bash.setenv("PATH", str(tmp_path))
+        with pytest.raises(
+            WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"
+        ):
+            slurm.prepare(slurm.Request("70b"))
+    (tmp_path / "site.sh").write_text("export A=1\r\n", newline="")
+    with pytest.raises(WorkshopError, match="has the line ends of Windows"):
+        slurm.prepare(slurm.Request("70b"))
+
+
+def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home):
+    with pytest.raises(BadInput, match="cannot make awq weights"):
+        slurm.prepare(slurm.Request("llama-3.1-8b", vllm=("--quantization", "awq")))
+
+
+@pytest.mark.parametrize(
+    ("site", "options", "words", "absent"),
+    [
+        ("SBATCH_GPUS_PER_NODE=a100:8", {}, "8 × a100", "--gpus-per-node"),
+        ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
+        ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
+        ("SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--gpus-per-node"),
+        ("SBATCH_GRES=gpu:a100:4,lscratch:100", {}, "4 × a100", "--gpus-per-node"),
+        (
+            "SBATCH_GRES=lscratch:100,gpu:a100:4",
+            {"gpus_per_node": 2},
+            "--gres=lscratch:100,gpu:a100:2",
+            "--gpus",
+        ),
+        ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
+        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=52", "--mem"),
+    ],
+)
+def test_the_site_says_which_gpus_and_how_many(
+    workshop_home, tmp_path, monkeypatch, site, options, words, absent
+):
+    (tmp_path / "site.sh").write_text(f"export {site}\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    made = slurm.prepare(slurm.Request("70b", **options))
+    assert words in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpu"),
+    [
+        ("nvidia_a100-sxm4-80gb", "a100-80gb"),
+        ("nvidia_h100_80gb_hbm3", "h100"),
+        ("nvidia_l40s", "l40s"),
+        ("h100_nvl", "h100-nvl"),
+        ("a100-40gb-mig-3g.20gb", "a100-40gb-mig-3g.20gb"),
+    ],
+)
+def test_a_type_of_slurms_is_the_catalogues_gpu(kind, gpu):
+    assert site.known_gpu(kind) == gpu
+
+
+def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_path, monkeypatch):
+    (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=v100:4\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    with pytest.raises(BadInput, match=r"'v100' is not in the catalogue.*WORKSHOP_GPU"):
+        slurm.prepare(slurm.Request("70b"))
+    assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
+
+
+def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
+    workshop_home, tmp_path, monkeypatch
+):
+    four = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
+    (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    said = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    assert "--cpus-per-task=52" in said and "--mem=416G" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--job-name=a/b",),
+        ("-J", "a b"),
+        ("--export=NONE",),
+        ("--export", "NIL"),
+        ("--export=MY_ALL=1",),
+        ("--export-file=x",),
+    ],
+)
+def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(workshop_home, words):
+    with pytest.raises(BadInput) as error:
+        slurm.prepare(slurm.Request("70b", sbatch_args=words))
+    assert error.value.remedy
+
+
+def test_an_export_of_everything_is_left_as_it_is_in_both_spellings(workshop_home):
+    """sbatch(1): --export=[ALL,]<environment_variables>; a long option's value may be a word of its own."""
+    for words in (("--export", "ALL,X=1"), ("--export=ALL,X=1",)):
+        arguments = slurm.prepare(slurm.Request("70b", sbatch_args=words)).arguments
+        assert arguments[-len(words) :] == list(words) and "--export=ALL" not in arguments

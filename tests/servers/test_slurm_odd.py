@@ -1,0 +1,247 @@
+"""slurm submit and status against flags that the job sets, names that are none, and a cluster that talks nonsense."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from stand_ins import stand_in
+
+from workshop.cli.slurm import command
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import flags
+from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import queue as slurm_queue
+from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.follow import Follower
+
+
+@pytest.fixture
+def sbatch(workshop_home, tmp_path, bin_folder, monkeypatch) -> Path:
+    """A stand-in of sbatch at the front of PATH that leaves a file when it is called."""
+    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+    stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 77")
+    return tmp_path / "submitted"
+
+
+def submit(*words: str) -> Exception | None:
+    return CliRunner().invoke(command, ["submit", "70b", *words]).exception
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("'x", "quotation mark"),
+        ('--a "b', "quotation mark"),
+        ("--a \\", "backslash"),
+        ("--tensor-parallel-size 99", "follows from the GPUs"),
+        ("--tensor_parallel_size=99", "follows from the GPUs"),
+        ("--tensor-par 99", "follows from the GPUs"),
+        ("-tp 99", "follows from the GPUs"),
+        ("-tp=99", "follows from"),
+        ("--pipeline-parallel-size 2", "follows from the GPUs"),
+        ("-pp 2", "follows from the GPUs"),
+        ("--data-parallel-size 2", "follows from the GPUs"),
+        ("-dp 2", "follows from the GPUs"),
+        ("-dpn 1", "follows from"),
+        ("--uds x", "address and ports"),
+        ("--ud x", "address and ports"),
+        ("--port 1", "address and ports"),
+        ("--host 0.0.0.0", "address and ports"),
+        ("--seed 1 --port=1", "address and ports"),
+        ("--headless", "each of its nodes"),
+        ("--nnodes 2", "each of its nodes"),
+        ("-n 2", "each of its nodes"),
+        ("-n2", "each of its nodes"),
+        ("--node-rank 1", "each of its nodes"),
+        ("-r 1", "each of its nodes"),
+        ("--master-addr x", "each of its nodes"),
+        ("--distributed-executor-backend ray", "each of its nodes"),
+        ("--served-model-name x", "the record says"),
+        ("--middleware x", "the job's own"),
+        ("--api-key x", "--api-key"),
+        ("--api-ke x", "--api-key"),
+        ("--model x", "model comes first"),
+        ("llama", "is no flag"),
+        ("--ssl-keyfile x", "HTTP"),
+        ("--seed '1\n--port 1'", "line break"),
+    ],
+)
+def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, said):
+    error = submit("--vllm", text)
+    assert isinstance(error, BadInput) and said in error.message and error.remedy, error
+    assert not sbatch.exists()
+
+
+def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
+    (tmp_path / "flags.yaml").write_text("tensor-parallel-size: 99\n")
+    error = submit("--vllm", f"--config {tmp_path}/flags.yaml")
+    assert (
+        isinstance(error, BadInput)
+        and "tensor-parallel-size" in error.message
+        and not sbatch.exists()
+    )
+
+
+def test_other_flags_reach_the_job(sbatch):
+    assert (
+        submit(
+            "--vllm", "--seed 1 --max-num-seqs=4", "--vllm", '-O3 --hf-overrides \'{"a": "b c"}\''
+        )
+        is None
+    )
+    assert sbatch.exists()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(st.sampled_from("-tpndr=' \"\\ax1.\n"), max_size=12), max_size=4))
+@example(["'x"])
+@example(["-"])
+@example(["--"])
+@example(["--="])
+def test_any_flags_are_taken_or_refused(texts):
+    try:
+        flags.check_for_job(flags.words(texts))
+    except BadInput as error:
+        assert error.message.isprintable() and error.remedy
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--name", "../x"),
+        ("--name", "a b"),
+        ("--name", "a\nb"),
+        ("--name", "a;b"),
+        ("--name", "-x"),
+        ("--name", "$(id)"),
+        ("--name", "x" * 65),
+        ("--name", "ü"),
+        ("other.sh",),
+        ("--time", "٣"),
+        ("--time", "1;id"),
+        ("--time", "9" * 5000),
+        ("--nodes", "0"),
+        ("--nodes", "9" * 4000),
+        ("--gpus-per-node", "-1"),
+        ("--max-model-len", "9" * 4000),
+        ("--max-model-len", "0"),
+        ("--max-model-len", "-5"),
+        ("--gpu", "x[/]"),
+        ("--gpu", "\x1b[31m"),
+    ],
+)
+def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, words):
+    error = submit(*words)
+    assert isinstance(error, BadInput) or error.code == 2, error
+    assert not sbatch.exists()
+
+
+@pytest.mark.parametrize(
+    "model", ["~nobody-of-that-name/m", "x" * 5000, "../x", "/nowhere", "\x1b[31m", "a\nb", ";id"]
+)
+def test_models_that_are_none_are_refused_before_sbatch(sbatch, model):
+    error = CliRunner().invoke(command, ["submit", model]).exception
+    assert isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "true",
+        "echo",
+        "echo Submitted batch job 77",
+        r"printf '\377\376'",
+        "echo '-1'",
+        "echo '\x1b[31m7'",
+        "kill -9 $$",
+        "echo x >&2; false",
+        r"printf '\377' >&2; false",
+    ],
+)
+def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch, answer):
+    stand_in(sbatch.parent / "bin", "sbatch", answer)
+    error = submit()
+    assert isinstance(error, WorkshopError) and error.message.isprintable() and error.remedy, error
+
+
+def test_sbatch_that_does_not_answer_is_one_sentence(sbatch, monkeypatch):
+    stand_in(sbatch.parent / "bin", "sbatch", "exec sleep 60")
+    monkeypatch.setattr(slurm, "SBATCH_TIMEOUT_S", 0.2)
+    assert "does not answer" in submit().message
+
+
+@pytest.mark.parametrize("said", ["many", "-1", "1e4", "9" * 5000, "4096 "])
+def test_length_of_the_site_that_is_none_is_one_sentence(sbatch, tmp_path, monkeypatch, said):
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_MAX_MODEL_LEN='{said}'\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    assert "WORKSHOP_MAX_MODEL_LEN" in submit().message and not sbatch.exists()
+
+
+ODD = [
+    "",
+    "x",
+    "|||||||",
+    "7|a|b|c|d|e|f",
+    "7|n|RUNNING|None|n1|1|1|/w|more",
+    "\x1b[31m|\x1b[2J|\x1b]0;\x07|a|b|c|d|e",
+    "7|n||None|n1|1|1|/w",
+    "7|n|RUNNING|None|n1|1|1|" + "w" * 5000,
+    "JobState=",
+    "JobState=RUNNING",
+]
+
+
+@pytest.mark.parametrize("answer", ODD)
+@pytest.mark.parametrize("talker", ["squeue", "scontrol", "sacct"])
+def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
+    sbatch, monkeypatch, tmp_path, talker, answer
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "answer").write_bytes(answer.encode() + b"\xff\n")
+    for name in ("squeue", "scontrol", "sacct"):
+        stand_in(
+            sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true"
+        )
+    for words in (["status", "7"], ["status", "7", "--json"]):
+        done = CliRunner().invoke(command, words)
+        assert done.exit_code in (0, 1) and isinstance(
+            done.exception, SystemExit | WorkshopError | None
+        )
+        assert "--json" in words or "\x1b" not in done.output
+
+
+@pytest.mark.parametrize("job", ["²", "٣", "0", "-1", "7;id", "../x", "9" * 5000, "\x1b[31m", ""])
+def test_what_is_no_job_is_one_sentence(workshop_home, job):
+    with pytest.raises(WorkshopError) as caught:
+        slurm_status.resolve(job)
+    assert caught.value.message.isprintable()
+
+
+def test_files_of_a_job_may_be_folders_pipes_and_endless_lines(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    long = tmp_path / "long"
+    long.write_bytes(b"x" * 1_000_000)
+    follower = Follower([tmp_path / "folder", tmp_path / "pipe", long, tmp_path / "none"])
+    assert follower.read() == [] and len(follower._rest[long]) < 1_000_000
+
+
+@pytest.mark.parametrize("value", ["many", "nan", "inf", "0", "-1"])
+@pytest.mark.parametrize("name", ["WORKSHOP_LOAD_GB_PER_S", "WORKSHOP_START_ALLOWANCE_S"])
+def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(WorkshopError, match=name):
+        slurm_job.budget_s(str(tmp_path))
+
+
+def test_job_whose_state_is_empty_is_unknown(sbatch):
+    stand_in(sbatch.parent / "bin", "squeue", "true")
+    stand_in(sbatch.parent / "bin", "scontrol", "true")
+    stand_in(sbatch.parent / "bin", "sacct", "echo '7|n||None|n1|1|1|/w'")
+    assert slurm_queue.find("7").state == "UNKNOWN"

@@ -1,0 +1,529 @@
+"""sbatch's options as sbatch reads them, what a site changes in the scripts, and sbatch's reasons, whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stand_ins import stand_in
+
+from workshop import python_process
+from workshop.cli import group
+from workshop.cli.slurm import command
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.slurm import doctor, options, site
+from workshop.servers.slurm import submit as slurm
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch, tmp_path, workshop_home):
+    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.delenv("WORKSHOP_SITE", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def use_site(folder: Path, monkeypatch, lines: str) -> None:
+    (folder / "site.sh").write_text(lines)
+    monkeypatch.setenv("WORKSHOP_SITE", str(folder / "site.sh"))
+
+
+# --- options
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-AN25"], [("account", "N25")]),
+        (["-A", "N25", "-pgpu"], [("account", "N25"), ("partition", "gpu")]),
+        (["-HQN2"], [("hold", None), ("quiet", None), ("nodes", "2")]),
+        (["-wn1,n2", "-x", "-n9"], [("nodelist", "n1,n2"), ("exclude", "-n9")]),
+        (["-k", "-koff"], [("no-kill", None), ("no-kill", "off")]),
+        (["--part=gpu", "--job-n", "a b"], [("partition", "gpu"), ("job-name", "a b")]),
+        (["--mem=3G"], [("mem", "3G")]),
+        (["--gpus-per", "3"], [("gpus-per", "3")]),
+        (
+            ["--exclusive", "--nice", "--nice=5"],
+            [("exclusive", None), ("nice", None), ("nice", "5")],
+        ),
+        (["--comment", "--nodes=3"], [("comment", "--nodes=3")]),
+        (["--of-a-plugin", "on", "--another"], [("of-a-plugin", "on"), ("another", None)]),
+        (["-J", ""], [("job-name", "")]),
+    ],
+)
+def test_options_are_read_as_sbatch_reads_them(words, expected):
+    found, rest = options.read(words)
+    assert [(each.name, each.value) for each in found] == expected and rest == []
+    assert [
+        word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.words
+    ] == words or (len(words) == 1)
+
+
+def test_the_table_knows_every_option_of_the_manual():
+    """`man sbatch`, where it is here: 22.05 has 95 of them."""
+    done = subprocess.run(
+        ["man", "sbatch"], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "120"}
+    )
+    lines = re.findall(r"^       (?:-(\w), +)?--([\w-]+)(\[?)", done.stdout, re.MULTILINE)
+    for short, long, optional in lines:
+        assert long in options.KNOWN, long
+        assert not short or options.SHORT[short] == long
+        # the manual's synopsis of these: the value may not be left out
+        if optional and long not in ("export", "wrap"):
+            assert long in options.VALUE_IN_THE_SAME_WORD
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text("-=ANHk 'mexportnodes2\n\0", max_size=9), max_size=5))
+def test_any_words_are_options_or_none_and_no_value_is_lost(words):
+    found, rest = options.read(words)
+    until_end = words[: words.index("--")] if "--" in words else words
+    kept = sorted(
+        "".join([*(word for each in found for word in each.words), *rest]).replace("-", "")
+    )
+    assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(
+        until_end
+    )
+    options.change_script(
+        "#SBATCH " + " ".join(words), lambda name, value: "e" in name, ["--mem=0"]
+    )
+
+
+def submitted(*words: str) -> dict:
+    done = CliRunner().invoke(command, ["submit", *words, "--dry-run", "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["70b", "-AN25"],
+        ["-AN25", "70b"],
+        ["-A", "N25", "70b"],
+        ["70b", "-HAN25"],
+        ["70b", "--account", "N25"],
+    ],
+)
+def test_an_account_is_no_number_of_nodes(words):
+    facts = submitted(*words)
+    assert not [each for each in facts["arguments"] if each.startswith("--nodes")]
+    passed = [each for each in facts["arguments"] if not each.startswith("--export")]
+    assert "N25" in "".join(passed) and "TP 4 × PP 1" in facts["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    "words", [["-N4"], ["-N", "4"], ["-HN4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]
+)
+def test_nodes_are_planned_with_in_every_spelling(words):
+    for line in (["405b-fp8", *words], [*words, "405b-fp8"]):
+        facts = submitted(*line)
+        assert "4 nodes, 16 × h100" in facts["reasons"][0] and "--nodes=4" in facts["arguments"]
+        assert not [each for each in facts["arguments"] if each.startswith("-N")]
+
+
+def test_a_shortened_option_of_ours_is_ours():
+    assert "--gpus-per-node=8" in submitted("70b", "--gpus-per-n=8")["arguments"]
+
+
+def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
+    facts = submitted("70b", "-p", "gpu", "--mail-type", "END", "-C", "h100&ib", "--comment", "a b")
+    assert facts["arguments"][-8:] == [
+        "-p",
+        "gpu",
+        "--mail-type",
+        "END",
+        "-C",
+        "h100&ib",
+        "--comment",
+        "a b",
+    ]
+    done = CliRunner().invoke(command, ["submit", "70b", "-p", "gpu", "stray"])
+    assert (
+        isinstance(done.exception, BadInput)
+        and "'stray' is no option of sbatch" in done.exception.message
+    )
+    assert CliRunner().invoke(command, ["submit", "-p", "gpu"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")]
+)
+def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(words):
+    with pytest.raises(BadInput):
+        slurm.prepare(slurm.Request("70b", sbatch_args=words))
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800"])
+@pytest.mark.parametrize("field", ["what", "name", "time", "gpu", "vllm", "sbatch_args"])
+def test_what_no_argument_can_hold_is_one_sentence(field, text):
+    values = {"what": "70b", field: text}
+    if field == "vllm":
+        values[field] = ("--seed", text)
+    if field == "sbatch_args":
+        values[field] = (f"--comment={text}",)
+    with pytest.raises(BadInput) as error:
+        slurm.prepare(slurm.Request(**values))
+    assert error.value.message.isprintable() and error.value.remedy
+
+
+# --- what a site changes
+
+
+@pytest.mark.parametrize(
+    ("array", "gone", "there"),
+    [
+        ("(--mem=)", ["--mem"], []),
+        ("(--mem=0)", ["--mem=200G"], ["--mem=0"]),
+        ("(--mem-per-cpu=4G)", ["--mem="], ["--mem-per-cpu=4G"]),
+        (
+            "(--cpus-per-task= --mem= --gpus-per-node=)",
+            ["--cpus-per-task", "--mem", "--gpus-per-node"],
+            [],
+        ),
+        ("(--gpus-per-task=h100:4)", ["--gpus-per-node"], ["--gpus-per-task=h100:4"]),
+        ("(--cpus-per-gpu=8)", ["--cpus-per-task"], ["--cpus-per-gpu=8"]),
+        ("(--gres=lscratch:100)", ["--gres=gpu"], ["--gres=lscratch:100", "--gpus-per-node=4"]),
+        (
+            "(--signal= --ntasks-per-node= --exclusive)",
+            ["--signal", "--ntasks-per-node"],
+            ["--exclusive"],
+        ),
+        ("('--comment=a b')", [], ["--comment=a b"]),
+        ("(--time=01:00:00)", ["--time=08"], ["--time=01:00:00"]),
+    ],
+)
+def test_a_site_takes_any_line_away_or_replaces_it(
+    tmp_path, monkeypatch, bin_folder, array, gone, there
+):
+    """Both ways: what `submit` gives to sbatch, and what `workshop slurm script` prints for plain sbatch."""
+    use_site(tmp_path, monkeypatch, f"site_sbatch={array}\nexport WORKSHOP_GPUS_PER_NODE=4\n")
+    stand_in(
+        bin_folder,
+        "sbatch",
+        f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
+    )
+    assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "77"
+    printed = CliRunner().invoke(group, ["slurm", "script", "70b"]).stdout
+    assert (tmp_path / "seen").read_text() == printed
+    lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
+    words = (tmp_path / "words").read_text()
+    for each in gone:
+        assert each not in "\n".join(lines) and each not in words
+    for each in there:
+        assert [line for line in lines if line.split("#SBATCH ")[1].startswith(each)], printed
+    assert printed.splitlines()[0] == "#!/bin/bash"
+    original = (ROOT / "slurm/70b.sbatch").read_text().splitlines()
+    body = [line for line in original if not line.startswith("#SBATCH")]
+    assert [line for line in printed.splitlines() if not line.startswith("#SBATCH")] == body
+
+
+@pytest.mark.parametrize(
+    "array", ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)", "(--export=)"]
+)
+def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch, array):
+    use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
+    arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
+    for removed in re.findall(r"--[\w-]+", array):
+        assert not [each for each in arguments if each.startswith(removed)], arguments
+    assert "--job-name=llama-3.1-405b" in arguments
+
+
+def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
+    use_site(tmp_path, monkeypatch, "site_sbatch=(--time= --mem=)\n")
+    made = slurm.prepare(slurm.Request("70b", time="01:00:00", sbatch_args=("--mem=9G",)))
+    assert "--time=01:00:00" in made.arguments and "--mem=9G" in made.arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ("--mem-per-gpu=40G", "--mem="),
+        ("--cpus-per-gpu=4", "--cpus-per-task"),
+        ("--gres=gpu:1", "--gpus-per-node"),
+        ("-G1", "--gpus-per-node"),
+        ("-Jown", "--job-name"),
+        ("--export=ALL,X=1", "--export=ALL"),
+    ],
+)
+def test_an_option_of_the_person_s_stands_in_for_ours(given, ours):
+    arguments = slurm.prepare(slurm.Request("llama-3.1-8b", sbatch_args=(given,))).arguments
+    assert arguments[-1] == given and not [each for each in arguments[:-1] if each.startswith(ours)]
+    assert [each for each in arguments if each.startswith("--nodes=")], "the rest is the plan's"
+
+
+def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, monkeypatch):
+    """slurm/sites/whole-nodes.sh, without its modules."""
+    use_site(tmp_path, monkeypatch, (ROOT / "slurm/sites/whole-nodes.sh").read_text())
+    for what in ("70b", "llama-3.1-8b"):
+        made = slurm.prepare(slurm.Request(what))
+        assert "1 node, 4 × h100" in made.reasons[0]
+        told = " ".join([*made.arguments, *re.findall("#SBATCH (.*)", made.script.read_text())])
+        assert not re.search(r"--(mem|gpus|gres|cpus)", told), told
+        assert "--exclusive" in told and "--mail-type=FAIL" in told
+    with pytest.raises(BadInput, match="--gpus-per-node 2 cannot be asked for"):
+        slurm.prepare(slurm.Request("70b", gpus_per_node=2))
+
+
+@pytest.mark.parametrize("array", ["(mem)", "(--mme=)", "(-n4)", "('')", "(--mem 3G)"])
+def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, array):
+    use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
+    if array == "('')":
+        assert slurm.prepare(slurm.Request("70b")).script == ROOT / "slurm/70b.sbatch"
+        return
+    with pytest.raises(BadInput, match="site_sbatch") as error:
+        slurm.prepare(slurm.Request("70b"))
+    assert error.value.remedy
+
+
+def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
+    text = "#!/bin/bash\n#SBATCH -p gpu --mem 4G  # why\n#SBATCH -N2 -Aab\n#SBATCH 'x\necho '#SBATCH --mem=1'\n"
+    changed = options.change_script(
+        text, lambda name, value: name in ("mem", "nodes", "account"), ["--mem=0"]
+    )
+    assert (
+        changed
+        == "#!/bin/bash\n#SBATCH -p gpu\n#SBATCH 'x\n#SBATCH --mem=0\necho '#SBATCH --mem=1'\n"
+    )
+
+
+def test_a_script_that_is_not_there_names_those_that_are():
+    done = CliRunner().invoke(group, ["slurm", "script", "../x"])
+    assert isinstance(done.exception, BadInput) and "70b-offline" in done.exception.remedy
+
+
+# --- how many GPUs
+
+GPUS = [
+    ("4", "", 4),
+    ("h100:4", "h100", 4),
+    ("h100", "h100", 1),
+    ("gpu", "", 1),
+    ("gpu:2", "", 2),
+    ("gpu:h100", "h100", 1),
+    ("gpu:h100:8", "h100", 8),
+    ("gpu:h100(S:0)", "h100", 1),
+    ("gpu:h100:4(S:0-1)", "h100", 4),
+    ("gpu:h100:4(S:0,1)", "h100", 4),
+    ("gres:gpu:2", "", 2),
+    ("gres/gpu=2", "", 2),
+    ("gpu:nvidia_h100_80gb_hbm3:04", "nvidia_h100_80gb_hbm3", 4),
+    ("0", "", 0),
+    ("none", "", 0),
+    ("", "", 0),
+]
+
+
+@pytest.mark.parametrize(("said", "kind", "count"), GPUS)
+def test_gpus_are_counted_as_slurm_writes_them(said, kind, count):
+    assert site.typed_count(said) == (kind, count)
+    if said.startswith("gpu"):
+        assert site.gpus({"SBATCH_GRES": f"lscratch:9,{said}"}) == (kind, count)
+    assert site.gpus({"SBATCH_GPUS_PER_NODE": said}) == (kind, count)
+
+
+@pytest.mark.parametrize(
+    ("said", "count"), [*((said, count) for said, _, count in GPUS), ("h100:2,a100:2", 4)]
+)
+def test_a_job_counts_its_gpus_as_slurm_writes_them(tmp_path, monkeypatch, said, count):
+    (tmp_path / "site.sh").write_text("")
+    for name, value in {
+        "SUBMIT_DIR": tmp_path,
+        "JOB_ID": 7,
+        "JOB_NAME": "x",
+        "GPUS_PER_NODE": said,
+    }.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    monkeypatch.delenv("WORKSHOP_GPUS_PER_NODE", raising=False)
+    line = 'set -euo pipefail; slurm_folder=$1; source "$1/job.sh"; echo "count $gpus_per_node"'
+    done = subprocess.run(
+        ["bash", "-c", line, "bash", ROOT / "slurm"], capture_output=True, text=True
+    )
+    assert done.stdout == f"count {count}\n", done.stderr
+
+
+def test_a_kind_without_a_number_is_one_gpu_of_it(tmp_path, monkeypatch):
+    for line in ("SBATCH_GRES=gpu:h200", "SBATCH_GPUS_PER_NODE=h200"):
+        use_site(tmp_path, monkeypatch, f"export {line}\n")
+        assert "1 × h200" in slurm.prepare(slurm.Request("llama-3.1-8b")).reasons[0]
+
+
+# --- sbatch's reasons
+
+WORDS = {
+    "a site's filter": (
+        "echo 'sbatch: error: You must request GPUs as --gpus-per-node=h100:N' >&2",
+        1,
+    ),
+    "both streams": (
+        "echo 'Checking allocation (ABC)...FAILED'; echo 'sbatch: error: Unspecified error' >&2",
+        1,
+    ),
+    "standard output alone": (
+        "printf 'Welcome\\n\\n--> Verifying queue...OK\\n--> Allocation...FAILED\\n'",
+        1,
+    ),
+    "many lines": (
+        'for n in 1 2 3 4 5 6 7 8 9; do echo "line $n of the partition\'s account" >&2; done',
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_every_line_of_sbatch_is_shown(bin_folder, words):
+    script, code = WORDS[words]
+    stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    with pytest.raises(WorkshopError) as error:
+        slurm.submit(slurm.prepare(slurm.Request("70b")))
+    check = doctor._accepted(site.environment())
+    for line in (printed.stdout + printed.stderr).splitlines():
+        assert line in error.value.message and line in check.found
+    assert "workshop doctor" not in check.remedy and "site_sbatch" in check.remedy
+    assert "SBATCH_" not in error.value.remedy, "a cluster's own words are no words of SLURM's"
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            "Batch job submission failed: Invalid generic resource (gres) specification",
+            "site_sbatch=(--gpus-per-node=)",
+        ),
+        ("Batch job submission failed: Invalid feature specification", "SBATCH_CONSTRAINT"),
+        ("Memory specification can not be satisfied", "site_sbatch=(--mem=)"),
+        (
+            "--cpus-per-gpu is mutually exclusive with --cpus-per-task and SLURM_CPUS_PER_TASK.",
+            "site_sbatch",
+        ),
+        ("Batch job submission failed: Invalid qos specification", "SBATCH_QOS"),
+    ],
+)
+def test_slurms_own_refusals_name_the_line_to_edit(said, remedy):
+    assert remedy in site.refusal_remedy(f"sbatch: error: {said}")
+
+
+def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
+    stand_in(
+        bin_folder,
+        "sbatch",
+        "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'",
+    )
+    assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "4711"
+
+
+# --- no code of the folder in which sbatch was called
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch) -> Path:
+    """Be in a folder with modules that nobody may run, and have a PYTHONPATH of another Python; returns their mark."""
+    mark = tmp_path / "ran"
+    folder = tmp_path / "anybody's"
+    foreign = tmp_path / "foreign"
+    for place, names in (
+        (folder, ("json", "torch", "argparse", "workshop")),
+        (foreign, ("re", "sitecustomize")),
+    ):
+        place.mkdir()
+        for name in names:
+            (place / f"{name}.py").write_text(
+                f"open({str(mark)!r}, 'a').write(__file__)\nraise SystemExit(9)\n"
+            )
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", f":{foreign}:.")
+    monkeypatch.setenv("PYTHONHOME", str(foreign))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    (tmp_path / "site.sh").write_text(
+        f"export WORKSHOP_MODELS=/nowhere WORKSHOP_SCRATCH={tmp_path}/scratch\n"
+        f'workshop_environment() {{ python=("{sys.executable}"); export PYTHONPATH=".::$PYTHONPATH"; }}\n'
+    )
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    monkeypatch.setenv("WORKSHOP_SLURM", str(ROOT / "slurm"))
+    job = {
+        "SUBMIT_DIR": folder,
+        "JOB_ID": 7,
+        "JOB_NAME": "x",
+        "NNODES": 1,
+        "NODEID": 0,
+        "GPUS_ON_NODE": 1,
+    }
+    for name, value in {**job, "JOB_NODELIST": "n1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    return mark
+
+
+@pytest.mark.parametrize("script", ["70b.sbatch", "405b-fp8.sbatch", "70b-offline.sbatch"])
+def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin_folder, script):
+    """Its own steps: the batch's check of its input, announce, and the end; srun starts nothing here."""
+    stand_in(bin_folder, "srun", "exit 1")
+    stand_in(bin_folder, "scontrol", "exit 1")
+    stand_in(bin_folder, "scancel", "exit 0")
+    Path("in.jsonl").write_text('{"prompt": "A"}\n')
+    command = ["bash", ROOT / "slurm" / script, "in.jsonl", "out.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    said = Path("x_7/error_7.out").read_text()
+    assert not planted.exists(), planted.read_text()
+    assert done.returncode and "[workshop] ended: " in said and "Traceback" not in said, said
+    assert "could not be written" not in said
+    assert not Path("x_7/python").exists(), "the link to the package goes with the job"
+
+
+def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(
+    planted, tmp_path, monkeypatch
+):
+    """rank.sh: the checks before loading, which refuse this model."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "workshop").symlink_to(ROOT / "workshop")
+    monkeypatch.delenv("PYTHONHOME")  # job.sh has taken both out of the environment of its steps
+    monkeypatch.setenv("PYTHONPATH", "")
+    names = {
+        "REASONS": tmp_path / "reasons",
+        "PACKAGE": package,
+        "GPUS_PER_NODE": 1,
+        "TP": 1,
+        "PP": 1,
+    }
+    for name, value in {**names, "HEAD_ADDRESS": "127.0.0.1", "CHECK_PORT": 1}.items():
+        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
+    done = subprocess.run(
+        ["bash", ROOT / "slurm/rank.sh", "/nowhere"], capture_output=True, text=True, timeout=120
+    )
+    assert not planted.exists(), planted.read_text()
+    assert done.returncode == 3 and "[workshop] refused: " in (tmp_path / "reasons").read_text(), (
+        done.stderr
+    )
+
+
+def test_doctor_runs_no_python_of_the_current_folder(planted):
+    check = doctor._environment({"WORKSHOP_ALLOW_CPU": "yes"}, os.environ["WORKSHOP_SITE"])
+    assert not planted.exists() and check.found.startswith("vllm"), check
+
+
+def test_what_a_job_starts_sees_the_package_alone(tmp_path):
+    """A process of the job that starts Python itself passes on the links, and not the folder of the checkout."""
+    (tmp_path / "workshop").symlink_to(ROOT / "workshop")
+    (tmp_path / "inference_planner").symlink_to(ROOT / "planner" / "inference_planner")
+    code = "from workshop import python_process as p; print(p.environment(python='other')['PYTHONPATH'])"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    assert set(done.stdout.strip().split(":")) == {str(tmp_path)}, done.stderr
+
+
+def test_an_engine_of_python_3_10_is_given_no_flag_that_it_does_not_know(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12))
+    assert "-P" not in python_process.command("workshop.servers.slurm.fabric", "1")

@@ -1,0 +1,254 @@
+"""tunnel: the ssh command, the record that comes over ssh, and what ssh must never take for an option."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from small_server import serving
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import records, tunnel
+from workshop.servers.records import ServerRecord
+
+RECORD = ServerRecord(
+    "70b",
+    "http://10.1.2.3:20008/v1",
+    "m",
+    "secret-key",
+    where="slurm",
+    host="gpu01",
+    job_id="5",
+    state="ready",
+    started="2026-11-20T10:00:00.000+00:00",
+)
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """A stand-in for ssh: runs the remote command, plain words for any login's shell, or forwards the port with Python."""
+    folder, far = tmp_path / "bin", tmp_path / "far"
+    folder.mkdir()
+    (far / "servers").mkdir(parents=True)
+    script = f"""#!{sys.executable}
+import os, shlex, socket, subprocess, sys, threading
+if "-L" not in sys.argv:
+    sys.exit(subprocess.run(shlex.split(sys.argv[-1]), env={{**os.environ, "WORKSHOP_HOME": {str(far)!r}}}).returncode)
+_, port, host, target = sys.argv[sys.argv.index("-L") + 1].split(":")
+def pump(a, b):
+    try:
+        while data := a.recv(65536): b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError: pass
+with socket.create_server(("127.0.0.1", int(port))) as server:
+    while True:
+        near = server.accept()[0]
+        try: far = socket.create_connection((host, int(target)))
+        except OSError: near.close(); continue  # as ssh does: it stays
+        for pair in ((near, far), (far, near)): threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+    (folder / "ssh").write_text(script)
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return far
+
+
+def put(far, record: ServerRecord) -> None:
+    (far / "servers" / f"{record.name}.json").write_text(json.dumps(asdict(record), indent=1))
+
+
+def test_command_binds_the_laptops_own_address_only():
+    command = tunnel.command_for(RECORD, "me@login", 8001)
+    assert (
+        command[-2:] == ["127.0.0.1:8001:10.1.2.3:20008", "me@login"]
+        and "ExitOnForwardFailure=yes" in command
+    )
+    assert "secret-key" not in " ".join(command)
+    six = ServerRecord(**{**asdict(RECORD), "url": "http://[fd00::1]:8000/v1"})
+    assert "127.0.0.1:8001:[fd00::1]:8000" in tunnel.command_for(six, "me@login", 8001)
+
+
+@pytest.mark.parametrize("login", ["-oProxyCommand=x", "a b", "", "me@host;rm"])
+def test_login_that_ssh_could_misread_is_refused(login):
+    with pytest.raises(BadInput, match="no login node"):
+        tunnel.checked_login(login)
+
+
+def test_record_comes_over_ssh_and_the_choices_are_named(ssh, workshop_home):
+    with pytest.raises(WorkshopError, match="No server"):
+        tunnel.fetch("me@login", None)
+    put(ssh, RECORD)
+    assert tunnel.fetch("me@login", None) == RECORD
+    put(ssh, ServerRecord(**{**asdict(RECORD), "name": "405b"}))
+    with pytest.raises(WorkshopError, match="Several servers"):
+        tunnel.fetch("me@login", None)
+    assert tunnel.fetch("me@login", "405b").name == "405b"
+    with pytest.raises(WorkshopError, match="No server '8b' is ready") as error:
+        tunnel.fetch("me@login", "8b")
+    assert "405b (ready)" in error.value.remedy
+
+
+@pytest.mark.live
+def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ssh, workshop_home):
+    import workshop
+
+    far = ServerRecord(
+        **{**asdict(server), "name": "far", "where": "slurm", "job_id": "5", "host": "gpu01"}
+    )
+    put(ssh, far)
+    seen = []
+
+    def ready(local: ServerRecord) -> None:
+        assert records.path_of("far").stat().st_mode & 0o777 == 0o600 and local.url != server.url
+        seen.append(workshop.connect().complete("The", max_tokens=3).usage.completion_tokens)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tunnel.open_tunnel(tunnel.fetch("me@login", "far"), "me@login", None, ready)
+    assert seen == [3] and not records.path_of("far").exists()
+
+
+def test_server_that_does_not_answer_leaves_no_record(ssh, workshop_home, monkeypatch):
+    monkeypatch.setattr(tunnel, "WAIT_S", 0.5)
+    with pytest.raises(WorkshopError):
+        tunnel.open_tunnel(
+            ServerRecord(**{**asdict(RECORD), "url": "http://127.0.0.1:1/v1"}), "me@login", None
+        )
+    assert not records.path_of("70b").exists()
+
+
+GOOD = json.dumps(asdict(RECORD)).encode()
+BROKEN = [
+    b"{",
+    b"{}",
+    b"{" + b"\xff" * 20,
+    GOOD[:40],
+    b'{"a":' * 5000,
+    b'{"pid": ' + b"9" * 5000 + b"}",
+    b"{\x1b[0m",
+    GOOD.replace(b'"70b"', b'"../../x"'),
+    GOOD.replace(b"10.1.2.3:20008", b"h:99999"),
+    GOOD.replace(b'"ready"', b"7"),
+    GOOD.replace(b'"secret-key"', b"null"),
+    GOOD.replace(b"http:", b"file:"),
+]
+
+
+@pytest.mark.parametrize("place", ["WORKSHOP_HOME", "WORKSHOP_SHARED"])
+def test_the_printed_command_brings_the_record_through_two_shells(
+    place, workshop_home, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(place, str(tmp_path / "it's $(false) a; folder"))
+    file = (
+        records.path_of("70b").parent
+        if place == "WORKSHOP_HOME"
+        else tmp_path / "it's $(false) a; folder"
+    ) / "70b.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("the record")
+    command = tunnel.explain(RECORD, "me@login", 8000)[2].partition("cluster: ")[2]
+    ssh = 'ssh() { shift; sh -c "$*"; }; '  # as ssh does it: the words, with spaces between, for another shell
+    assert (
+        subprocess.run(["sh", "-c", ssh + command], capture_output=True, text=True).stdout
+        == "the record"
+    )
+
+
+@pytest.fixture
+def ssh_that_prints(tmp_path, monkeypatch):
+    """A stand-in for ssh that prints these bytes."""
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return (tmp_path / "said").write_bytes
+
+
+@pytest.mark.parametrize(
+    "noise", [b"", b"Welcome!\n", b"\x1b[31mred", b"\xff\xfe\x00", b"\r\n", b"[1]\n", *BROKEN]
+)
+def test_good_record_is_found_in_whatever_a_login_prints(ssh_that_prints, noise):
+    ssh_that_prints(noise + b"\n" + GOOD + b"\n" + noise)
+    assert tunnel.fetch("me@login", None) == RECORD
+    ssh_that_prints(noise + b"\n" + GOOD)
+    assert tunnel.fetch("me@login", "70b") == RECORD
+
+
+@pytest.mark.parametrize("text", [b"", b"Welcome!", b"\x1b[31m\n\x00", b"\xff" * 1000, *BROKEN])
+def test_output_without_a_record_is_one_sentence(ssh_that_prints, text):
+    ssh_that_prints(text)
+    with pytest.raises(WorkshopError) as error:
+        tunnel.fetch("me@login", None)
+    said = str(error.value)
+    assert len(said) < 300 and said.isprintable() and "secret-key" not in said
+
+
+def test_a_banner_before_the_first_record_does_not_swallow_it(ssh, monkeypatch):
+    put(ssh, RECORD)
+    script = (ssh.parent / "bin" / "ssh").read_text()
+    (ssh.parent / "bin" / "ssh").write_text(
+        script.replace('if "-L"', 'print("Welcome", end="", flush=True)\nif "-L"')
+    )
+    assert tunnel.fetch("me@login", None) == RECORD
+
+
+def test_a_name_that_is_taken_here_is_refused_and_stays(ssh, workshop_home):
+    mine = ServerRecord(**{**asdict(RECORD), "where": "kubernetes", "url": "http://127.0.0.1:9/v1"})
+    records.write(mine)
+    with pytest.raises(WorkshopError, match="is ready at"):
+        tunnel.open_tunnel(RECORD, "me@login", None)
+    assert records.read("70b") == mine
+
+
+@contextmanager
+def engine():
+    """A server that lives and completes; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"model": "m"}')
+
+        def log_message(self, *_):
+            pass
+
+    with serving(Handler) as address:
+        yield f"{address}/v1"
+
+
+def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(
+    ssh, workshop_home, monkeypatch
+):
+    monkeypatch.setattr(tunnel, "LOOK_EVERY_S", 0.2)
+    seen, said = [], []
+
+    def told(text: str) -> None:
+        said.append(text)
+        assert records.read("70b").state == "ready", "until it is known to be elsewhere"
+        put(ssh, replace(RECORD, url=second, api_key="another-key"))
+
+    with engine() as second, ExitStack() as first:
+        put(ssh, replace(RECORD, url=first.enter_context(engine())))
+
+        def ready(local: ServerRecord) -> None:
+            seen.append(local)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+            first.close()
+            put(ssh, replace(RECORD, state="starting"))
+
+        with pytest.raises(KeyboardInterrupt):
+            tunnel.open_tunnel(tunnel.fetch("me@login", None), "me@login", None, ready, told)
+    assert said == ["No server '70b' is ready on me@login. It is looked for again."]
+    assert [local.api_key for local in seen] == ["secret-key", "another-key"]
+    assert seen[0].url == seen[1].url and not records.path_of("70b").exists()

@@ -1,0 +1,233 @@
+"""A single VM: the disk is counted, the unit is one that systemd takes, container lines keep key and port closed."""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.engine.exact import plan
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import vm
+
+HUB = "unsloth/Llama-3.3-70B-Instruct"
+
+
+@pytest.fixture(scope="module")
+def case() -> vm.Case:
+    # The workshop's first document: 2 × H100 94 GiB, weights on the mounted share.
+    p = plan(HUB, "h100-nvl", gpus_per_node=2, max_model_len=65536, usage="serve")
+    return vm.Case(p, download_dir="/mnt/share/models")
+
+
+def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
+    # 70,553,706,496 parameters of two bytes: 141.1 GB
+    assert "141.1 GB" in vm.disk_words(case)[0] and "120 GB cannot hold" in vm.disk_words(case)[1]
+    with pytest.raises(BadInput, match=r"141\.1 GB.*120 GB"):
+        vm.Case(case.plan, "/home/me/models", disk_gb=120)
+    assert vm.Case(case.plan, "/mnt/share/models", disk_gb=100_000)
+    small = vm.Case(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
+    assert len(vm.disk_words(small)) == 1  # 16 GB do
+
+
+def test_the_figures_of_the_guide_are_the_plans():
+    p = plan(HUB, "h100-nvl", gpus_per_node=2, usage="serve")
+    text = (Path(__file__).parents[2] / "docs" / "vm.md").read_text()
+    fits = int(re.search(r"--max-model-len (\d+)", p.advice[0])[1])
+    assert not p.fits and 65_536 < fits < 131_072
+    for figure in (
+        f"{fits:,}",
+        f"{p.weights_gib_per_gpu:.1f} GiB",
+        "141.1 GB",
+        f"{141.1 / 0.25 / 60:.0f} minutes",
+    ):
+        assert figure in text
+
+
+def unit(case) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(vm.unit(case))
+    return parser
+
+
+def test_the_unit_runs_the_plans_command_with_the_guard_on_this_machine_alone(case):
+    service = unit(case)["Service"]
+    words = shlex.split(service["ExecStart"])
+    assert words[:4] == [vm.PYTHON, "-m", "workshop.servers.vllm_main", "serve"] and words[4] == HUB
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    assert given["--tensor-parallel-size"] == "2" and given["--max-model-len"] == "65536"
+    assert given["--download-dir"] == "/mnt/share/models"
+    assert (
+        given["--host"] == "127.0.0.1"
+        and given["--middleware"] == "workshop.servers.guard.auth.RequireKey"
+    )
+
+
+def test_the_unit_waits_for_the_share_restarts_and_cannot_touch_the_rest(case):
+    parser = unit(case)
+    assert parser["Unit"]["RequiresMountsFor"] == "/mnt/share/models"
+    assert parser["Service"]["Restart"] == "on-failure" and parser["Unit"]["StartLimitBurst"]
+    assert (
+        parser["Service"]["User"] not in ("", "root")
+        and parser["Service"]["ProtectSystem"] == "strict"
+    )
+    assert "/mnt/share/models" in parser["Service"]["ReadWritePaths"].split()
+    assert "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in vm.unit(case)
+    assert parser["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_systemd_takes_the_unit_where_it_is_at_hand(case, tmp_path):
+    text = vm.unit(case).replace(vm.PYTHON, sys.executable)  # which exists here
+    path = tmp_path / "vllm.service"
+    path.write_text(text)
+    path.chmod(0o644)  # whatever the umask
+    tool = shutil.which("systemd-analyze")
+    sections = unit(case).sections()
+    assert sections == ["Unit", "Service", "Install"]
+    if tool is None:
+        return  # the points above hold everywhere
+    done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if "vllm.service" in line]
+    assert not ours, done.stderr
+    path.write_text(text.replace("Restart=on-failure", "Restart=sometimes"))
+    done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
+    assert "vllm.service" in done.stderr  # it would have said something
+
+
+def words_of(line: str) -> list[str]:
+    return shlex.split(line.replace("\\\n", " "))
+
+
+def values(words: list[str], flag: str) -> list[str]:
+    return [after for word, after in itertools.pairwise(words) if word == flag]
+
+
+@pytest.mark.parametrize("engine", ("podman", "docker"))
+def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, engine):
+    words = words_of(vm.container(case, engine))
+    assert words[:2] == [engine, "run"]
+    gpus = values(words, "--device") if engine == "podman" else values(words, "--gpus")
+    assert gpus == (["nvidia.com/gpu=all"] if engine == "podman" else ["all"])
+    assert values(words, "--ipc") == ["host"]
+    assert values(words, "--publish") == ["127.0.0.1:8000:8000"]
+    assert "/mnt/share/models:/mnt/share/models" in values(words, "--volume")
+    image = next(word for word in words if "vllm-openai" in word)
+    assert image.endswith(f"vllm/vllm-openai:v{case.plan.vllm_version}")
+    assert words[words.index(image) + 1] == HUB  # its entry point is `vllm serve`
+
+
+def test_another_version_is_named_for_the_unit_and_the_images():
+    p = plan("llama-3.1-8b", "h100", vllm_version="0.33.0", usage="serve")
+    text = vm.render(vm.Case(p))
+    assert "/opt/vllm/bin/python has vLLM 0.33.0" in text and text.count("vllm-openai:v0.33.0") == 3
+
+
+def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
+    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert words[0] == "--nv" and values(words, "--host") == ["127.0.0.1"]
+    assert "/mnt/share/models" in values(words, "--bind")
+
+
+def test_apptainer_wants_no_root(case, tmp_path):
+    """The lines run with a pretended apptainer, in a home and a folder of their own."""
+    tool = tmp_path / "bin" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$SEEN"\n')
+    tool.chmod(0o755)
+    seen = tmp_path / "seen"
+    (tmp_path / "my home").mkdir()
+    given = {
+        "PATH": f"{tool.parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path / "my home"),
+        "SEEN": str(seen),
+    }
+    for _ in range(2):
+        subprocess.run(
+            ["sh", "-ec", vm.render(case, "apptainer")], env=given, cwd=tmp_path, check=True
+        )
+    key = tmp_path / "my home" / ".workshop" / "api-key"
+    assert len(key.read_text().strip()) == 64 and key.stat().st_mode & 0o777 == 0o600
+    words = seen.read_text().splitlines()
+    assert f"WORKSHOP_API_KEY_FILE={key}" in words and f"{tmp_path}:/opt/workshop:ro" in words
+    assert not any("/etc/" in word for word in words) and key.read_text().strip() not in words
+
+
+def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
+    """tests/test_current_folder.py starts the unit's command. An Apptainer image sees the folder that it is run in."""
+    assert unit(case)["Service"][
+        "WorkingDirectory"
+    ] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)
+    for engine in ("podman", "docker"):
+        assert "PYTHONSAFEPATH=1" in values(words_of(vm.container(case, engine)), "--env")
+    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert any("PYTHONSAFEPATH=1" in value.split(",") for value in values(words, "--env"))
+
+
+def test_no_line_holds_a_key_and_all_have_the_guard(case):
+    lines = [
+        vm.render(case, "apptainer"),
+        vm.unit(case),
+        vm.container(case, "podman"),
+        vm.container(case, "docker"),
+    ]
+    for line in lines:
+        assert "--middleware workshop.servers.guard.auth.RequireKey" in line.replace("\\\n    ", "")
+        assert "--api-key" not in line and "HF_TOKEN=hf" not in line
+    for line in lines[1:]:
+        assert (
+            "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"download_dir": "models"}, "whole path"),
+        ({"download_dir": "/mnt/my models"}, "whole path"),
+        ({"name": "My Server"}, "name of a unit"),
+    ],
+)
+def test_bad_input_is_named(case, change, words):
+    with pytest.raises(BadInput, match=words):
+        vm.Case(case.plan, **change)
+
+
+def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, monkeypatch):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    shutil.copy(Path(vm.__file__).parents[1] / "teaching_model" / "config.json", folder)
+    monkeypatch.chdir(tmp_path)
+    case = vm.Case(plan("./my-model", "a100", usage="serve"))
+    assert shlex.split(unit(case)["Service"]["ExecStart"])[4] == str(folder)
+    for engine in ("podman", "docker"):
+        assert f"{folder}:{folder}:ro" in values(words_of(vm.container(case, engine)), "--volume")
+    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert f"{folder}:{folder}:ro" in values(words, "--bind")
+    assert "weights go to" not in vm.render(case)
+    folder.rename(tmp_path / "my model")
+    with pytest.raises(BadInput, match="no whole path without spaces"):
+        vm.Case(plan("./my model", "a100", usage="serve"))
+
+
+@pytest.mark.parametrize("gpu", ["mi300x", "mi325x", "mi355x"])
+def test_gpus_that_are_not_nvidias_are_refused(gpu):
+    with pytest.raises(BadInput, match="for NVIDIA GPUs"):
+        vm.Case(plan("llama-3.1-8b", gpu, usage="serve"))
+
+
+def test_what_does_not_fit_or_is_no_single_machine_is_refused():
+    with pytest.raises(
+        WorkshopError, match=r"fit on 2 .* left for KV cache, too little for one .* 131,072 tok"
+    ):
+        vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, nodes=1, usage="serve"))
+    with pytest.raises(BadInput, match="nodes"):
+        vm.Case(plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, usage="serve"))

@@ -1,0 +1,1 @@
+"""Talk to a running server, and compute what sampling parameters and log probabilities mean."""

@@ -1,0 +1,177 @@
+"""What a server answered, checked before anybody counts on it. What it is not, the error says: "… answers with …".
+
+A login page, a proxy's error and a broken server all answer 200 now and then; `openai` and `json` take much of it.
+And what to do where it refuses, as refusals.toml says. Pure.
+"""
+
+import codecs
+import re
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from workshop.client.strict_json import Malformed, decode, kind_of
+
+_KNOWN = tomllib.loads((files("workshop.client") / "refusals.toml").read_text(encoding="utf-8"))[
+    "refusal"
+]
+COUNTS = ("prompt_tokens", "completion_tokens")
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer: as many choices as were asked for; tokens are 0 where the server does not count them."""
+
+    choices: list[dict]
+    model: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    id: str | None = None  # vLLM's has the X-Request-Id in it
+
+
+def body(raw: bytes) -> dict:
+    """Decode the JSON object that an answer must be.
+
+    Raises Malformed: it is something else; the text completes "… answers with".
+    """
+    try:
+        data = decode(raw.decode(), answer=True)
+    except UnicodeDecodeError:
+        raise Malformed(shown(raw)) from None
+    except Malformed as bad:
+        raise Malformed(
+            f"{shown(raw)}: {bad}" if raw.lstrip()[:1] in (b"{", b"[") else shown(raw)
+        ) from None
+    return _typed(data, dict, "JSON that is")
+
+
+def shown(raw: bytes) -> str:
+    """Say in a few words what came that is no JSON."""
+    text = raw.strip()
+    if not text:
+        return "nothing"
+    if text[:1] == b"<":
+        return "an HTML page, as a login page or a proxy sends"
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+    if raw.startswith(_WIDE) or b"\0" in raw:
+        return "text that is not plain UTF-8"
+    return repr(text[:60].decode(errors="replace"))
+
+
+def answer(raw: bytes, sequences: int | None = 1) -> Answer:
+    """Return the answer to a completion or a chat; `sequences` were asked for: n, times the prompts (None: not known).
+
+    Raises Malformed: it is none, or has fewer or more sequences.
+    """
+    data = body(raw)
+    choices = [_choice(each) for each in _typed(data.get("choices"), list, "choices that are")]
+    if not choices or (sequences is not None and len(choices) != sequences):
+        raise Malformed(f"{len(choices)} choices, and {sequences or 'at least 1'} should be there")
+    numbers = [each.get("index", 0) for each in choices]
+    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(
+        range(len(choices))
+    ):
+        raise Malformed(
+            f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}"
+        )
+    model = _typed(data.get("model"), str | None, "a model that is")
+    name = data.get("id")
+    return Answer(choices, model, *usage(data), name if isinstance(name, str) else None)
+
+
+def said(raw: bytes) -> str:
+    """Return what a refusal says: its message, or what else it is."""
+    try:
+        data = body(raw)
+    except Malformed:
+        return shown(raw)
+    error = data.get("error", data)
+    return str((error.get("message") if isinstance(error, dict) else error) or data)
+
+
+def pieces(data: dict) -> list[tuple[int, str]]:
+    """Return (index of the sequence, text) of each choice of a piece of a stream."""
+    found = []
+    for choice in _typed(data.get("choices"), list | None, "choices that are") or []:
+        _typed(choice, dict, "a choice that is")
+        delta = _typed(choice.get("delta"), dict | None, "a delta that is") or {}
+        text = _typed(choice.get("text", delta.get("content")), str | None, "a text that is")
+        found.append((_typed(choice.get("index"), int, "an index that is"), text or ""))
+    return found
+
+
+def usage(data: dict) -> tuple[int, int]:
+    """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
+    told = _typed(data.get("usage"), dict | None, "a usage that is") or {}
+    counts = {name: _typed(told.get(name), int | None, f"{name} that are") or 0 for name in COUNTS}
+    if wrong := next((name for name in COUNTS if counts[name] < 0), None):
+        raise Malformed(f"{wrong} of {counts[wrong]}")
+    return tuple(counts.values())
+
+
+def sequences(prompt: object, n: object) -> int | None:
+    """Return how many sequences a request asks for; None where the server has to judge that."""
+    several = (
+        isinstance(prompt, list) and prompt and not all(isinstance(each, int) for each in prompt)
+    )
+    each = 1 if n is None else n
+    return (len(prompt) if several else 1) * each if isinstance(each, int) else None
+
+
+def models(raw: bytes) -> list[dict]:
+    """Return the entries of /v1/models: each has an id; max_model_len and root are None where they are not told."""
+    found = []
+    for entry in _typed(body(raw).get("data"), list, "data that is"):
+        _typed(entry, dict, "a model that is")
+        name = _typed(entry.get("id"), str, "a model whose id is")
+        length = _typed(entry.get("max_model_len"), int | None, "a max_model_len that is")
+        root = _typed(entry.get("root"), str | None, "a root that is")
+        found.append({**entry, "id": name, "max_model_len": length, "root": root})
+    return found
+
+
+def _choice(choice: object) -> dict:
+    _typed(choice, dict, "a choice that is")
+    _typed(choice.get("finish_reason"), str | None, "a finish_reason that is")
+    _typed(choice.get("logprobs"), dict | None, "logprobs that are")
+    if "text" in choice:
+        _typed(choice["text"], str, "a text that is")
+    else:
+        message = _typed(choice.get("message"), dict, "a choice without text, its message")
+        # a list: of parts, each with a type
+        _typed(message.get("content"), str | list | None, "a content that is")
+    return choice
+
+
+def _typed(value: object, kind: type, words: str):
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Malformed(f"{words} {'null' if value is None else kind_of(value)}")
+    return value
+
+
+def remedy(said: str) -> str:
+    """Return what to do about a refusal, '' if vLLM's own sentence has to be enough."""
+    for row in _KNOWN:
+        if match := re.search(row["says"], said):
+            return row["remedy"].format(*match.groups())
+    return ""
+
+
+def sentence(message: str) -> str:
+    """Return what a refusal says, without the stop: its first line, or what a list of validation errors names first."""
+    first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
+    if not first.endswith(":"):
+        return first
+    said = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
+    place = re.search(r"'loc': \('body', .*?'?(\w+)'?\)", message)
+    return (f"{place[1]}: " if place else "") + said[2].rstrip(".") if said else first
+
+
+def logprobs_limit(said: str) -> int | None:
+    """Return the server's --max-logprobs if that is what the request exceeded, else None."""
+    match = re.search(r"greater than max allowed: (\d+)", said)
+    return int(match[1]) if match else None

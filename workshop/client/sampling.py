@@ -1,0 +1,331 @@
+"""From one position's logprobs to the distribution that vLLM samples from, step by step and in vLLM's order.
+
+    min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
+
+>>> import math
+>>> from workshop import sampling
+>>> model = {"city": math.log(0.5), "port": math.log(0.3), "cat": math.log(0.2)}
+>>> sampling.next_token_probabilities(model, top_k=2)["city"]      # 0.5 of the 0.8 that are left
+0.625
+
+Source: vLLM 0.32, v1/sample/sampler.py, ops/penalties.py, ops/topk_topp_sampler.py and
+logits_processor/builtin.py. Pure: standard library only. Scores are natural logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
+from workshop.errors import BadInput
+
+Token = Hashable  # a token's id or its text, as the caller likes
+# JSON has no infinity: vLLM's server sends this for a probability of zero
+MINUS_INFINITY_SENT = -9999.0
+WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is left after one parameter has had its say."""
+
+    name: str  # the parameter, or "model" for what came in
+    # among the tokens listed; those of probability zero are left out
+    probabilities: dict[Token, float]
+    removed: int = 0  # how many listed tokens this step took away
+    # share of the probability that is in the list: exact at temperature 1, at least this below, at most this above
+    seen: float = 1.0
+
+    @property
+    def outside(self) -> float:
+        return 1.0 - self.seen
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The whole way from the model's distribution to the sampled one."""
+
+    # "model" first, then each parameter that is switched on, in vLLM's order
+    steps: tuple[Step, ...]
+    # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them, here the first.
+    border: tuple[Token, ...] = ()
+
+    @property
+    def probabilities(self) -> dict[Token, float]:
+        """What is sampled from: token → probability, summing to 1."""
+        return self.steps[-1].probabilities
+
+    def step(self, name: str) -> Step | None:
+        """Return one step by its parameter; None if that parameter is switched off."""
+        return next((step for step in self.steps if step.name == name), None)
+
+
+def next_token_probabilities(
+    logprobs: Mapping[Token, float] | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    repetition_penalty: float = 1.0,
+    min_tokens: int = 0,
+    output_tokens: Iterable[Token] = (),
+    prompt_tokens: Iterable[Token] = (),
+    stop_tokens: Collection[Token] = (),
+    logits: Mapping[Token, float] | None = None,
+    exact_top_k: bool = False,
+) -> dict[Token, float]:
+    """Return the distribution that vLLM samples the next token from: token → probability, without those of zero.
+
+    Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
+    `Step.outside` says how much that leaves out.
+
+    Args:
+        logprobs: token → the model's own logprob (vLLM's default, `raw_logprobs`).
+        output_tokens: what has been generated so far, repeats included: frequency and presence count only these.
+        prompt_tokens: what repetition_penalty counts besides.
+        stop_tokens: what min_tokens forbids (the end-of-text token and `stop_token_ids`).
+        logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a logit minus a
+            constant; every other step ignores that constant, but repetition_penalty divides by it.
+        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's Triton
+            kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once); its PyTorch code keeps them all.
+
+    Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
+    """
+    penalties = frequency_penalty, presence_penalty, repetition_penalty
+    settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
+    tokens = {
+        "output_tokens": output_tokens,
+        "prompt_tokens": prompt_tokens,
+        "stop_tokens": stop_tokens,
+    }
+    return pipeline(
+        logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k
+    ).probabilities
+
+
+def pipeline(
+    logprobs: Mapping[Token, float] | None,
+    settings: Settings,
+    *,
+    output_tokens: Iterable[Token] = (),
+    prompt_tokens: Iterable[Token] = (),
+    stop_tokens: Collection[Token] = (),
+    logits: Mapping[Token, float] | None = None,
+    model: Step | None = None,
+    ceiling: float | None = None,
+    exact_top_k: bool = False,
+) -> Pipeline:
+    """Return the distribution after every step; arguments as for `next_token_probabilities`, and
+
+    Args:
+        model: the first step, if it is known already (a slider that moves does not change it).
+        ceiling: of a truncated list: no token outside it has a higher logprob. Default: the lowest one listed.
+    """
+    scores = _scores(logprobs, logits, settings)
+    model = model or model_step(scores, truncated=logits is None)
+    if ceiling is None:
+        ceiling = min((x for x in scores.values() if x > -math.inf), default=0.0)
+    hidden = _Hidden(model.outside, min(ceiling, math.log(model.outside or 1.0)))
+    steps, output = [model], list(output_tokens)
+    if len(output) < settings.min_tokens and stop_tokens:
+        gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
+        scores.update(dict.fromkeys(gone, -math.inf))
+        steps.append(Step("min_tokens", _softmax(scores), len(gone), hidden.seen(scores)))
+
+    def step(name: str) -> None:
+        steps.append(Step(name, _softmax(scores), 0, hidden.seen(scores)))
+
+    if (penalty := settings.repetition_penalty) != 1:
+        for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
+            scores[token] = (
+                scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+            )
+        step("repetition_penalty")
+    counts = {token: n for token, n in Counter(output).items() if token in scores}
+    if settings.frequency_penalty:
+        scores.update(
+            {token: scores[token] - settings.frequency_penalty * n for token, n in counts.items()}
+        )
+        step("frequency_penalty")
+    if settings.presence_penalty:
+        scores.update({token: scores[token] - settings.presence_penalty for token in counts})
+        step("presence_penalty")
+    return _choose(scores, settings, steps, hidden, exact_top_k)
+
+
+def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
+    """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
+    # scores above 0 are no logprobs: no mass to compare
+    truncated = truncated and max(logprobs.values()) <= 0
+    mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
+    return Step("model", _softmax(logprobs), 0, max(mass, 1e-300) if mass < 1.0 - WHOLE else 1.0)
+
+
+def _choose(
+    scores: dict[Token, float],
+    settings: Settings,
+    steps: list[Step],
+    hidden: _Hidden,
+    exact_top_k: bool,
+) -> Pipeline:
+    """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
+    if settings.greedy:  # min_p, top_k and top_p have nothing left to do
+        best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
+        seen = 1.0 if hidden.none_above(scores, [best]) else hidden.seen(scores, LOWEST_TEMPERATURE)
+        return Pipeline(
+            (*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1, seen))
+        )
+    temperature = max(settings.temperature, LOWEST_TEMPERATURE)
+    if temperature != 1:
+        steps.append(
+            Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature))
+        )
+    border: tuple[Token, ...] = ()
+    if settings.min_p > 0:
+        best, kept = max(scores.values()), steps[-1].probabilities
+        highest = max(kept.values())
+        survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
+        _narrow(
+            steps,
+            "min_p",
+            survivors,
+            hidden.ceiling < best + temperature * math.log(settings.min_p),
+        )
+    if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
+        survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
+        _narrow(
+            steps,
+            "top_k",
+            survivors,
+            len(survivors) >= settings.top_k and hidden.none_above(scores, survivors),
+        )
+    if settings.top_p < 1:
+        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].seen)
+        _narrow(
+            steps,
+            "top_p",
+            survivors,
+            settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors),
+        )
+    return Pipeline(tuple(steps), border)
+
+
+def _narrow(
+    steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool
+) -> None:
+    """Append a step that takes tokens away: what is left shares their probability in proportion."""
+    before = steps[-1]
+    total = math.fsum(survivors.values())
+    removed = len(before.probabilities) - len(survivors)
+    kept = {token: p / total for token, p in survivors.items()} if removed else before.probabilities
+    steps.append(Step(name, kept, removed, 1.0 if none_outside else before.seen))
+
+
+def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
+    """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score).
+
+    `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
+    """
+    if k >= len(kept):
+        return kept
+    if exact:
+        in_order = sorted(kept) if all(isinstance(token, int) for token in kept) else kept
+        chosen = set(sorted(in_order, key=kept.__getitem__, reverse=True)[:k])
+        return {token: p for token, p in kept.items() if token in chosen}
+    threshold = sorted(kept.values(), reverse=True)[k - 1]
+    return {token: p for token, p in kept.items() if p >= threshold}
+
+
+def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
+    """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
+    # room: how many tokens of exactly the threshold's probability fit
+    mass, threshold, room = 0.0, math.inf, 0
+    for p in sorted(kept.values(), reverse=True):
+        if mass >= enough and room:
+            break
+        room = room + 1 if p == threshold else 1
+        mass, threshold = mass + p, p
+    tied = [token for token, p in kept.items() if p == threshold]
+    dropped = set(tied[room:])
+    survivors = {token: p for token, p in kept.items() if p >= threshold and token not in dropped}
+    return survivors, tuple(tied if dropped else ())
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The tokens outside a truncated list, as if each were as probable as it can be: the ceiling."""
+
+    mass: float
+    ceiling: float
+
+    def seen(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
+        """Return the share of the probability at this temperature that the listed tokens have."""
+        if not self.mass:
+            return 1.0
+        highest = max(scores.values())
+        seen = math.fsum(math.exp((x - highest) / temperature) for x in scores.values())
+        more = (self.ceiling - highest) / temperature - self.ceiling + math.log(self.mass / seen)
+        return 1.0 / (1.0 + math.exp(min(more, 690.0)))
+
+    def none_above(self, scores: Mapping[Token, float], tokens: Iterable[Token]) -> bool:
+        """Tell whether each of these is at least as probable as any of them."""
+        return not self.mass or min(map(scores.__getitem__, tokens)) >= self.ceiling
+
+
+def _scores(
+    logprobs: Mapping | None, logits: Mapping | None, settings: Settings
+) -> dict[Token, float]:
+    """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
+    if settings.repetition_penalty != 1 and logits is None:
+        said = "repetition_penalty divides logits, and logprobs no longer are logits."
+        raise BadInput(said, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
+    if not (scores := dict((logprobs if logits is None else logits) or {})):
+        raise BadInput(
+            "There are no tokens to choose from.", "Pass a mapping of tokens to logprobs."
+        )
+    try:
+        # NaN is not below either
+        wrong = [token for token, score in scores.items() if not score < math.inf]
+    except TypeError:
+        wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
+    if wrong:
+        said = f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is."
+        raise BadInput(
+            said,
+            "Logprobs are 0 or negative, logits any finite number; minus infinity means never.",
+        )
+    if min(scores.values()) <= MINUS_INFINITY_SENT:
+        scores = {
+            token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()
+        }
+    return scores
+
+
+def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[Token, float]:
+    """Return exp(score / temperature), normalised; zeros left out."""
+    highest = max(scores.values())
+    if highest == -math.inf:
+        raise BadInput(
+            "No token is left to choose from.", "All that are listed are forbidden: list more."
+        )
+    exp = math.exp
+    weights = [exp((x - highest) / temperature) for x in scores.values()]
+    total = math.fsum(weights)
+    return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
+
+
+def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
+    """Draw one token; the same generator state gives the same token, whatever the sampler of the server does."""
+    return generator.choices(list(probabilities), weights=list(probabilities.values()))[0]
+
+
+def entropy_bits(probabilities: Mapping[Token, float]) -> float:
+    """Return the entropy in bits: 0 if one token is certain, 13 if 8,192 are equally likely."""
+    return -math.fsum(p * math.log2(p) for p in probabilities.values() if p > 0) + 0.0

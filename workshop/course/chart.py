@@ -1,0 +1,164 @@
+"""One kit for drawings in SVG: text, boxes, lines, and axes with ticks. Pure: numbers in, text out.
+
+    axes = Axes(60, 20, 600, 200, x_end=64, y_end=10)
+    Picture(axes.y_ticks() + line(axes.points(x, y), style.BLUE), 640, 240, "what it shows, in words")
+
+All lengths are SVG units, which are pixels where a picture has its full width.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from html import escape
+
+from workshop.course import html
+from workshop.course.numbers import number
+from workshop.course.widgets import style
+
+FRAME = style.GREY
+
+
+class Picture:
+    """An SVG in notebooks, its words elsewhere. `width` is in pixels, at most what fits a page."""
+
+    def __init__(self, body: str, width: int, height: int, words: str):
+        self.words = words
+        self.svg = svg(body, width, height, min_width=min(width, 520))
+
+    def __repr__(self) -> str:
+        return self.words
+
+    @property
+    def drawn(self) -> html.Html:
+        """The picture with its words for screen readers; the stylesheet is not with it."""
+        return scrolled(self.svg, self.words)
+
+    def _repr_html_(self) -> str:
+        return html.alone(self.drawn)
+
+
+def scrolled(drawn: html.Html, words: str) -> html.Html:
+    """Return a drawing that a narrow page can scroll, with its words for screen readers."""
+    return html.panel(html.div(drawn, cls="scroll"), label=words)
+
+
+def svg(body: str, width: float, height: float, *, min_width: int = 0) -> html.Html:
+    """Return an SVG that takes the width that there is, up to its own."""
+    least = f"min-width:{min_width}px;" if min_width else ""
+    size = f'viewBox="0 0 {width} {height}" style="{least}max-width:{width}px"'
+    return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
+
+
+def text(x: float, y: float, words: str, *, anchor: str = "start", size: float = 12, fill: str = style.TEXT,
+         bold: bool = False) -> str:  # fmt: skip
+    """Return words; y is their base line, anchor (start, middle, end) where x is."""
+    weight = ' font-weight="600"' if bold else ""
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
+
+
+def box(
+    x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2
+) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
+    return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
+
+
+def path(
+    d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opacity: float = 1
+) -> str:
+    """Return an open path, `d` in SVG's own words (M, H, V, L …); dash as in "3 2"."""
+    more = f' stroke-dasharray="{dash}"' if dash else ""
+    more += f' stroke-opacity="{opacity}"' if opacity != 1 else ""
+    return f'<path d="{d}" stroke="{colour}" stroke-width="{width}" fill="none"{more}/>'
+
+
+def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5) -> str:
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    look = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
+    return f'<polyline points="{places}" fill="none" {look}/>'
+
+
+def dot(
+    x: float, y: float, radius: float, fill: str, *, stroke: str = "none", title: str = ""
+) -> str:
+    """Return a circle; its title is shown where the mouse rests on it."""
+    edge = f' stroke="{stroke}" stroke-width="1.8"' if stroke != "none" else ""
+    said = f"<title>{escape(title)}</title>" if title else ""
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}"{edge}>{said}</circle>'
+
+
+def round_up(value: float) -> float:
+    """Return the next of 1, 2, 5 times a power of ten, where an axis may end; 10 for nothing."""
+    if value <= 0:
+        return 10.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The field of a chart: edges in SVG units, and the numbers at its ends; y grows upwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    x_end: float = 1.0  # the number at the right
+    y_end: float = 1.0  # at the top
+    x_start: float = 0.0
+    y_start: float = 0.0
+
+    def x(self, value: float) -> float:
+        """Return where a number stands from left to right."""
+        return self.left + (self.right - self.left) * (value - self.x_start) / (
+            (self.x_end - self.x_start) or 1
+        )
+
+    def y(self, value: float) -> float:
+        """Return where a number stands from top to bottom."""
+        return self.bottom - (self.bottom - self.top) * (value - self.y_start) / (
+            (self.y_end - self.y_start) or 1
+        )
+
+    def points(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
+        return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
+
+    def x_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number, *,
+                inside: bool = False) -> str:  # fmt: skip
+        """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
+        values = list(values) or _three(self.x_start, self.x_end)
+        anchors = (
+            ["start", *["middle"] * (len(values) - 2), "end"]
+            if inside
+            else ["middle"] * len(values)
+        )
+        return "".join(
+            text(
+                self.x(value),
+                self.bottom + 16,
+                say(value),
+                anchor=anchor,
+                size=11,
+                fill=style.MUTED,
+            )
+            for value, anchor in zip(values, anchors, strict=True)
+        )
+
+    def y_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number) -> str:
+        """Return numbers to the left of the field, by default three."""
+        return "".join(
+            text(
+                self.left - 6,
+                self.y(value) + 4,
+                say(value),
+                anchor="end",
+                size=11,
+                fill=style.MUTED,
+            )
+            for value in list(values) or _three(self.y_start, self.y_end)
+        )
+
+
+def _three(start: float, end: float) -> list[float]:
+    return [start, (start + end) / 2, end]

@@ -1,0 +1,107 @@
+"""What notebook 10 looks at: the text that a chat template makes, its tokens, and a second server that reads tool calls.
+
+>>> from workshop import live
+>>> live.chat.render([{"role": "user", "content": "What is Boston?"}])
+'<|begin_of_text|>Question: What is Boston?\\nAnswer:'
+"""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2.sandbox
+
+from workshop.client.client import Client, connect
+from workshop.course import labs, recordings
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.local import TEACHING_FOLDER
+from workshop.servers.vllm_main import installed
+
+RECORDED = recordings.DATA / "chat" / "reader.json"
+# tells the model of its tools; its own template does not
+WITH_TOOLS = RECORDED.with_name("with_tools.jinja")
+READER = "reader"
+OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}'
+READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config", OUTPUTS)
+
+
+def own_template() -> dict:
+    """Return what the teaching model's folder says of its chats: chat_template, bos_token, eos_token."""
+    return json.loads((Path(TEACHING_FOLDER) / "tokenizer_config.json").read_text(encoding="utf-8"))
+
+
+def render(messages: Sequence[Mapping], template: str = "", **more: object) -> str:
+    """Return the text that a chat template makes of messages, as a server makes it: in Jinja, in a sandbox.
+
+    Args:
+        messages: each has a role and a content.
+        template: the teaching model's by default.
+        more: what else the template may use: tools, and add_generation_prompt, which is true unless it is given.
+    """
+    own, messages = own_template(), copy.deepcopy(list(messages))
+    for call in (call for message in messages for call in message.get("tool_calls") or []):
+        # templates want a dictionary
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    # Jinja's own is meant for HTML
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    names = {
+        "add_generation_prompt": True,
+        "bos_token": own["bos_token"],
+        "eos_token": own["eos_token"],
+        **more,
+    }
+    return jinja.from_string(template or own["chat_template"]).render(messages=messages, **names)
+
+
+def tokens(llm: Client, asked: str | Sequence[Mapping], **more: object) -> list[str]:
+    """Return the tokens that the server makes of a prompt, or of the messages of a chat (/tokenize); no answer.
+
+    Args:
+        asked: a text, as for completions, or messages, as for a chat.
+        more: tools, add_generation_prompt, add_special_tokens.
+    """
+    what = "prompt" if isinstance(asked, str) else "messages"
+    body = {"model": llm.model, what: asked, "return_token_strs": True, **more}
+    answer = llm.http.post(f"{llm.root}/tokenize", json=body)
+    if answer.status_code != 200:
+        said = f"{llm.root}/tokenize answers {answer.status_code}."
+        raise WorkshopError(said, "It is a path of vLLM: other servers do not have it.")
+    return [token.replace("Ġ", " ").replace("Ċ", "\n") for token in answer.json()["token_strs"]]
+
+
+class Recorded:
+    """Answers of the second server that were recorded; `why` says why it is not there."""
+
+    def __init__(self, why: str):
+        self.recording = json.loads(RECORDED.read_text(encoding="utf-8"))
+        print(f"{why}: these are the recorded answers of vLLM {self.recording['vllm']}.")
+
+    def chat(self, messages: Sequence[Mapping], **sampling: object) -> object:
+        """Return the answer to this very request, if it was recorded: a ChatCompletion of openai's."""
+        from openai.types.chat import ChatCompletion  # not where a browser reads this
+
+        if (asked := key(messages, sampling)) not in self.recording["answers"]:
+            raise BadInput(
+                "This request was not recorded.",
+                "Ask as the notebook does, or where vLLM is installed.",
+            )
+        return ChatCompletion.model_validate(self.recording["answers"][asked])
+
+
+def key(messages: Sequence[Mapping], sampling: Mapping) -> str:
+    """Return a request as one text, the same for the same request."""
+    return json.dumps({"messages": messages, **sampling}, sort_keys=True)
+
+
+def reader(flags: Sequence[str]) -> Client | Recorded:
+    """Start a second teaching server with these flags and READER_FLAGS; one that is left over is stopped."""
+    if flags is ...:
+        return Recorded(
+            "There are no flags yet, and a server starts with those of the exercise above"
+        )
+    if not installed()[0]:
+        return Recorded("vLLM is not installed here")
+    labs.start(READER, *flags, *READER_FLAGS)
+    return connect(READER)

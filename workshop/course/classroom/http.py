@@ -1,0 +1,163 @@
+"""How a simulated learner talks to the server: what it allows, and one request with the times of its tokens."""
+
+import re
+import time
+
+import aiohttp
+
+from workshop.batch import servers
+from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.client import reach, received
+from workshop.client.strict_json import Malformed
+from workshop.course.classroom.plan import (
+    ALL_LOGPROBS,
+    CITIES,
+    LABELLED,
+    OPENINGS,
+    QUESTIONS,
+    Allowed,
+    Ask,
+    Cell,
+    ask,
+    chat,
+)
+from workshop.course.classroom.report import Request
+from workshop.errors import WorkshopError
+
+
+class Refused(Exception):
+    """The server answered, and not with what was asked for."""
+
+
+async def meet(server: servers.Server) -> dict:
+    """Return the entry of the model that it serves; one sentence if there is none."""
+    try:
+        found = await server.models()
+    except servers.AWAY as error:
+        said = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
+        raise WorkshopError(said, servers.KNOWN) from None
+    if not found:
+        raise WorkshopError(
+            f"{server.url} serves no model.",
+            "Give the address of a vLLM server, which ends in /v1.",
+        )
+    return found[0]
+
+
+async def find_limits(
+    server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]
+) -> Allowed:
+    """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
+    counted, talks, header = {}, False, ""
+    asks = {one.text: one for cell in cells for one in cell.asks}
+    asks |= {text: ask(text) for text in (*OPENINGS, *LABELLED)} | {
+        text: chat(text) for text in QUESTIONS
+    }
+    for text, one in asks.items():
+        plain = {name: value for name, value in one.body.items() if name in ("prompt", "messages")}
+        status, raw, header = await _post(
+            server, one.path, {"model": model, **plain, "max_tokens": 1}
+        )
+        if status in (401, 403):
+            raise server.key_refused()
+        # chat with a model that has no template: refused, or a crash of it
+        if status >= 500 and one.path != CHAT:
+            raise WorkshopError(
+                f"{server.url} answers {status}: {said(raw)}.",
+                "Look at its log: `workshop servers`.",
+            )
+        if status == 200:
+            try:
+                counted[text], _ = received.usage(received.body(raw))
+            except Malformed as bad:
+                remedy = "Give the address of a vLLM server, which ends in /v1."
+                raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
+            talks = talks or one.path == CHAT
+    body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
+    most = received.logprobs_limit(
+        (await _post(server, COMPLETIONS, body))[1].decode(errors="replace")
+    )
+    limits = {
+        name: int(found[1])
+        for name, words in Allowed.SAID.items()
+        if (found := re.search(rf"(\d+) {words}", header))
+    }
+    return Allowed(max_model_len, most, talks, counted, **limits)
+
+
+async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
+    """POST; (status, body, what a server for a class says of its limits)."""
+
+    async def once() -> tuple[int, bytes, str]:
+        async with server.post(path, json=body) as answer:
+            if error := reach.redirected(server.url, answer.status, answer.headers.get("Location")):
+                raise error
+            return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
+
+    try:
+        try:
+            return await once()
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # the server closed the connection after the answer before (see use.client)
+            return await once()
+    except servers.AWAY as error:
+        said = f"{server.url} broke off ({str(error) or type(error).__name__})."
+        raise WorkshopError(said, "`workshop servers` says whether it still runs.") from None
+
+
+async def send(
+    server: servers.Server, model: str, asked: Ask, number: int, request: Request
+) -> None:
+    """Send one request and write into `request` when its tokens came."""
+    body = {"model": model, **asked.body}
+    if asked.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    began = time.monotonic()
+    # a server for a class gives each a share
+    headers = {"X-Workshop-Learner": f"classroom-{number}"}
+    async with server.post(asked.path, json=body, headers=headers) as answer:
+        if answer.status != 200:
+            raise Refused(f"{answer.status}: {said(await answer.read())}")
+        try:
+            if asked.stream:
+                return await _read_stream(answer, began, request)
+            sequences = received.sequences(asked.body.get("prompt"), asked.body.get("n"))
+            told = received.answer(await answer.read(), sequences)
+        except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
+            raise Refused(f"200: {error}") from None
+    if asked.body["max_tokens"] == 1:  # its only token is its first
+        request.ttft_s = time.monotonic() - began
+    _count((told.prompt_tokens, told.completion_tokens), request)
+
+
+async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Request) -> None:
+    last: dict[int, float] = {}
+    async for line in answer.content:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        chunk, now = received.body(data), time.monotonic()
+        if "error" in chunk:
+            raise Refused(f"500: {said(data)}")
+        for index, text in received.pieces(chunk):
+            if not text:
+                continue
+            if request.ttft_s is None:
+                request.ttft_s = now - began
+            if index in last:
+                request.itl_s.append(now - last[index])
+            last[index] = now
+        _count(received.usage(chunk), request)
+    raise Refused("the answer was cut")
+
+
+def _count(tokens: tuple[int, int], request: Request) -> None:
+    request.prompt_tokens = tokens[0] or request.prompt_tokens
+    request.completion_tokens = tokens[1] or request.completion_tokens
+
+
+def said(raw: bytes) -> str:
+    """Return the first line of a refusal."""
+    return received.sentence(received.said(raw))[:160]

@@ -1,0 +1,208 @@
+"""A simulated class: what a room of learners sends to one server, and how it bears it.
+
+    from workshop.course.classroom import run as classroom
+    print(classroom.run(learners=30))
+
+Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet goes on later.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import aiohttp
+
+from workshop.batch import online, servers
+from workshop.course.classroom import http as classroom_http
+from workshop.course.classroom import plan as classroom_plan
+from workshop.course.classroom.plan import EVERY_S, Ask, Cell
+from workshop.course.classroom.report import PEAKS, Criteria, Report, Request
+from workshop.engine.metrics import Metrics
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.progress import Progress
+
+MOST_LEARNERS = 500
+LEAST_S, MOST_S = 10.0, 3600.0
+PATIENCE_S = 120.0  # then a learner gives up on an answer
+TICK_S = 0.5  # between two looks at /metrics
+THINK_S = (0.5, 2.0)  # after a cell that took too long, before the next
+
+
+class Classroom:
+    """One class against one server.
+
+    Args:
+        learners: 1 to 500.
+        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them follow faster.
+        url: ends in /v1; by default the server that `connect()` finds. Key: WORKSHOP_API_KEY.
+        name: of a server record.
+        report: called twice a second with a Progress, whose fraction is that of the time.
+
+    Raises BadInput: a number that makes no class.
+    """
+
+    def __init__(
+        self,
+        learners: int,
+        seconds: float | None = None,
+        *,
+        url: str | None = None,
+        name: str | None = None,
+        seed: int = 0,
+        criteria: Criteria | None = None,
+        report: Callable[[Progress], None] = lambda progress: None,
+    ):
+        if not 1 <= learners <= MOST_LEARNERS:
+            raise BadInput(
+                f"A class of {learners:,} learners cannot be simulated.",
+                f"Give 1 to {MOST_LEARNERS}.",
+            )
+        if seconds is not None and not LEAST_S <= seconds <= MOST_S:
+            allowed = f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
+            raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
+        self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
+        self.criteria, self._url, self._name = criteria or Criteria(), url, name
+        self._stopped, self._in_flight, self._broken = "", 0, 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task | None = None
+
+    def run(self) -> Report:
+        """Play the class to its end and return what was measured.
+
+        Raises WorkshopError: there is no server, it does not answer, or it refuses the key.
+        """
+        servers.allow_connections(4 * self.learners)
+        with online.runner() as runner:
+            self._loop = runner.get_loop()
+            return runner.run(self._play())
+
+    def stop(self, why: str = "it was interrupted") -> None:
+        """End it now, from a signal handler or another thread; `run` returns what was measured so far."""
+        self._stopped = self._stopped or why
+        if self._loop and self._task:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    async def _play(self) -> Report:
+        (server,) = servers.find((self._url,) if self._url else (), name=self._name)
+        self._server = server
+        server.connect(PATIENCE_S)
+        try:
+            entry = await classroom_http.meet(server)
+            self._model, cells = entry["id"], classroom_plan.course(random.Random(self.seed))
+            self._allowed = await classroom_http.find_limits(
+                server, self._model, entry.get("max_model_len"), cells
+            )
+            played = classroom_plan.cut(cells, self._allowed)
+            if not played:
+                said = f"{server.url} takes none of the course's requests."
+                raise WorkshopError(
+                    said, "Its --max-model-len is too small: the course needs about 100 tokens."
+                )
+            self.seconds = self.seconds or EVERY_S * len(played)
+            self.found = Report(self.learners, 0.0, self._model, server.url, criteria=self.criteria)
+            self.found.every_s = min(EVERY_S, self.seconds / len(played))
+            self.found.left_out = sorted(
+                {cell.name for cell in cells} - {cell.name for cell in played}
+            )
+            await self._class()
+            tried = {one.cell for one in self.found.requests}
+            self.found.untried = [cell.title for cell in played if cell.title not in tried]
+        finally:
+            await server.close()
+        self.found.stopped = self._stopped
+        return self.found
+
+    async def _class(self) -> None:
+        self._began = time.monotonic()
+        self._task = asyncio.ensure_future(
+            asyncio.gather(*map(self._learner, range(self.learners)))
+        )
+        watching = asyncio.create_task(self._watch())
+        if self._stopped:
+            self._task.cancel()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+        finally:
+            self.found.seconds = self._now()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    async def _learner(self, number: int) -> None:
+        dice = random.Random(f"{self.seed} {number}")
+        cells = classroom_plan.cut(classroom_plan.course(dice), self._allowed)
+        turns = max(1, round(self.seconds / self.found.every_s))
+        for turn, at in enumerate(classroom_plan.starts(turns, self.found.every_s, dice)):
+            wait = at - self._now()
+            if wait < 0 and turn:
+                self.found.late += 1
+                wait = dice.uniform(*THINK_S)
+            await asyncio.sleep(max(0.0, wait))
+            if self._now() > self.seconds:
+                self.found.not_reached += turns - turn
+                return
+            cell = cells[turn % len(cells)]
+            places = asyncio.Semaphore(cell.at_once)
+            await asyncio.gather(*(self._ask(ask, cell, number, places) for ask in cell.asks))
+
+    async def _ask(self, ask: Ask, cell: Cell, number: int, places: asyncio.Semaphore) -> None:
+        async with places:
+            request = Request(cell.title, self._now(), n=ask.body.get("n", 1))
+            self._in_flight += 1
+            try:
+                sending = classroom_http.send(self._server, self._model, ask, number, request)
+                await asyncio.wait_for(sending, PATIENCE_S)
+                self._broken = 0
+            except TimeoutError:
+                request.error = f"no answer in {PATIENCE_S:.0f} s"
+            except (aiohttp.ClientError, OSError) as error:
+                request.error = f"connection: {type(error).__name__}"
+                self._broken += 1
+                if self._broken > max(20, self.learners):
+                    self.stop("the server does not answer any more")
+            except classroom_http.Refused as error:
+                request.error = str(error)
+            finally:
+                self._in_flight -= 1
+        request.e2el_s = self._now() - request.sent_s
+        self.found.requests.append(request)
+
+    async def _watch(self) -> None:
+        """Look at /metrics and at ourselves as long as the class goes on."""
+        first: Metrics | None = None
+        due = time.monotonic()
+        while True:
+            look = await self._server.metrics_now()
+            if isinstance(look, Metrics):
+                first = first or look
+                self._keep_peaks(first, look)
+            self.report(Progress(min(1.0, self._now() / self.seconds), self._words(look)))
+            due = max(due + TICK_S, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            self.found.client_lag_s = max(self.found.client_lag_s, time.monotonic() - due)
+
+    def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
+        seen = look.requests_running, look.requests_waiting, look.kv_cache_usage
+        for name, value in zip(PEAKS, seen, strict=True):
+            if value is not None:
+                setattr(self.found, name, max(value, getattr(self.found, name) or 0))
+        if look.preemptions_total is not None:
+            self.found.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
+
+    def _words(self, look: Metrics | bool | None) -> str:
+        failed = sum(bool(one.error) for one in self.found.requests)
+        parts = [f"{len(self.found.requests) - failed:,} answers", f"{self._in_flight} in flight"]
+        if isinstance(look, Metrics):
+            parts.append(f"KV cache {look.kv_cache_usage or 0:.0%}")
+        return " · ".join([*parts, *([f"{failed} errors"] if failed else [])])
+
+
+def run(learners: int, seconds: float | None = None, **options) -> Report:
+    """Simulate a class and return what was measured; options are those of `Classroom`."""
+    return Classroom(learners, seconds, **options).run()

@@ -1,0 +1,159 @@
+"""Notebook 03's helpers: the script part by part, a submission where there is SLURM, the failures to diagnose.
+
+Without SLURM the same calls show the plan and the recorded start, so that the notebook runs everywhere.
+
+>>> from workshop import cluster
+>>> cluster.steps().rows[2]
+('start_engine', 'srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading')
+>>> cluster.moments(cluster.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
+1229264
+"""
+
+import re
+from functools import cache
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from workshop.course import recordings
+from workshop.course.show import WORDS, Table
+from workshop.course.widgets.controls import View
+from workshop.course.widgets.loading.view import LoadingView, moments, recorded_text
+from workshop.course.widgets.server.view import status
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import records
+from workshop.servers.programs import ask
+from workshop.servers.records import ServerRecord
+from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm import submit as slurm
+
+__all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
+           "watch", "where"]  # fmt: skip
+
+DIRECTIVES, STEPS, FAILURES = WORDS["directives"], WORDS["steps"], WORDS["failures"]
+NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
+
+
+@cache
+def available() -> bool:
+    return ask("sinfo", "--noheader", within_s=10).code == 0
+
+
+def where() -> str:
+    """Return one sentence: on a cluster or not, and what that means for this notebook."""
+    starts = "the starts of 70B and 405B are recorded ones."
+    if not available():
+        return f"No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, and {starts}"
+    if shared := _class_server():
+        return f"A SLURM cluster answers here, and your class shares the server {shared!r}: submit() starts no job, and {starts}"
+    return (
+        "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
+    )
+
+
+def directives(name: str) -> Table:
+    """Return the #SBATCH lines of a script, each with its meaning."""
+    lines = re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?", _script(name), flags=re.MULTILINE)
+    rows = [(f"--{key}", value or "", DIRECTIVES.get(key, "")) for key, value in lines]
+    return Table(("option", "value", "meaning"), rows)
+
+
+def body(name: str) -> str:
+    """Return the script without its comments on top and its #SBATCH lines: what bash runs."""
+    text = _script(name)
+    return text[text.index("# The job runs a copy") :].rstrip()
+
+
+def steps() -> Table:
+    """Return the five steps of every script, and what each does."""
+    return Table(("step", "what it does"), list(STEPS.items()))
+
+
+def _script(name: str) -> str:
+    path = slurm.scripts_folder() / f"{name}.sbatch"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.sbatch")))
+        raise BadInput(f"There is no script {name!r}.", f"There are: {known}.")
+    return path.read_text(encoding="utf-8")
+
+
+def submission(name: str, **options) -> Table:
+    """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
+    planned = slurm.prepare(slurm.Request(name, **options))
+    rows = [("plan", reason) for reason in planned.reasons] + [
+        ("advice", advice) for advice in planned.advice
+    ]
+    return Table(("", "what and why"), [*rows, ("command", planned.command)])
+
+
+def submit(name: str, **options) -> str:
+    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is none.
+
+    In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty of them.
+    """
+    if not available():
+        return "recorded"
+    known = [
+        record for record in records.own() if record.where == "slurm" and record.state != "failed"
+    ]
+    running = [record for record in known if not record.in_doubt]
+    if running:
+        return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
+    if _class_server():
+        return "recorded"
+    return slurm.submit(slurm.prepare(slurm.Request(name, **options)))
+
+
+def _class_server() -> str:
+    """Return the name of a server that is shared with this learner; '' if there is none."""
+    return next((record.name for record in records.shared() if record.state != "failed"), "")
+
+
+def watch(job: str, name: str = "70b"):
+    """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded start without a job."""
+    if job == "recorded":
+        return LoadingView(name)
+    shown = widgets.HTML()
+    display(View(shown))
+    now = slurm_status.follow(
+        job, lambda progress: shown.set_trait("value", status(None, progress)), print
+    )
+    if now.server != "ready":
+        raise WorkshopError(
+            f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}"
+        )
+    return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
+
+
+def record(found: ServerRecord) -> Table:
+    """Return a server's record without its key, field by field."""
+    shown = {key: str(value) for key, value in found.public().items() if value not in (None, "")}
+    return Table(("field", "value"), list(shown.items()))
+
+
+def tail(letter: str, lines: int = 5) -> Table:
+    """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
+    return _matching(letter, re.compile(""), lines)
+
+
+def grep(letter: str, pattern: str) -> Table:
+    """Return the lines of a failed start that match a regular expression, as `grep -n PATTERN` does."""
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise BadInput(
+            f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'."
+        ) from None
+    return _matching(letter, wanted)
+
+
+def _matching(letter: str, wanted: re.Pattern, last: int = 0) -> Table:
+    if letter not in FAILURES:
+        raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
+    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+    found = [
+        (str(number), line[:220]) for number, line in enumerate(lines, 1) if wanted.search(line)
+    ]
+    rows = found[-last:] or [("–", "no line matches")]
+    return Table(("line", f"log {letter}, {len(lines)} lines"), rows, ["muted"] * len(rows))

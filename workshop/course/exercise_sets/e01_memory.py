@@ -1,0 +1,44 @@
+from dataclasses import fields
+
+from workshop.course.judging import not_a_number
+from workshop.course.widgets.memory.case import Case, memory
+
+# Where the sliders stand when the exercise begins.
+TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
+
+
+def gpus_405b(answer: dict) -> str | None:
+    for name, memory_gb in (("H100", 80), ("A100", 40)):
+        number, exact = answer[name], 810 / memory_gb
+        if problem := not_a_number(number, "GPUs"):
+            return f"{name}: {problem}"
+        if number == int(exact):
+            return f"{number} {name}s hold {number * memory_gb} GB, and 810 GB are needed: round up"
+        if number != int(number):
+            return f"there is no part of a GPU: {number:g} {name}s cannot be bought"
+        if number != int(exact) + 1:
+            enough = "fewer are enough" if number > exact else "too few"
+            return (
+                f"{number} {name}s have {number * memory_gb:,} GB; the weights are 810 GB: {enough}"
+            )
+    return None
+
+
+def one_change(answer: object) -> str | None:
+    answer = getattr(answer, "case", answer)  # of the sliders themselves
+    if not isinstance(answer, Case):
+        return "give sliders.case: what the controls say"
+    start = Case(**TIGHT)
+    changed = [f.name for f in fields(Case) if getattr(answer, f.name) != getattr(start, f.name)]
+    if not changed:
+        return "nothing is changed yet: some of the 16 requests have to wait"
+    if len(changed) > 1:
+        return f"these are {len(changed)} changes ({', '.join(changed)}); one is enough"
+    if changed[0] in ("requests", "context", "model"):
+        return f"a smaller {changed[0]} would do, but 16 requests of 131,072 tokens to this model are wanted"
+    found = memory(answer)
+    return (
+        None
+        if found.state == "fits"
+        else f"with that change {found.max_concurrency:.1f} requests fit, not 16"
+    )

@@ -1,0 +1,66 @@
+from itertools import combinations
+
+import numpy as np
+
+from workshop.course.exercise_sets import words
+
+CLUSTERS = words("e02_parallelism")["parallelism.decide"]["clusters"]
+DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}  # by the rule of vLLM's guide
+
+
+def decide(answer: dict) -> str | None:
+    for name, (tp, pp) in DECIDED.items():
+        given = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
+        if len(given) != 2:
+            return (
+                f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
+            )
+        # two of the T4 hold it already
+        if given == (tp, pp) or (name == "D" and given in ((1, 2), (1, 3))):
+            continue
+        if name == "A":
+            return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
+        if given == (1, 1):
+            return f"{name}: one GPU is too small for it; all that you have share it"
+        if name == "D" and given[0] == 1:
+            return f"D: PP alone is right, but the node has 4 GPUs, and {given[1]} would be needed"
+        if name == "D":
+            return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
+        if given == (16, 1):
+            return (
+                "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
+            )
+        if given == (pp, tp):
+            return f"{name}: the other way round: tensor parallel inside the node, pipeline parallel over nodes"
+        return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {given}"
+    return None
+
+
+def partial_sums(answer: object) -> str | None:
+    x, w1, w2 = toy()
+    hidden = np.maximum(x @ w1, 0)
+    expected = hidden @ w2
+    try:
+        first, second = (np.asarray(part, dtype=float) for part in answer)
+    except (TypeError, ValueError):
+        return "give both partial results, as (y0, y1)"
+    if first.shape != expected.shape or second.shape != expected.shape:
+        return f"each GPU's partial result has the shape of the whole, {expected.shape}"
+    if np.allclose(first, expected) or np.allclose(second, expected):
+        return "one of them is the whole already: each GPU has only half of the hidden numbers"
+    if np.allclose(first + second, x @ w1 @ w2):
+        return "f is missing: each GPU makes its negative hidden numbers 0 before it multiplies by its rows of W2"
+    if not np.allclose(first + second, expected):
+        return "their sum is not what one GPU would compute: the rows of W2 must match the columns of W1"
+    if np.allclose(first, second):
+        return "both are the same, but each GPU has other columns of W1 and other rows of W2"
+    halves = (list(columns) for columns in combinations(range(8), 4))
+    if any(np.allclose(first, hidden[:, half] @ w2[half]) for half in halves):
+        return None
+    return "they add up, but each has to be what four of the hidden numbers give, with their four rows of W2"
+
+
+def toy():
+    """Return x, W1, W2 of the notebook's small MLP: [2, 4], [4, 8], [8, 4]."""
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(2, 4)), rng.normal(size=(4, 8)), rng.normal(size=(8, 4))

@@ -1,0 +1,70 @@
+from urllib.parse import SplitResult, urlsplit
+
+import workshop
+from workshop.course.exercise_sets import words
+from workshop.errors import WorkshopError
+from workshop.servers import records
+
+GPUS_PER_NODE, NODES = 8, 2
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+CAUSES, RIGHT, CLUES = (
+    words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues")
+)
+
+
+def split(tp: int, pp: int) -> str | None:
+    if (tp, pp) == (GPUS_PER_NODE, NODES):
+        return None
+    if tp * pp != GPUS_PER_NODE * NODES:
+        return f"their product is {tp * pp}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal"
+    return "tensor parallelism stays inside a node: one stage of layers a node"
+
+
+def output_path(answer: str) -> str | None:
+    path = answer.removeprefix("#SBATCH ").removeprefix("--output=").replace("%u", "ada")
+    if "$" in path or path.startswith("~"):
+        return "SLURM reads this line, not bash: $VARIABLES and ~ are not replaced in it"
+    if "%x" not in path or "%j" not in path:
+        return "the name and the number differ from job to job: %x and %j stand for them"
+    written = path.replace("%x", "70b").replace("%j", "4711")
+    if "%" in path.rpartition("/")[0]:
+        return f"SLURM makes no folder: without {written.rpartition('/')[0]} the job dies before its first line"
+    return None if written == "/scratch/ada/70b_4711.out" else f"job 4711 would write to {written}"
+
+
+def _place(address: SplitResult) -> tuple:
+    """Return what decides where a request goes: this machine has several names."""
+    host = "localhost" if address.hostname in THIS_MACHINE else address.hostname
+    return address.scheme, host, address.port, address.path.rstrip("/")
+
+
+def _urls() -> list[str]:
+    """Return the address that connect() uses; where it asks which of several, those of all."""
+    try:
+        return [workshop.connect().url]
+    except WorkshopError:
+        if not (known := records.ready()):
+            raise
+        return [record.url for record in known]
+
+
+def endpoint(answer: str) -> str | None:
+    if _place(urlsplit(answer)) in (_place(urlsplit(f"{url}/chat/completions")) for url in _urls()):
+        return None
+    if answer.lstrip("/") in ("v1/chat/completions", "chat/completions"):
+        return "that is the path: the address of the server, llm.url, comes before it"
+    if answer.endswith("/v1/completions"):
+        return "that endpoint continues a text; a conversation goes to another one"
+    if not answer.startswith("http"):
+        return "an address begins with http://, as llm.url does"
+    if "/v1/v1" in answer:
+        return "llm.url ends in /v1 already"
+    return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"
+
+
+def causes(answer: dict) -> str | None:
+    if unknown := [cause for cause in answer.values() if cause not in CAUSES]:
+        return f"{unknown[0]!r} is no cause of the list: {', '.join(CAUSES)}"
+    wrong = [letter for letter in RIGHT if answer.get(letter) != RIGHT[letter]]
+    right = f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right"
+    return f"{right}; log {wrong[0]}: {CLUES[wrong[0]]}" if wrong else None

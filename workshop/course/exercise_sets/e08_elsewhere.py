@@ -1,0 +1,52 @@
+from inference_planner.machines import list_machines, offers
+
+from workshop.course import manifest
+from workshop.course.exercise_sets import words
+from workshop.course.judging import called
+
+VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
+IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
+
+
+def faults(answer: list | tuple | set | frozenset) -> str | None:
+    broken = manifest.faults(manifest.spoiled())
+    answer = [called(name, manifest.POLICIES) for name in answer]
+    for name in answer:
+        if name not in manifest.POLICIES:
+            return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
+        if name not in broken:
+            return f"{name!r} is not broken here: {manifest.POLICIES[name]}"
+    if missing := [name for name in broken if name not in answer]:
+        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]]}"
+    return None
+
+
+def too_small() -> set[str]:
+    """Return the machines of the catalogue that do not hold the exercise's model."""
+    return {o.machine.name for o in offers(VM_MODEL, max_model_len=VM_LENGTH) if not o.fits}
+
+
+def machines(answer: list | tuple | set | frozenset) -> str | None:
+    given, known = set(answer), {m.name: m for m in list_machines()}
+    for name in sorted(map(str, given)):
+        if name not in known:
+            return f"there is no machine {name!r} in the table"
+        if name not in too_small():
+            return f"{name} does hold it: {known[name].gpus} × {known[name].gpu}"
+    missing = len(too_small() - given)
+    return (
+        f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache"
+        if missing
+        else None
+    )
+
+
+def ids(answer: list | tuple | set | frozenset) -> str | None:
+    answer = [called(str(name), IDS) for name in answer]
+    for name in answer:
+        if name not in IDS:
+            return f"there is no {name!r} here; choose from: {', '.join(IDS)}"
+        if IDS[name]:
+            return f"{name} may stay: {IDS[name]}"
+    missing = [name for name, why in IDS.items() if not why and name not in answer]
+    return f"{len(missing)} more must go: it names a number, too" if missing else None

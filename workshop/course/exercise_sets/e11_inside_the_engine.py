@@ -1,0 +1,84 @@
+from itertools import pairwise
+
+from workshop.course.exercise_sets import words
+from workshop.course.judging import SHAPELESS, Exercise, called, close_to, not_a_number, plain
+
+ASKED = words("e11_inside_the_engine")["engine.flags"]
+# symptom → its flag; why not the same flag the other way
+FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]
+HITS = {20: 0, 64: 32, 66: 64, 100: 96}
+
+
+def times(span: object, said: dict) -> str | None:
+    if set(said) != {"ttft", "tpot", "longest_gap"}:
+        return SHAPELESS
+    gaps = [after - before for before, after in pairwise(span.seen)]
+    alone, others = span.seen[-1] - span.sent, span.tokens - 1
+    typical = {
+        "ttft": (span.ttft_s, {span.seen[0]: "it counts from when the request was sent"}),
+        "tpot": (
+            (span.seen[-1] - span.first) / others,
+            {
+                alone / span.tokens: "the time to the first token is no part of it",
+                alone / others: "the time to the first token is no part of it",
+                (span.seen[-1] - span.first)
+                / span.tokens: "the first token is not among them: divide by one less",
+                span.tokens
+                / (span.seen[-1] - span.first): "those are tokens a second: the other way round",
+            },
+        ),
+        "longest_gap": (
+            max(gaps),
+            {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"},
+        ),
+    }
+    for name, (right, wrong) in typical.items():
+        wrong = {1000 * right: "that is in ms: give seconds", **wrong}
+        if problem := Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(said[name]):
+            return f"{name}: {problem}"
+    return None
+
+
+def chunks(answer: list | tuple) -> str | None:
+    if any(map(not_a_number, answer)):
+        return SHAPELESS
+    parts, room = list(answer), 128 - 3
+    if sum(parts) != 400:
+        return f"your parts add up to {sum(parts):,}; the prompt has 400 tokens"
+    if max(parts) > room:
+        return f"{max(parts)} tokens of the prompt and three of the answers are more than 128"
+    if parts != [room, room, room, 400 - 3 * room]:
+        return "each step takes as much of the prompt as it has room for, and the rest comes last"
+    return None
+
+
+def hits(answer: dict) -> str | None:
+    for tokens, found in answer.items():
+        if problem := not_a_number(found, "tokens"):
+            return f"{tokens} tokens: {problem}"
+        if found == HITS[tokens]:
+            continue
+        if found == tokens == 64:
+            return "64 tokens: one token at least has to be computed, and blocks are found whole"
+        if found in (tokens, tokens - 1):
+            return f"{tokens} tokens: a block that is not full is not in the cache"
+        if found == HITS[tokens] // 32 and found:
+            return f"{tokens} tokens: that many blocks; how many tokens are in them?"
+        return f"{tokens} tokens: whole blocks of 32 are found, and never the last token of the prompt; not {found}"
+    return None
+
+
+def flags(answer: dict) -> str | None:
+    for symptom, chosen in plain(answer).items():
+        chosen = called("--" + str(chosen).replace("_", "-").strip("-` "), FLAGS.values())
+        if chosen not in FLAGS.values():
+            return f"{symptom}: {chosen!r} is none of the changes in the list"
+        if chosen != FLAGS[symptom]:
+            other_way = chosen.split()[0] == FLAGS[symptom].split()[0]
+            why = (
+                OPPOSITE[symptom]
+                if other_way
+                else "this changes something else; what is short here?"
+            )
+            return f"{symptom}: {why}"
+    return None

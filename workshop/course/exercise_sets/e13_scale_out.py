@@ -1,0 +1,97 @@
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from workshop.course.exercise_sets import words
+from workshop.course.judging import called, not_a_number
+
+RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
+ASKED = words("e13_scale_out")["scale.which"]
+WAYS, SERVICES, RIGHT, WHY_NOT = (ASKED[name] for name in ("ways", "services", "right", "why_not"))
+
+
+class Toy(NamedTuple):
+    """A small mixture of experts: x [12 tokens, 4], router [4, 8 experts], W1 [8, 4, 6], W2 [8, 6, 4]."""
+
+    x: np.ndarray
+    router: np.ndarray
+    W1: np.ndarray
+    W2: np.ndarray
+
+
+def toy() -> Toy:
+    """Return the notebook's small mixture of experts."""
+    rng = np.random.default_rng(13)
+    count = RANKS * EXPERTS_OF_A_RANK
+    shapes = ((12, 4), (4, count), (count, 4, 6), (count, 6, 4))
+    return Toy(*(rng.normal(size=shape) for shape in shapes))
+
+
+def pieces() -> np.ndarray:
+    """Return what each (token, expert) pair adds to each token, gates included: [8 experts, 12 tokens, 4]."""
+    x, router, w1, w2 = toy()
+    scores = np.exp(x @ router)
+    weakest = np.sort(scores, axis=1)[:, -2:-1]
+    gates = np.where(scores >= weakest, scores, 0)
+    gates /= gates.sum(axis=1, keepdims=True)  # [tokens, experts], 0 where an expert was not chosen
+    outputs = np.maximum(x @ w1, 0) @ w2  # [experts, tokens, 4]
+    return gates.T[:, :, None] * outputs
+
+
+def experts(answer: object) -> str | None:
+    x, _, w1, w2 = toy()
+    by_rank = pieces().reshape(RANKS, EXPERTS_OF_A_RANK, *x.shape).sum(axis=1)
+    try:
+        given = [np.asarray(part, dtype=float) for part in answer]
+    except (TypeError, ValueError):
+        return "give a list of four arrays, one for each rank"
+    if len(given) != RANKS or any(part.shape != x.shape for part in given):
+        return f"give a list of {RANKS} arrays, each of the shape of x, {x.shape}"
+    if all(np.allclose(part, mine) for part, mine in zip(given, by_rank, strict=True)):
+        return None
+    if any(np.allclose(part, by_rank.sum(axis=0)) for part in given):
+        return "one of them is the whole already: a rank has only two of the eight experts"
+    if np.allclose(sum(given), by_rank.sum(axis=0)):
+        return "they add up, but rank 0 has the experts 0 and 1, rank 1 has 2 and 3, and so on"
+    outputs = np.maximum(x @ w1, 0) @ w2
+    if np.allclose(sum(given), outputs.sum(axis=0)):
+        return "each expert has answered every token; a token goes to its two chosen experts only"
+    if np.allclose(sum(given), np.where(pieces() != 0, outputs, 0).sum(axis=0)):
+        return "the gates are missing: each expert's output counts as much as its gate says"
+    return "their sum is not what the whole layer gives"
+
+
+def which(answer: dict) -> str | None:
+    for name, right in RIGHT.items():
+        way = called(answer[name], WAYS)
+        if way not in WAYS:
+            return f"{name} is {way!r}; choose one of {', '.join(WAYS)}"
+        if way != right:
+            return f"{name}: {WHY_NOT[name][way]}"
+    return None
+
+
+def service(people: object, every_s: object, sizes: dict, chosen: object) -> str | None:
+    if problem := not_a_number(chosen, "replicas"):
+        return problem
+    if chosen not in sizes:
+        return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
+    asked, came = people / every_s, sizes[chosen]["requests_per_s"]
+    # arrivals are drawn: few of them vary much
+    chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])
+    if abs(came - asked) > chance * asked:
+        return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
+    enough = [
+        count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT
+    ]
+    if not enough:
+        return (
+            f"no row keeps the limits for {ENOUGH_PERCENT} of 100 requests: simulate more replicas"
+        )
+    if chosen not in enough:
+        within = sizes[chosen]["within_limits_percent"]
+        return f"with {chosen:g} only {within:g} of 100 requests stay within the limits; {ENOUGH_PERCENT} have to"
+    return (
+        None if chosen == min(enough) else f"fewer are enough: {min(enough)} keep the limits, too"
+    )

@@ -1,0 +1,152 @@
+"""Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
+
+import re
+
+from inference_planner.catalog import load_model
+from inference_planner.memory import weight_bytes
+from inference_planner.parallelism import Plan
+
+from workshop.batch.progress import Summary
+from workshop.course.judging import Exercise, called, close_to, not_a_number, single
+from workshop.engine.reconcile import Reconciliation
+from workshop.errors import WorkshopError
+
+ASKED = {
+    "need": "what you need it for",
+    "surprise": "what surprised you",
+    "next": "what you do next",
+}
+LEAST_WORDS = 12
+TO = r"[=:\s\"',-]+"  # between a flag and its value: in a command, a variable's default, a list of YAML
+KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
+SAYS = {  # how scripts, manifests and commands say what a plan decides
+    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
+    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
+    "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
+    "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
+    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND})(\d+)",
+}
+GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
+SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
+THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
+NOTHING = re.compile(
+    r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*"
+)  # comments, and examples in a manifest's code
+SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
+
+
+def weights(model: object, told: object) -> str | None:
+    try:
+        size = weight_bytes(load_model(model))
+    except WorkshopError as error:
+        return f"{error.message} {error.remedy}"
+    wrong = {
+        size / 1e9: "those are GB of 10**9 bytes; GPUs count in GiB of 2**30",
+        size: "those are bytes; divide by 2**30",
+        size / 2**31: "that is half: look how many bytes one parameter has",
+        size / 2**29: "that is twice as much: look how many bytes one parameter has",
+    }
+    return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(told)
+
+
+def at_once(plan: Plan, tokens: object, told: object) -> str | None:
+    if not plan.fits:
+        return f"this plan does not fit. {' '.join(plan.advice)}"
+    if not_a_number(tokens) or not 0 < tokens <= plan.max_model_len:
+        return f"request_tokens is {tokens!r}; the longest request of this plan has {plan.max_model_len:,} tokens"
+    right = plan.kv_cache_tokens / tokens
+    wrong = {
+        plan.kv_cache_tokens: "those are tokens; how many of your requests do they hold?",
+        tokens
+        / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
+        plan.max_concurrency: f"that is for requests of {plan.max_model_len:,} tokens; yours are shorter",
+        right
+        * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
+    }
+    return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
+
+
+def script(plan: Plan, text: object) -> str | None:
+    if not isinstance(text, str) or len(text.splitlines()) < 2:
+        return "give the text itself, with all its lines: Path(…).read_text() reads a file"
+    if SECRET.search(text):
+        return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
+    text = GPUS.sub(
+        lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text)
+    )
+    text = SHORT.sub(lambda found: f"{found[1]}{int(found[2]) * THOUSAND[found[3]]}", text)
+    if re.search(rf"--api-key{TO}\$", text):
+        return "a key on a command line can be seen by everybody on that machine: vLLM reads VLLM_API_KEY by itself"
+    names = [name.rsplit("/", 1)[-1] for name in (*plan.config.hub_ids, plan.model)]
+    if not any(name.casefold() in text.casefold() for name in names):
+        return f"it does not name the plan's model, {names[0]}"
+    tp, pp = plan.tensor_parallel_size, plan.pipeline_parallel_size
+    for (
+        name,
+        right,
+        absent,
+    ) in (  # absent: what it is where nothing is said; ours count the GPUs and nodes of the job
+        (
+            "--tensor-parallel-size",
+            tp,
+            tp if re.search("(?i)tensor.*gpus_(?:per|on)_node", text) else 1,
+        ),
+        (
+            "--pipeline-parallel-size",
+            pp,
+            pp if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text) else 1,
+        ),
+        ("--max-model-len", plan.max_model_len, plan.config.max_position_embeddings),
+        ("nodes", plan.nodes, 1),
+        # On one machine nobody is asked for GPUs.
+        (
+            "GPUs a node",
+            plan.gpus // plan.nodes,
+            None if "#SBATCH" in text or "kind:" in text else plan.gpus,
+        ),
+    ):
+        said = re.findall(SAYS[name], text)
+        if str(right) not in (said or [str(absent)]):
+            return f"it says {said[0] if said else 'nothing'} for {name}; the plan has {right}"
+    return None
+
+
+def gap(compared: Reconciliation, told: object) -> str | None:
+    off = {
+        row.quantity: abs(row.error_percent)
+        for row in compared.rows
+        if row.error_percent is not None
+    }
+    if not off:
+        return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
+    told = called(single(told), off)
+    if not isinstance(told, str) or told not in off:
+        return f"{told!r} is no quantity with an error here; there are: {', '.join(off)}"
+    if off[told] == max(off.values()):
+        return None
+    return f"{told} is off by {off[told]:.2f} %, and another one by more"
+
+
+def hours(summary: Summary, rows: object, told: object) -> str | None:
+    if not summary.new:
+        return "this run answered nothing new, so it says nothing about time: run it with a new output file"
+    if problem := not_a_number(rows, "rows"):
+        return problem
+    right = rows * summary.seconds / summary.new / 3600
+    wrong = {
+        right * 3600: "those are seconds; an hour has 3,600",
+        right * 60: "those are minutes; an hour has 60",
+        summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
+        rows * summary.seconds / 3600: "that is as if every row took as long as this whole run",
+    }
+    return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(told)
+
+
+def words(answer: dict) -> str | None:
+    for key, what in ASKED.items():
+        if not isinstance(answer[key], str) or len(answer[key].split()) < LEAST_WORDS:
+            return f"{key!r} has fewer than {LEAST_WORDS} words: say {what}, so that a stranger understands it"
+    if len(set(answer.values())) < len(answer):
+        return "two of the three say the same"
+    figure = re.search(r"\d", answer["surprise"])
+    return None if figure else "put a figure into 'surprise': predicted, measured, or both"

@@ -1,0 +1,336 @@
+"""Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions that are kept.
+
+A set of exercises (one a notebook) is a file of words in `workshop/course/exercise_sets`: titles, answers that are
+numbers, hints, typical wrong answers, concept questions with their options. What asks for more has a judge in the
+module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, solutions run before any try,
+and concept questions answer themselves.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from workshop.course import class_progress, exercise_sets, progress_file
+from workshop.course.html import Html, alone, div, join, muted, panel, span, tag
+from workshop.course.judging import Exercise, letter, shown
+from workshop.errors import BadInput, WorkshopError
+
+SETS = files(exercise_sets)
+SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
+HELD_BACK = (
+    "Held back until you have tried: run the cell above with your answer, then this one again."
+)
+# state → sign, edge
+LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}
+FROM_SOLUTION = (
+    "This is the solution's answer. Only yours counts as done: put it in the cell above."
+)
+
+
+@cache
+def all_exercises() -> dict[str, Exercise]:
+    """Return every exercise of the course by its key, in the order of the notebooks."""
+    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
+    return {key: exercise for name in names for key, exercise in _read(name).items()}
+
+
+@cache
+def _read(name: str) -> dict[str, Exercise]:
+    """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
+    judges, found = importlib.import_module(f"{exercise_sets.__name__}.{name}"), {}
+    for key, words in exercise_sets.words(name).items():
+        found[key] = Exercise.of(words, getattr(judges, key.split(".")[1], None))
+        found[key].notebook = name.removeprefix("e")
+    return found
+
+
+def of_notebook(name: str) -> tuple[str, ...]:
+    """Return the keys of a notebook's exercises (`01_memory`), in their order; () if it has none."""
+    return tuple(_read(f"e{name}")) if (SETS / f"e{name}.toml").is_file() else ()
+
+
+def progress() -> dict[str, dict]:
+    """Return what was tried and predicted; it lasts between sessions.
+
+    Of a check {"tries": int, "done": bool} (a question also "first": letter), of a prediction {"options": list, "predicted", "result": text or None}.
+    """
+    return progress_file.read()
+
+
+def keep(key: str, entry: dict) -> str:
+    """Keep an outcome; return a note if that was impossible (a full quota must not stop a learner)."""
+    try:
+        class_progress.renew(progress_file.add(key, entry))
+    except WorkshopError as error:
+        return f"Your progress could not be kept: {error}"
+    return ""
+
+
+def strict() -> bool:
+    """Return whether tests run the notebooks."""
+    return os.environ.get("WORKSHOP_STRICT") == "1"
+
+
+def _hold_back(lines: list[str]) -> list[str]:
+    """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook of IPython)."""
+    text = "".join(lines)
+    if not text.lstrip().startswith(SOLUTION) or strict():
+        return lines
+    tried = progress()
+    untried = any(key not in tried for key in re.findall(r'check\("([\w.]+)"', text))
+    return [f"print({HELD_BACK!r})\n"] if untried else lines
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check says; notebooks show it as HTML, terminals as text."""
+
+    key: str
+    state: str  # one of LOOKS
+    message: str
+    note: str = ""
+    hints: tuple[str, ...] = ()
+    option: str = ""  # of a question, the letter that was chosen
+
+    def __bool__(self) -> bool:
+        return self.state == "right"
+
+    def __repr__(self) -> str:
+        exercise, sign = all_exercises()[self.key], LOOKS[self.state][0]
+        if self.option:
+            return f"{sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
+        return f"{sign} {exercise.title}{f': {self.message}' if self.message else ''}"
+
+    def _repr_html_(self) -> str:
+        sign, kind = LOOKS[self.state]
+        count = len(all_exercises()[self.key].hints)
+        heads = (tag("summary", f"Hint {number} of {count}") for number in range(1, count + 1))
+        hints = [tag("details", *each) for each in zip(heads, self.hints, strict=False)]
+        more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
+        head, why = (f"{sign} {self.option}) ", self.message) if self.option else (repr(self), "")
+        said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
+        notes = map(muted, filter(None, (*more, self.note)))
+        return alone(
+            panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key))
+        )
+
+
+def dots(keys: Iterable[str], done: Collection[str]) -> Html:
+    titles = ((key in done, all_exercises()[key].title) for key in keys)
+    return join(
+        span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done)
+        for is_done, t in titles
+    )
+
+
+def progress_bar(key: str) -> Html:
+    """Return how far the exercises of the notebook that has this one are done."""
+    every, stored = all_exercises(), progress()
+    mine = [name for name, each in every.items() if each.notebook == every[key].notebook]
+    done = [name for name in mine if stored.get(name, {}).get("done")]
+    said = f"{len(done)} of {len(mine)}"
+    label = f"{said} exercises of this notebook done"
+    return div(dots(mine, done), f" {said}", cls="note", role="img", aria_label=label)
+
+
+def _open_parts(answer: object) -> bool:
+    parts = (
+        answer.values()
+        if isinstance(answer, dict)
+        else answer
+        if isinstance(answer, tuple | list)
+        else ()
+    )
+    return answer is ... or any(map(_open_parts, parts))
+
+
+class Question:
+    """A concept question: a button for each option in a notebook, text elsewhere; every option is answered with its why."""
+
+    def __init__(self, key: str):
+        self.key, self.exercise = key, all_exercises()[key]
+
+    def __repr__(self) -> str:
+        options = [f"  {letter}) {text}" for letter, (text, _) in self.exercise.options.items()]
+        return "\n".join(
+            [
+                self.exercise.title,
+                *options,
+                f'Answer with check("{self.key}", "a"), or another letter.',
+            ]
+        )
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+
+    def buttons(self) -> object:
+        """Return a widget: the question, a button for each option, and what is said of the chosen one."""
+        import ipywidgets as widgets
+
+        from workshop.course.widgets.controls import View
+
+        options, said = (
+            [(f"{each}) {text}", each) for each, (text, _) in self.exercise.options.items()],
+            widgets.HTML(),
+        )
+        buttons = widgets.ToggleButtons(options=options, value=None)
+        buttons.add_class("workshop-options")
+        buttons.observe(
+            lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value"
+        )
+        if strict():
+            buttons.value = next(
+                each for each in self.exercise.options if self.exercise.judge(each) is None
+            )
+        return View(
+            widgets.HTML(panel(tag("b", self.exercise.title))), buttons, said, max_width="760px"
+        )
+
+
+def check(key: str, answer: object = ...) -> Result | Question:
+    """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a tuple, list or dict.
+
+    A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered for the course map.
+    A solution is silent until its check was tried, and counts for nothing: who runs all cells runs it too.
+    A concept question is shown with its options; the letter of one answers it.
+
+    >>> from workshop import check
+    >>> check("memory.weights_405b", ...)
+    … GB of weights of Llama 3.1 405B in float16: replace the ... above with your answer, then run the cell again
+    >>> check("memory.weights_405b", 810)
+    ✓ GB of weights of Llama 3.1 405B in float16
+
+    Args:
+        key: the exercise, as its cell has it.
+        answer: a number, a text, a tuple, a function: what the exercise asks for.
+
+    Raises:
+        BadInput: there is no such exercise.
+        AssertionError: the answer is wrong and WORKSHOP_STRICT=1.
+    """
+    if key not in all_exercises():
+        raise BadInput(
+            f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}."
+        )
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell and _hold_back not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(_hold_back)
+    exercise = all_exercises()[key]
+    if exercise.options and answer is ...:
+        return Question(key)
+    if _open_parts(answer):
+        part = "the ... above" if answer is ... else "each ... that is left"
+        return Result(
+            key, "unanswered", f"replace {part} with your answer, then run the cell again"
+        )
+    try:
+        message = exercise.test(answer)
+    except WorkshopError as error:  # such as that no server answers: it says nothing of the answer
+        return Result(key, "unanswered", str(error))
+    except (
+        Exception
+    ) as error:  # whatever a learner's answer does must not look like a fault of theirs
+        message = f"the check could not use {shown(answer)} ({type(error).__name__}: {error})"
+    if message and strict():
+        raise AssertionError(f"{key}: {message}")
+    cells = shell.user_ns.get("In") if shell else None
+    if cells and cells[-1].lstrip().startswith(SOLUTION):
+        return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
+    before = progress().get(key, {})
+    tries = before.get("tries", 0) + 1
+    done = before.get("done", False) or message is None
+    option = letter(answer) if letter(answer) in exercise.options else ""
+    note = keep(
+        key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done}
+    )
+    if message is None:
+        return Result(
+            key, "right", exercise.options[option][1] if option else "", note, option=option
+        )
+    return Result(key, "wrong", message, note, exercise.hints[:tries], option)
+
+
+class Prediction:
+    """What a learner expects: options to choose from, later the choice beside the result.
+
+    Args:
+        key: as its cells have it.
+        options: texts; predicted, result: one of them, or None.
+        asks: whether it is shown to be made, and not to be compared; what was compared stays as it is.
+    """
+
+    def __init__(
+        self, key: str, options: list[str], predicted: str | None, result: str | None, asks: bool
+    ):
+        self.key, self.options, self.predicted, self.result = key, options, predicted, result
+        self.asks = asks and not (predicted and result)
+        if options:
+            keep(key, {"options": options, "predicted": predicted, "result": result})
+
+    def choose(self, option: str) -> None:
+        """Predict it; in a notebook a click does the same."""
+        if option not in self.options:
+            raise BadInput(
+                f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}."
+            )
+        self.predicted = option
+        keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
+
+    def __repr__(self) -> str:
+        if self.asks:
+            return f"I predict: {self.predicted or '…'} (one of: {' · '.join(self.options)})"
+        return f"{f'You predicted: {self.predicted}.' if self.predicted else 'No prediction.'} Result: {self.result}."
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        if not self.asks:
+            edge = "good" if self.predicted == self.result else "open"
+            return {
+                "text/plain": repr(self),
+                "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}"))),
+            }
+        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+
+    def buttons(self) -> object:
+        """Return a widget: a button for each option."""
+        import ipywidgets as widgets
+
+        chosen = self.predicted if self.predicted in self.options else None
+        buttons = widgets.ToggleButtons(
+            options=self.options, value=chosen, description="I predict:"
+        )
+        buttons.style.button_width = "auto"
+        buttons.observe(lambda change: self.choose(change["new"]), "value")
+        return buttons
+
+
+def predict(key: str, options: Sequence[str] = (), *, result: str | None = None) -> Prediction:
+    """Offer what may happen before a cell runs, keep the choice, and show it beside the result afterwards.
+
+    >>> from workshop import predict
+    >>> predict("memory.example", ("more", "less")).choose("less")      # in a notebook: a click
+    >>> predict("memory.example", result="more")                        # after the cell that shows it
+    You predicted: less. Result: more.
+
+    Args:
+        key: `notebook.name`, as the exercises have them; the course map counts predictions.
+        options: what may happen.
+        result: what did happen: one of the options.
+
+    Raises:
+        BadInput: the result is none of the options.
+    """
+    kept = progress().get(key, {})
+    options = list(options or kept.get("options", ()))
+    if result is not None and options and result not in options:
+        raise BadInput(
+            f"{result!r} is none of the options of {key!r}.", f"There are: {', '.join(options)}."
+        )
+    return Prediction(
+        key, options, kept.get("predicted"), result or kept.get("result"), asks=result is None
+    )

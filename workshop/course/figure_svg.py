@@ -1,0 +1,155 @@
+"""What `figure` draws, as series of numbers with their names, colours and words; and the drawing, as SVG, where matplotlib is not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workshop.course import chart
+from workshop.course.numbers import number
+from workshop.course.widgets import style
+
+LETTER = 6.8  # a letter's width in SVG units, at a size of 12
+MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": style.OVERHEAD,
+           "Float16": style.WEIGHTS, "Float8": style.SKY, "INT4": "#B5DDF3",
+           "with a KV cache": style.KV_CACHE, "without a cache": style.VERMILLION, "workshop plan": style.GREEN,
+           "sent, no token yet": style.ORANGE, "tokens come": style.BLUE}  # fmt: skip
+Series = tuple[str, list, list[float]]  # label, x (numbers or names), y
+
+
+def rows_of(series: Sequence[Series]) -> list[str]:
+    """Return the names of a chart's rows, in order: every x once."""
+    return list(dict.fromkeys(str(x) for _, xs, _ in series for x in xs))
+
+
+def spread(values: Sequence[float], apart: float) -> list[float]:
+    """Return the values, the larger ones raised until all are that far apart: for the names at the ends of lines."""
+    out, below = [0.0] * len(values), float("-inf")
+    for n in sorted(range(len(values)), key=values.__getitem__):
+        out[n] = below = max(values[n], below + apart)
+    return out
+
+
+def series_of(data: Any) -> list[Series]:
+    """Return a table's columns as (label, x, y), without NaN; pandas and dictionaries both have `items`."""
+    columns = list(data.items())
+    if columns and not hasattr(columns[0][1], "items"):
+        columns = [("", data)]
+    found = []
+    for label, column in columns:
+        points = [(x, float(y)) for x, y in column.items() if y == y]  # NaN is not itself
+        found.append((str(label), [x for x, _ in points], [y for _, y in points]))
+    return found
+
+
+def colours_of(series: Sequence[Series], given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return label → colour: as given, else by what a label means, else in the course's order."""
+    known = {**MEANING, **(given or {}), "": "none" if len(series) > 1 else style.BLUE}
+    taken = {known[label] for label, _, _ in series if label in known}
+    order = iter(
+        [colour for colour in style.CYCLE if colour not in taken] + list(style.CYCLE) * len(series)
+    )
+    return {label: known.get(label) or next(order) for label, _, _ in series}
+
+
+def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
+    """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and the last."""
+    said = []
+    for label, xs, ys in series:
+        points = [
+            f"{x if isinstance(x, str) else number(x)}: {number(y)}"
+            for x, y in zip(xs, ys, strict=True)
+        ]
+        points = points if len(points) <= 16 else [points[0], points[-1]]
+        said.append(f"{label}: {', '.join(points)}" if label else ", ".join(points))
+    axes = " against ".join(name for name in (ylabel, xlabel) if name)
+    return ". ".join(part.rstrip(".:") for part in (title, axes, *said) if part) + "."
+
+
+def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
+            title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
+            words: str) -> chart.Picture:  # fmt: skip
+    """Return the figure; the arguments are those of `figure.figure`."""
+    labels = [label for label, _, _ in series if label] if kind != "line" else []
+    each = 34 + LETTER * max(map(len, labels), default=0)
+    per_line = max(1, int(width // each))
+    foot = height - 8 - 20 * (-(-len(labels) // per_line) if len(labels) > 1 else 0)
+    if kind == "line":
+        axes, drawn = _lines(series, colours, names, width, height)
+    else:
+        axes, drawn = _rows(series, kind, colours, limit, width, foot)
+    for n, label in enumerate(labels if len(labels) > 1 else ()):
+        x, y = n % per_line * each, foot + 10 + 20 * (n // per_line)
+        drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
+    drawn = [chart.text(axes.left, 18, title, bold=True, size=14), *drawn,
+             chart.text(axes.left, foot, xlabel, fill=style.MUTED),
+             chart.text(axes.left - 50 if ylabel else 0, 36, ylabel, fill=style.MUTED)]  # fmt: skip
+    return chart.Picture("".join(drawn), width, height, words)
+
+
+def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
+    ticks = series[0][1] if isinstance(series[0][1][0], str) else None
+    at = {x: n if ticks else x for _, xs, _ in series for n, x in enumerate(xs)}
+    room = 20 + LETTER * max(len(text) for text in (*names, *(label for label, _, _ in series)))
+    axes = chart.Axes(64, 48, width - room, height - 44, max(at.values()), y_start=0, x_start=min(at.values()),
+                      y_end=chart.round_up(max(max(ys) for _, _, ys in series)))  # fmt: skip
+    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(),
+             axes.x_ticks(range(len(ticks)), ticks.__getitem__) if ticks else axes.x_ticks()]  # fmt: skip
+    ends = spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
+    for (label, xs, ys), end in zip(series, ends, strict=True):
+        places = axes.points([at[x] for x in xs], ys)
+        drawn.append(chart.line(places, colours[label]))
+        drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places] if len(xs) <= 20 else []
+        drawn += [
+            chart.text(x + 10, y + 12, name, bold=True)
+            for (x, y), name in zip(places, names, strict=False)
+        ]
+        drawn += (
+            [] if names else [chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True)]
+        )
+    return axes, drawn
+
+
+def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
+    rows = rows_of(series)
+    sums = [
+        sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows
+    ]
+    far = (
+        max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
+    )
+    left = 16 + LETTER * max(map(len, rows))
+    axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=-far if kind == "points" else 0)
+    tall = (axes.bottom - axes.top) / len(rows)
+    middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
+    drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
+    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks()]
+    if kind == "points":
+        return axes, drawn + _points(axes, series, colours, middles, far)
+    stacked, ends = kind == "stacked", dict.fromkeys(rows, 0.0)
+    thick = 0.7 * tall if stacked else 0.76 * tall / len(series)
+    for n, (label, xs, ys) in enumerate(series):
+        for row, y in zip(map(str, xs), ys, strict=True):
+            top = middles[row] - (thick / 2 if stacked else (len(series) / 2 - n) * thick)
+            start = axes.x(ends[row]) if stacked else left
+            drawn.append(chart.box(start, top, axes.x(y) - left, 0.94 * thick, colours[label]))
+            ends[row] += y
+            if not stacked:
+                drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, number(y), bold=True))
+    for row, end in ends.items() if stacked else ():
+        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, number(end), bold=True))
+    return axes, drawn
+
+
+def _points(axes, series, colours, middles, far) -> list[str]:
+    drawn = []
+    for label, xs, ys in reversed(series):  # the first over the others
+        for row, y in zip(map(str, xs), ys, strict=True):
+            at = axes.x(max(-far, min(far, y)))
+            drawn.append(
+                chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}")
+            )
+            if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
+                side, anchor = (-9, "end") if y > 0 else (9, "start")
+                drawn.append(
+                    chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor)
+                )
+    return drawn

@@ -1,0 +1,37 @@
+"""Servers that a notebook starts beside the learner's own: they end with its kernel, if not before. And what there is of vLLM."""
+
+import atexit
+import contextlib
+import os
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.servers import local, records
+from workshop.servers.local import supervise
+from workshop.servers.records import ServerRecord
+from workshop.servers.vllm_main import installed
+
+
+def simulates() -> bool:
+    """Return whether vLLM's scheduler can be had here."""
+    return bool(os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0])
+
+
+def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
+    """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
+    stop(name)
+    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
+    atexit.register(_end, record)
+    return record
+
+
+def stop(name: str) -> str:
+    """Stop a server, if there is one of this name; return what was done."""
+    return supervise.stop(name) if records.path_of(name).exists() else f"{name} does not run."
+
+
+def _end(record: ServerRecord) -> None:
+    """Stop a server unless another has its name by now: a kernel that was started anew finds its learner's own alone."""
+    with contextlib.suppress(WorkshopError):
+        if (now := records.read(record.name)) is not None and now.pid == record.pid:
+            supervise.stop(record.name)

@@ -1,0 +1,150 @@
+"""Servers that run here: start, stop, their processes, log and metrics, requests in time, their steps under X-ray.
+
+>>> from workshop import connect, live
+>>> llm = connect()
+>>> live.metrics.fetch(llm.url, llm.record.api_key).kv_cache_tokens > 10_000      # places in its KV cache
+True
+>>> spans = live.timeline.ask(llm, ["Boston is a"] * 2, at_once=2, max_tokens=[4, 8])
+>>> [span.tokens for span in spans]
+[4, 8]
+>>> live.XRay().steps                               # a recorded run, step by step; XRay(FILE) of `serve --trace FILE`
+56
+"""
+
+import time
+from pathlib import Path
+
+import psutil
+
+from workshop.batch import offline
+from workshop.client.client import Client, connect
+from workshop.course import chat, labs, recordings, scale, speculation, timeline
+from workshop.course.labs import stop
+from workshop.course.show import Table
+from workshop.course.widgets.load.view import LoadExplorer
+from workshop.course.widgets.xray.view import XRay
+from workshop.engine import log, metrics, trace
+from workshop.errors import WorkshopError
+from workshop.servers import local, machine, records
+from workshop.servers.home import private_folder
+from workshop.servers.local import TEACHING_FOLDER, supervise
+from workshop.servers.records import ServerRecord
+from workshop.servers.vllm_main import installed
+
+__all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room",
+           "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
+           "timeline", "trace", "workers"]  # fmt: skip
+LAB = "lab"
+RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
+TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
+SMALL = "small-kv"
+# 10,240 tokens of the teaching model: one request of its whole length, and a little
+SMALL_KV_CACHE_BYTES = 10 * 2**20
+# all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
+NEEDED_BYTES = int(2.8 * 2**30)
+ROLES = {
+    "EngineCore": "engine core: scheduler and block tables",
+    "Worker": "worker: one rank's weights and KV cache",
+}
+
+
+def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
+    """Stop this user's own teaching servers, as far as two more ranks would not fit beside them; return their names."""
+    stopped = []
+    for record in records.own():
+        if machine.memory_available_bytes() >= needed_bytes:
+            break
+        if (
+            record.where == "local"
+            and record.state == "ready"
+            and record.model == local.TEACHING_MODEL
+        ):
+            print(
+                f"{machine.memory_available_bytes() / 2**30:.1f} GiB are free:",
+                supervise.stop(record.name),
+            )
+            stopped.append(record.name)
+    free = machine.memory_available_bytes() / 2**30
+    print(
+        f"{free:.1f} GiB of memory are free; two ranks need about {needed_bytes / 2**30:.1f} GiB."
+    )
+    return stopped
+
+
+def bring_back(names: list[str]) -> None:
+    """Start again what make_room stopped."""
+    for name in names:
+        if records.read(name) is None:
+            supervise.start(local.prepare(name=name))
+            print(f"{name} answers again.")
+
+
+def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
+    """Start the teaching model under `name` with these flags, and say where it answers; see labs.start."""
+    record = labs.start(name, *vllm_args, trace=trace)
+    print(f"{name} answers at {record.url}; its log is {record.log}")
+    return record
+
+
+def workers(record: ServerRecord) -> Table:
+    """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
+    main = psutil.Process(record.pid)
+    found = [(main, "API server", "answers HTTP; no weights")]
+    for process in main.children(recursive=True):
+        name = process.name()
+        found += [
+            (process, name.removeprefix("VLLM::"), role)
+            for key, role in ROLES.items()
+            if key in name
+        ]
+    rows = []
+    for process, name, role in found:
+        memory = process.memory_full_info()
+        rows.append(
+            (name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role)
+        )
+    return Table(("process", "pid", "MiB", "what it is"), rows)
+
+
+def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
+    """Return a client of a server whose KV cache is small enough to see it fill; without vLLM, of the usual server."""
+    if not installed()[0]:
+        return connect()
+    record = records.read(SMALL)
+    if record is None or record.state != "ready":
+        labs.start(SMALL, "--kv-cache-memory-bytes", str(kv_cache_bytes))
+    return connect(SMALL)
+
+
+def lab(*vllm_args: str) -> Client | None:
+    """Return a client of a server that is started with these flags and a trace; None without vLLM, or memory for it."""
+    free = machine.memory_available_bytes()
+    if not installed()[0] or free < LAB_BYTES:
+        why = (
+            f"Only {free / 2**30:.1f} GiB of memory are free"
+            if installed()[0]
+            else "vLLM is not installed here"
+        )
+        print(f"{why}. What follows is recorded: the same requests to the same server.")
+        return None
+    return connect(start(LAB, *vllm_args, trace=_trace_file()).name)
+
+
+def lab_trace(lab: Client | None) -> Path:
+    """Return the lab's trace once all answers so far are in it; of None the recorded one."""
+    if lab is None:
+        return RECORDED_LAB
+    answered = metrics.fetch(lab.url, lab.record.api_key).requests_total
+    growing, ended, until = trace.Trace(_trace_file()), 0, time.monotonic() + TRACED_WITHIN_S
+    while (ended := ended + sum(len(step.finished) for step in growing.more())) < answered:
+        if time.monotonic() > until:
+            raise WorkshopError(
+                "The trace of the lab has ended too soon.", f"Its log says why: {lab.record.log}"
+            )
+        time.sleep(0.1)
+    return growing.path
+
+
+def _trace_file() -> Path:
+    return private_folder("logs") / f"{LAB}.trace.jsonl"

@@ -1,0 +1,75 @@
+"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the records have.
+
+>>> from workshop import plots
+>>> made = plots.figure({"8B": 16, "405B": 810}, "barh", xlabel="GB in float16", title="Two bytes a parameter")
+>>> "405B" in made.words                    # what a screen reader says of it
+True
+"""
+
+import re
+from functools import partial
+from importlib.resources import files
+
+from workshop.course import roofline
+from workshop.course.chart import Picture
+from workshop.course.figure import course_style, figure
+from workshop.course.widgets import style
+from workshop.engine import measured_runs as recorded
+
+__all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
+           "step_parts", "step_table"]  # fmt: skip
+
+READING, REST, WAITS = (
+    "reading the weights, at full bandwidth",
+    "matrix products, the rest",
+    "the GPU waits",
+)
+KERNELS = {    # part of a step → the kinds of kernels in it, as benchmarks/gpu/kernels.py names them
+    READING: (),
+    REST: ("matrix products",),
+    "all-reduce": ("all-reduce",),
+    "attention, KV cache write": ("attention", "KV cache write"),
+    "norms, rope, activation": ("norms, rope, activation",),
+    "sampling and the rest": ("sampling", "other", "copies", "quantise"),
+    WAITS: (),
+}  # fmt: skip
+SHADES = (style.BLUE, style.SKY, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.GREY)
+STEP_COLOURS = dict(zip(KERNELS, SHADES, strict=True))
+FILE = r'<svg [^>]*viewBox="0 0 (\d+) (\d+)">\s*<desc>(.*?)</desc>\s*(.*)</svg>\s*'
+STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
+
+
+def drawing(name: str) -> Picture:
+    """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its words for screen readers in <desc>."""
+    text = (files("workshop.course") / "drawings" / f"{name}.svg").read_text(encoding="utf-8")
+    width, height, words, body = re.fullmatch(FILE, text, re.DOTALL).groups()
+    return Picture(body, int(width), int(height), words)
+
+
+kinds, kv_caching, links, megatron = (
+    partial(drawing, name) for name in ("kinds", "kv_caching", "links", "megatron")
+)
+
+
+def step_parts(name: str) -> dict[str, float]:
+    """Return ms of one decoding step of a recorded run, part by part; they add up to 1000 / its tokens a second."""
+    run = recorded.tuned(name)
+    found = run["kernels"]["by_kind"]
+    limit = 1e3 / recorded.limit_tokens_per_s(run)
+    parts = {
+        part: sum(found.get(kind, [0])[0] for kind in kinds_of)
+        for part, kinds_of in KERNELS.items()
+    }
+    parts[READING] = limit
+    parts[REST] -= limit
+    parts[WAITS] = max(0.0, 1e3 / run["single_tok_s"] - sum(parts.values()))
+    return parts
+
+
+def step_table() -> dict[str, dict[str, float]]:
+    """Return ms of one token of 70B on 4 H200: part → {the limit, as vLLM starts it, tuned}; for a DataFrame."""
+    rows = {label: step_parts(name) for label, name in STEPS.items()}
+    rows = {"the limit": {READING: rows["tuned"][READING]}, **rows}
+    return {
+        part: {label: parts.get(part, 0.0) for label, parts in rows.items()} for part in KERNELS
+    }

@@ -1,0 +1,156 @@
+"""Guesses of a draft, for notebook 12: what a server counted, what the reference foretells, what a plan gains.
+
+Without vLLM, or with a server of another model, `ask` returns what was recorded (benchmarks/teaching_model/guesses.py).
+
+>>> from workshop import live
+>>> live.speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
+[2, 4, 2]
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from inference_planner import speed
+from inference_planner.deployment import Deployment
+
+from workshop.client.client import Client
+from workshop.course import recordings
+from workshop.engine import metrics
+from workshop.servers.local import TEACHING_MODEL
+from workshop.simulate import clock
+from workshop.teaching_model import DRAFT, FOLDER, reference
+
+__all__ = [
+    "DRAFT",
+    "FOLDER",
+    "PROMPTS",
+    "Run",
+    "agreement",
+    "ask",
+    "choices",
+    "lengths",
+    "speedup",
+    "step_ms",
+    "words",
+]
+PROMPTS = (
+    "San Francisco is a", "Boston is a", "A lion is a", "Question: What is the capital of France?\nAnswer:",
+    "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
+)  # fmt: skip
+WARM_UP_TOKENS = 8
+DRAFT_LAYER_MS = (
+    0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
+)
+DRAFT_REQUEST_MS = 0.006  # and each request's share of a guess (EAGLE-3, 0.33.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Answers to some prompts, one after the other, and what the server counted meanwhile."""
+
+    answers: tuple  # (prompt, answer) as token ids
+    ms_a_token: float  # of all answers together
+    drafts: int  # steps that had guesses
+    drafted: int  # guesses
+    accepted: int
+    accepted_at: tuple  # those accepted, by their place in a step
+
+
+def ask(
+    client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64
+) -> Run:
+    """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
+    if client is None or client.model != TEACHING_MODEL:
+        print(f"Recorded: {(name := f'{recorded}, temperature {temperature:g}')}.")
+        return Run(**recordings.read("guesses.json")["runs"][name])
+    client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
+    before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
+    sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
+    asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
+    took_ms, after = (
+        1000 * (time.perf_counter() - began),
+        metrics.fetch(client.url, client.record.api_key),
+    )
+    answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
+    counters = {name: f"{name}_total" for name in ("drafts", "drafted", "accepted")}
+    grown = {
+        key: int((getattr(after, name) or 0) - (getattr(before, name) or 0))
+        for key, name in counters.items()
+    }
+    places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
+    return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
+
+
+def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
+    """Return the token that the draft, or the "target", finds most probable after each of these ids: [len(ids)]."""
+    folder = {"draft": DRAFT, "target": FOLDER}[model]
+    return reference.load(folder).logits(np.array([ids]))[0].argmax(-1)
+
+
+def words(ids: Sequence[int]) -> list[str]:
+    return [reference.decode([int(one)]) for one in ids]
+
+
+def agreement(run: Run) -> list[list[bool]]:
+    """Return for each answer whether the draft would have guessed each token after the first, given those before."""
+    found = []
+    for prompt, answer in run.answers:
+        # the first token comes from the prefill
+        guess = choices([*prompt, *answer])[len(prompt) : -1]
+        found.append((guess == np.array(answer[1:])).tolist())
+    return found
+
+
+def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
+    """Return how many tokens each step writes: the guesses before the first wrong one, and one of the model's own.
+
+    What an answer's last step has right beyond its end is not known, and does not count.
+    """
+    written = []
+    for row in agree:
+        place = 0
+        while place < len(row):
+            written.append([*row[place : place + guesses], False].index(False) + 1)
+            place += written[-1]
+    return written
+
+
+def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
+    """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
+    return sum(
+        t.ms
+        for t in speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
+    )
+
+
+def speedup(
+    target: Deployment,
+    draft: Deployment | None,
+    requests: int,
+    guesses: int,
+    tokens_a_step: float,
+    *,
+    graphs: bool = True,
+    context: int = 1000,
+) -> float:
+    """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
+
+    draft: None where guesses are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after the last one.
+    graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
+    the target's where a step has more tokens than the largest CUDA graph. context: tokens of each request so far; the
+    more there are to read, the less its guesses cost.
+    """
+    check_ms = step_ms(target, requests, guesses + 1, context)
+    if requests * (guesses + 1) > target.settings.largest_graph:
+        check_ms = max(check_ms, clock.of(target).eager_ms)
+    if draft is None:
+        guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
+    else:
+        launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
+        guess_ms = (
+            max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
+        )
+        guessing_ms = guesses * guess_ms
+    return tokens_a_step * step_ms(target, requests, context=context) / (guessing_ms + check_ms)

@@ -1,0 +1,73 @@
+"""Real requests on one time axis: who waited, who ran beside whom. Continuous batching, seen from outside."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+
+from workshop.course.figure import figure
+
+
+@dataclass(frozen=True)
+class Span:
+    """One request; times in seconds since the first was sent, as the client saw them."""
+
+    name: str
+    sent: float
+    first: float  # token
+    ended: float
+    tokens: int  # that were generated
+    seen: tuple[
+        float, ...
+    ] = ()  # when each piece of the answer came: a token, or several where the client was slow
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first - self.sent
+
+    @property
+    def e2el_s(self) -> float:
+        return self.ended - self.sent
+
+
+def ask(
+    client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling
+) -> list[Span]:
+    """Send the prompts through `at_once` threads, and return what happened when; each answer has exactly its max_tokens."""
+    began = time.monotonic()
+
+    def one(number: int, prompt: str, tokens: int) -> Span:
+        sent = time.monotonic() - began
+        stream = client.complete(
+            prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
+        )
+        seen = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
+        return Span(f"{number}: {tokens} tokens", sent, seen[0], seen[-1], tokens, tuple(seen))
+
+    jobs = zip(prompts, max_tokens, strict=True)
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda number, job: one(number, *job), count(1), jobs))
+
+
+def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
+    """Return the seconds of each request before it was sent (unnamed), until its first token, and until its last."""
+    return {
+        "": {span.name: span.sent for span in spans},
+        "sent, no token yet": {span.name: span.ttft_s for span in spans},
+        "tokens come": {span.name: span.ended - span.first for span in spans},
+    }
+
+
+def draw(spans: Sequence[Span]):
+    """Draw a bar for each request on one time axis: how long it waited for its first token, how long tokens came."""
+    total = max(span.ended for span in spans)
+    said = [
+        f"{s.name}: sent at {s.sent:.2f}, first token {s.first:.2f}, ended {s.ended:.2f}."
+        for s in spans
+    ]
+    words = " ".join([f"Timeline of {len(spans)} requests over {total:.2f} seconds.", *said])
+    title = f"{len(spans)} requests in {total:.1f} seconds"
+    return figure(
+        parts(spans), "stacked", xlabel="seconds since the first was sent", title=title, words=words
+    )

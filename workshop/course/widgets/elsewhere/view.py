@@ -1,0 +1,205 @@
+"""One plan in three places, side by side: lines that spell the same fact have the same colour."""
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+from inference_planner.catalog import load_gpu
+from inference_planner.parallelism import Plan
+
+from workshop.course.html import Html, bold, div, legend, panel, tag, verdict
+from workshop.course.widgets.controls import Explorer, choice, gpus, models
+from workshop.engine.exact import plan
+from workshop.errors import WorkshopError
+from workshop.servers import kubernetes, vm
+from workshop.servers.kubernetes import Case, Options
+
+# fact → (what it is in words, how a line that spells it looks)
+GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU"
+MODEL = "MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage"
+FACTS = {
+    "gpus": ("how many GPUs, and of which kind", GPUS),
+    "split": (
+        "how the model is split over them",
+        "tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P",
+    ),
+    "model": ("which weights, and where they lie", MODEL),
+    "length": (
+        "how long a request may be",
+        "max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization",
+    ),
+    "start": (
+        "how long a start may take",
+        "startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time",
+    ),
+    "memory": ("memory that the ranks share", "shm|--ipc|medium: Memory|sizeLimit"),
+    "key": ("who may ask", r"[Kk]ey|KEY|RequireKey|127\.0\.0\.1"),
+}
+SUBMISSION = (files("workshop.course.widgets.elsewhere") / "submission.txt").read_text(
+    encoding="utf-8"
+)
+COLOURS = dict(
+    zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True)
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a script; fact: the key of FACTS that it spells, or an empty string."""
+
+    text: str
+    fact: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of the three. problem: why it cannot be, with no lines."""
+
+    name: str
+    command: str
+    lines: tuple[Line, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A plan and what it looks like in the three places."""
+
+    plan: Plan
+    places: tuple[Place, ...]
+
+
+def three(plan: Plan) -> Elsewhere:
+    """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
+    model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
+    nodes = f" --nodes {plan.nodes}" if plan.nodes > 1 else ""
+    asked = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes} --max-model-len {plan.max_model_len}"
+    makers = (
+        ("SLURM", f"workshop slurm submit {model.split('/')[-1]} {asked} --dry-run", slurm_lines),
+        ("Kubernetes", f"workshop kubernetes {plan.model} {asked}", kubernetes_lines),
+        (
+            "A VM",
+            f"workshop vm {plan.model} {asked}",
+            lambda p: vm.container(vm.Case(p), "podman").splitlines(),
+        ),
+    )
+    places = []
+    for name, command, make in makers:
+        try:
+            places.append(Place(name, command, tuple(map(_line, make(plan)))))
+        except WorkshopError as error:
+            places.append(
+                Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip())
+            )
+    return Elsewhere(plan, tuple(places))
+
+
+def _line(text: str) -> Line:
+    """Return a line with the first of FACTS that it spells."""
+    return Line(
+        text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), "")
+    )
+
+
+def slurm_lines(p: Plan) -> list[str]:
+    """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head describes it."""
+    if not p.fits:
+        raise WorkshopError(
+            f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else ""
+        )
+    case = Case(p, Options())
+    sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}
+    return SUBMISSION.format(p=p, case=case, gpus_per_node=p.gpus // p.nodes, **sizes).splitlines()
+
+
+def kubernetes_lines(p: Plan) -> list[str]:
+    """Return the server's document, without what is the same for every model."""
+    found = {d["kind"]: d.get("spec") for d in kubernetes.manifests(p)}
+    if "LeaderWorkerSet" in found:
+        group = found["LeaderWorkerSet"]["leaderWorkerTemplate"]
+        pod, top = (
+            group["leaderTemplate"]["spec"],
+            {"kind": "LeaderWorkerSet", "size": group["size"]},
+        )
+    else:
+        pod, top = found["Deployment"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
+    box = pod["containers"][0]
+    probe = {name: box["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")}
+    short = {
+        **top,
+        "nodeSelector": pod["nodeSelector"],
+        "args": box["args"],
+        "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]},
+        "startupProbe": probe,
+        "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
+        "claim": found["PersistentVolumeClaim"]["resources"]["requests"],
+    }
+    return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()
+
+
+class ThreePlaces(Explorer):
+    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container: equal colours, equal facts.
+
+    What a place is told differs in its words only: how many GPUs, how the model is split over them, the longest
+    request (`max_model_len`, tokens), how long a start may take, who may ask.
+
+    >>> from workshop import elsewhere
+    >>> places = elsewhere.ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768)
+    >>> [place.name for place in places.result.places]
+    ['SLURM', 'Kubernetes', 'A VM']
+
+    Args:
+        model, gpu: catalogue names.
+        gpus_per_node, nodes: the hardware.
+        max_model_len: tokens of one request; cut to what the model reads.
+    """
+
+    def __init__(self, model: str = "llama-3.1-70b", gpu: str = "h100", *, gpus_per_node: int = 4, nodes: int = 1,
+                 max_model_len: int = 32768):  # fmt: skip
+        controls = {
+            "model": models(model),
+            "gpu": gpus(gpu, ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")),
+            "gpus_per_node": choice(
+                "GPUs a node", sorted({1, 2, 4, 8, gpus_per_node}), gpus_per_node
+            ),
+            "nodes": choice("nodes", sorted({1, 2, 4, nodes}), nodes),
+            "max_model_len": choice(
+                "max_model_len", sorted({2048, 8192, 32768, 131072, max_model_len}), max_model_len
+            ),
+        }
+        super().__init__(controls, max_width="1180px")
+
+    def compute(self) -> Elsewhere:
+        said = self.said
+        model, gpu = said.pop("model"), said.pop("gpu")
+        longest = plan(model, gpu).config.max_position_embeddings
+        length = min(said.pop("max_model_len"), longest)
+        return three(plan(model, gpu, usage="serve", max_model_len=length, **said))
+
+    def picture_of(self, result: Elsewhere) -> Html:
+        p = result.plan
+        speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
+        words = (
+            f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
+            if p.fits
+            else (p.advice or p.reasons)[0]
+        )
+        split = f"TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}"
+        said = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {words}"
+        head = verdict("✓" if p.fits else "✗", "good" if p.fits else "bad", p.model, said)
+        keys = legend((f"bg-{COLOURS[name]}", about) for name, (about, _) in FACTS.items())
+        return panel(head, keys, div(*map(_column, result.places), cls="columns"), cls="wide")
+
+
+def _column(place: Place) -> Html:
+    head = div(bold(place.name), div(place.command, cls="mono"))
+    if place.problem:
+        return tag("section", head, tag("p", place.problem, cls="ink-bad"), cls="column")
+    lines = []
+    for line in place.lines:
+        look = (
+            {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
+        )
+        lines.append(div(line.text or " ", **look))
+    return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")

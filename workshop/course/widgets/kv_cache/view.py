@@ -1,0 +1,75 @@
+import contextlib
+from collections.abc import Mapping
+
+import ipywidgets as widgets
+from inference_planner.catalog import load_model
+from inference_planner.kv_cache import BLOCK_SIZE
+
+from workshop.course.numbers import size
+from workshop.course.widgets.controls import Explorer, models, whole
+from workshop.course.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
+from workshop.errors import WorkshopError
+
+MS_A_STEP = 150
+
+
+class KvCacheExplorer(Explorer):
+    """A paged KV cache as requests fill it: press ▶, or drag `step`.
+
+    vLLM cuts the KV cache into blocks of 16 tokens and gives a request one more when its last is full. When none is
+    free, the request that came last is preempted: its blocks go back, and its tokens are computed again later. Sizes
+    are in bytes of `model` (2 × KV heads × head_dim × layers × bytes an element for each token).
+
+    >>> from workshop import KvCacheExplorer
+    >>> cache = KvCacheExplorer("llama-3.1-8b", blocks=24, requests=4)
+    >>> cache.step.value = 60                   # as if dragged there
+    >>> cache.result.used, len(cache.result.pool)   # blocks that hold tokens, of all
+    (20, 24)
+
+    Args:
+        model: whose bytes a token are counted: a catalogue name, or a folder with a config.json.
+        blocks: size of the pool at first; vLLM's log calls it "# GPU blocks".
+        requests: how many requests come.
+    """
+
+    def __init__(self, model: str = "llama-3.1-8b", blocks: int = 24, requests: int = 4):
+        self.play = widgets.Play(value=0, min=0, max=1, interval=MS_A_STEP, show_repeat=False)
+        self.model, self.step = models(model), whole("step", 0, 0, 1)
+        self.blocks = whole("blocks", blocks, 8, 64, 4)
+        self.requests = whole("requests", requests, 1, len(REQUESTS))
+        widgets.link((self.play, "value"), (self.step, "value"))
+        controls = {name: getattr(self, name) for name in ("model", "blocks", "requests", "step")}
+        super().__init__(controls, label_px=70)
+
+    def rows(self) -> list[tuple[widgets.Widget, ...]]:
+        player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
+        return [*super().rows()[:-1], (*super().rows()[-1], player)]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The story of these requests in this pool; raises what stands against such a pool."""
+        return simulate(self.blocks.value, REQUESTS[: self.requests.value])
+
+    def adapt(self, name: str) -> None:
+        """Make the slider as long as the story."""
+        if name != "step":
+            with contextlib.suppress(WorkshopError):
+                self.step.max = self.play.max = len(self.states) - 1
+
+    def compute(self) -> State:
+        return self.states[min(self.step.value, len(self.states) - 1)]
+
+    def picture_of(self, result: State) -> str:
+        last = next((s.event for s in reversed(self.states[: result.step + 1]) if s.event), "")
+        return picture(result, load_model(self.model.value), last)
+
+    def words(self) -> Mapping[str, str]:
+        each, tokens = token_bytes(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
+        running = sum(s.state == "running" for s in self.result.requests) if self.result else 0
+        come = "comes" if self.requests.value == 1 else "come"
+        return {
+            "model": f"{size(each)} of KV cache a token.",
+            "blocks": f"× {BLOCK_SIZE} = {tokens:,} tokens, {size(tokens * each)}.",
+            "requests": f"{come} one after the other; now {running} run{'s' if running == 1 else ''}.",
+            "step": "each gives every running request one token. Press ▶, or drag.",
+        }

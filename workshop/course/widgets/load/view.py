@@ -1,0 +1,219 @@
+"""The load explorer: rate, lengths, GPUs, flags → what users wait for, as the simulation finds it; drawn while it computes."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from inference_planner.catalog import load_gpu
+from inference_planner.parallelism import Plan
+
+from workshop.course import html, labs, recordings
+from workshop.course.chart import Axes, box, path, svg
+from workshop.course.html import Html, bold, div, join, legend, panel, tiles, verdict
+from workshop.course.widgets import controls as make
+from workshop.course.widgets import style
+from workshop.course.widgets.metrics.view import chart
+from workshop.engine.exact import plan
+from workshop.errors import WorkshopError
+from workshop.simulate.arrivals import drawn
+from workshop.simulate.load import on_plan
+from workshop.simulate.report import Simulation
+
+RECORDED = (
+    "simulated.json"  # loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)
+)
+SECONDS = 10.0  # of simulated time
+SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
+NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
+WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
+
+
+def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
+    """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note: beside its verdict."""
+    times, most = said["over_time"], said["kv_cache_usage_max"]
+    running = ("running", "blue", times["running"])
+    waiting = ("waiting", "orange", times["waiting"])
+    usage = ("KV cache", "kv", [100 * share for share in times["kv_cache_usage"]])
+    figures = [(_ms(said, name, "p50"), f"{what}, half of them", f"95 of 100: {_ms(said, name, 'p95')}") for name, what in
+               (("ttft", "to the first token"), ("tpot", "between two tokens"), ("e2el", "to the whole answer"))]  # fmt: skip
+    figures.append(
+        (f"{said['tokens_per_s']:,.0f}", "tokens a second", f"{said['gpus']} × {said['gpu']}")
+    )
+    sign, kind, head = (
+        ("✓", "good", "It keeps up.") if said["keeps_up"] else ("✗", "bad", "Requests pile up.")
+    )
+    sign, kind, head = (sign, kind, head) if done else ("…", "open", "So far:")
+    label = f"{head} First token after {_ms(said, 'ttft', 'p50')}, tokens every {_ms(said, 'tpot', 'p50')}, KV cache up to {most:.0%} full"
+    above = chart("Requests", "", times["t_s"], [running, waiting], last=False)
+    below = chart("KV cache in use", "%", times["t_s"], [usage], last=True)
+    parts = (tiles(figures, 5), above, below, steps(said["busiest"]))
+    why = f" {_grows(times)}" if done and not said["keeps_up"] else ""
+    return panel(verdict(sign, kind, head, f"{why} {note}"), *parts, label=label)
+
+
+def _grows(times: Mapping[str, Sequence[float]]) -> str:
+    """Return how many requests are unfinished, running or waiting, when most of them are, and in half that time."""
+    unfinished, at_s = (
+        list(map(sum, zip(times["running"], times["waiting"], strict=True))),
+        times["t_s"],
+    )
+    most = unfinished.index(max(unfinished))
+    half = min(range(len(at_s)), key=lambda each: abs(at_s[each] - at_s[most] / 2))
+    return f"Unfinished: {unfinished[half]} after {at_s[half]:.1f} s → {unfinished[most]} after {at_s[most]:.1f} s."
+
+
+def _ms(said: Mapping, name: str, which: str) -> str:
+    if (ms := said[f"{name}_ms"][which]) is None:
+        return "–"
+    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms" if ms < 10_000 else f"{ms / 1e3:,.0f} s"
+
+
+def steps(busiest: Sequence[Sequence[float]]) -> Html:
+    """Return the fullest steps as boxes, as wide as they take: tokens of prompts above, tokens of answers below."""
+    if not busiest:
+        return join([])
+    begin_s, end_s = busiest[0][0], busiest[-1][1]
+    most = [max(1, *(step[lane] for step in busiest)) for lane in (2, 3)]
+    parts = []
+    for lane, colour in enumerate((style.ORANGE, style.GREEN)):
+        top = 8 + lane * (LANE + GAP)
+        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most[lane], begin_s)
+        parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
+        parts.append(axes.y_ticks((0, most[lane]), "{:,.0f}".format))
+        for began_s, ended_s, *tokens in busiest:
+            x, y = axes.x(began_s), axes.y(tokens[lane])
+            parts.append(
+                box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0)
+            )
+    parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
+    names = legend((("bg-orange", "tokens of prompts"), ("bg-green", "tokens of answers")))
+    title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
+    return join(
+        [
+            div(bold(title), names, cls="name-of-chart"),
+            svg("".join(parts), WIDTH, 2 * LANE + GAP + 30),
+        ]
+    )
+
+
+class LoadExplorer(make.Explorer):
+    """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on the plan's clock.
+
+    The simulation runs in a process of its own: the picture is drawn while it computes, and a newer change ends it.
+    Without vLLM it shows recorded loads, and says so.
+
+    >>> from workshop.course.widgets.load.view import LoadExplorer
+    >>> explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
+    >>> explorer.settled()                          # a cell need not wait
+    >>> explorer.result.keeps_up                    # doctest: +SKIP
+    True
+
+    Args:
+        model: a catalogue name, or a folder with a config.json.
+        **case: where the other controls stand at first: gpu, gpus, rate, prompt, answer, weights,
+            max_num_batched_tokens, max_num_seqs.
+    """
+
+    def __init__(self, model: str = "llama-3.1-8b", *, gpu: str = "h100", gpus: int = 1, rate: float = 8,
+                 prompt: int = 300, answer: int = 128, weights: str = "",
+                 max_num_batched_tokens: int = 8192, max_num_seqs: int = 256):  # fmt: skip
+        self.live = labs.simulates()
+        self._newest, self._lock, self._idle = 0, threading.Lock(), threading.Event()
+        controls = {
+            "model": make.models(model),
+            "gpu": make.gpus(gpu),
+            "gpus": make.steps("GPUs", (1, 2, 4, 8), gpus),
+            "rate": make.steps("requests/s", (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96), rate),
+            "prompt": make.steps("prompt", (32, 128, 300, 1000, 2000, 4000, 7000), prompt),
+            "answer": make.steps("answer", (16, 64, 128, 256, 512, 1000), answer),
+            "weights": make.choice(
+                "weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights
+            ),
+            "max_num_batched_tokens": make.steps(
+                "tokens a step", [512 * 2**n for n in range(6)], max_num_batched_tokens
+            ),
+            "max_num_seqs": make.steps("at once", (8, 16, 32, 64, 128, 256, 1024), max_num_seqs),
+        }
+        if not self.live:
+            loads = list(recordings.read(RECORDED))
+            controls = {"load": make.choice("recorded load", loads, loads[0])}
+        super().__init__(controls, label_px=96)
+
+    def compute(self) -> Simulation | dict | None:
+        """Return the last simulation, while the new one is under way; the recorded one where there is no vLLM."""
+        self._newest += 1  # what still runs is given up
+        if not self.live:
+            self._idle.set()
+            return recordings.read(RECORDED)[self.said["load"]]
+        said = self.said
+        limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
+        limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])
+        weights = said["weights"] or None
+        p = plan(
+            said["model"],
+            said["gpu"],
+            tensor_parallel_size=said["gpus"],
+            quantization=weights,
+            **limits,
+        )
+        self._idle.clear()
+        threading.Thread(target=self._simulate, args=(self._newest, p, said), daemon=True).start()
+        return self.result
+
+    def _simulate(self, turn: int, p: Plan, said: Mapping) -> None:
+        def shown(found: Simulation, note: str = "") -> bool:
+            with self._lock:
+                if turn != self._newest:
+                    return False
+                self.result = found
+                said = {**found.to_dict(), "busiest": found.busiest}
+                self.picture.value = picture(said, note or "computing …", done=bool(note))
+                return True
+
+        load = drawn(
+            rate=said["rate"],
+            seconds=SECONDS,
+            prompt=_around(said["prompt"]),
+            output=_around(said["answer"]),
+        )
+        try:
+            if found := on_plan(p, load, seen=shown):
+                shown(found, f"{len(load):,} requests in {SECONDS:.0f} s, {found.steps:,} steps.")
+        except WorkshopError as error:
+            if turn == self._newest:
+                self.picture.value = html.alert(error)
+        finally:
+            if turn == self._newest:
+                self._idle.set()
+
+    def picture_of(self, result: Simulation | dict | None) -> str:
+        if isinstance(result, dict):
+            p50, p95 = (result["measured"][f"ttft_ms_{p}"] for p in ("p50", "p95"))
+            measured = (
+                f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            )
+            return picture(result, f"{NO_VLLM} {measured}")
+        if result is None:
+            return html.panel("Starting vLLM's scheduler: a few seconds, once.")
+        return self.picture.value  # until there is something new
+
+    def settled(self, timeout_s: float = 120) -> bool:
+        """Wait until what the controls say is simulated; return whether it is."""
+        return self._idle.wait(timeout_s)
+
+    def words(self) -> Mapping[str, str]:
+        if not self.live:
+            return {"load": "model, GPU and load, as they were measured."}
+        said, gpu = self.said, load_gpu(self.said["gpu"])
+        return {
+            "gpu": f"{gpu.engine_gib:.0f} GiB for the engine, {gpu.bandwidth_gb_s:,.0f} GB/s.",
+            "gpus": "tensor parallel: each holds a part of every layer.",
+            "rate": f"at random moments, for {SECONDS:.0f} s.",
+            "prompt": "{:,} to {:,} tokens.".format(*_around(said["prompt"])),
+            "answer": "{:,} to {:,} tokens.".format(*_around(said["answer"])),
+            "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such pieces.",
+            "max_num_seqs": "max_num_seqs: requests of one step; the others wait.",
+        }
+
+
+def _around(length: int) -> tuple[int, int]:
+    return max(1, int(length * (1 - SPREAD))), int(length * (1 + SPREAD))

@@ -1,0 +1,129 @@
+from collections.abc import Mapping
+
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.memory import parameters
+
+from workshop.course.widgets import controls as make
+from workshop.course.widgets.memory.case import (
+    CONTEXTS,
+    GPU_COUNTS,
+    WEIGHTS,
+    Case,
+    Memory,
+    memory,
+    weight_words,
+)
+from workshop.course.widgets.memory.picture import picture
+
+LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
+
+
+class MemorySliders(make.Explorer):
+    """What fills each GPU: weights, overhead, KV cache. Move a control; read the verdict and the nearest remedy.
+
+    A bar is one GPU, in GiB (2**30 bytes). vLLM takes `gpu_memory_utilization` of it: weights first, then what it
+    needs to compute, and the rest becomes KV cache. The requests fit if that holds them all at full context.
+
+    >>> from workshop import MemorySliders
+    >>> sliders = MemorySliders("llama-3.1-70b", gpu="h200", gpus=4, context=131072, requests=16)
+    >>> sliders.result.state                    # some of the 16 requests wait for others
+    'waits'
+    >>> sliders.controls["kv_cache_dtype"].value = "fp8"        # as if chosen: half the bytes a token
+    >>> sliders.result.state
+    'fits'
+
+    Args:
+        model: a catalogue name, or a folder with a config.json.
+        remedies: whether the verdict names the nearest remedy; an exercise that asks for it leaves it out.
+        **case: where the other controls stand at first: gpu, gpus, weights, kv_cache_dtype, context, requests,
+            gpu_memory_utilization.
+    """
+
+    def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
+        self.remedies = remedies
+        start = Case(model=model, **case)
+        controls = {
+            "model": make.models(start.model),
+            "weights": make.choice(
+                "weights", [(label, name) for name, label in LABELS.items()], start.weights
+            ),
+            "kv_cache_dtype": make.choice(
+                "KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype
+            ),
+            "context": make.steps("context", CONTEXTS, start.context),
+            "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
+            "gpu": make.gpus(start.gpu),
+            "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
+            "gpu_memory_utilization": make.real(
+                "utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01
+            ),
+        }
+        super().__init__(controls, label_px=80)
+
+    def adapt(self, name: str) -> None:
+        """Offer the precisions and context lengths that this model has, keep what was chosen where possible."""
+        if name != "model":
+            return
+        model, weights, context = (
+            load_model(self.said["model"]),
+            self.controls["weights"],
+            self.controls["context"],
+        )
+        # what is quantised already stays as it is
+        known = WEIGHTS[:1] if model.quantization else WEIGHTS
+        kept, longest = weights.value, model.max_position_embeddings
+        weights.options = [(LABELS[each], each) for each in known]
+        weights.value, chosen = (
+            kept if kept in known else "as published",
+            min(context.value, longest),
+        )
+        context.options = [
+            (f"{c:,}", c)
+            for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})
+        ]
+        context.value = chosen
+
+    @property
+    def case(self) -> Case:
+        said = self.said
+        return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
+
+    def compute(self) -> Memory:
+        return memory(self.case)
+
+    def picture_of(self, result: Memory) -> str:
+        return picture(result, self.remedies)
+
+    def words(self) -> Mapping[str, str]:
+        case, result = self.case, self.result
+        model, gpu = load_model(case.model), load_gpu(case.gpu)
+        groups = (
+            ""
+            if model.mla
+            else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
+        )
+        limit = gpu.engine_gib * case.gpu_memory_utilization
+        fp8 = case.kv_cache_dtype == "fp8"
+        return {
+            "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
+            "weights": f"{weight_words(model, case.weights)}.",
+            "kv_cache_dtype": "half the bytes a token, a little less exact."
+            if fp8
+            else "what the model computes in.",
+            "context": "tokens of one request, prompt and answer together (max_model_len).",
+            "requests": "at the same moment, all as long as that.",
+            "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",
+            "gpus": "–" if result is None else _split_words(result),
+            "gpu_memory_utilization": f"vLLM may use {limit:.1f} GiB of each GPU; 0.92 is its default.",
+        }
+
+
+def _split_words(result: Memory) -> str:
+    tp, pp = result.fit.tp, result.fit.pp
+    if result.case.gpus == 1:
+        return "one GPU holds everything."
+    if pp == 1:
+        return f"tensor parallel {tp}: each GPU holds 1/{tp} of every layer."
+    if tp == 1:
+        return f"its heads do not divide: pipeline parallel {pp}, by layers."
+    return f"tensor parallel {tp} in a node × pipeline parallel {pp} over nodes."

@@ -1,0 +1,132 @@
+"""What a server says at /metrics while it works: requests running and waiting, tokens per second, KV-cache usage."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import ipywidgets as widgets
+
+from workshop.course import html
+from workshop.course.chart import Axes, line, path, round_up, svg
+from workshop.course.html import Html, bold, div, join, legend, muted, panel, tag
+from workshop.course.widgets import style
+from workshop.course.widgets.controls import Watching
+from workshop.engine import metrics
+from workshop.engine.metrics import Metrics
+from workshop.errors import BadInput, WorkshopError
+
+KEPT = 600  # looks: ten minutes at one a second
+WIDTH, HEIGHT, LEFT = 820, 84, 64
+DRAWN = 120  # points of a line: more than the eye tells apart here
+Chart = tuple[str, str, list[float], list[tuple[str, str, list[float]]]]
+
+
+def charts(looks: Sequence[Metrics]) -> list[Chart]:
+    """Return (title, unit, times in s, series) of each chart; a series is (name, colour, one value for each time).
+
+    Rates stand at the later of the two looks.
+    """
+    times = [look.time - looks[0].time for look in looks]
+    rates = [metrics.rates(before, after) for before, after in pairwise(looks)]
+    running = ("running", "blue", [float(look.requests_running or 0) for look in looks])
+    waiting = ("waiting", "orange", [float(look.requests_waiting or 0) for look in looks])
+    generation = ("generation", "green", [rate.generation_tokens_per_s for rate in rates])
+    prompt = ("prompt", "purple", [rate.prompt_tokens_per_s for rate in rates])
+    usage = ("KV cache", "kv", [100 * (look.kv_cache_usage or 0.0) for look in looks])
+    return [
+        ("Requests", "", times, [running, waiting]),
+        ("Tokens per second", "tokens/s", times[1:], [generation, prompt]),
+        ("KV-cache usage", "%", times, [usage]),
+    ]
+
+
+def picture(looks: Sequence[Metrics]) -> Html:
+    """Return the three charts, with the numbers of now in words."""
+    if len(looks) < 2:
+        return panel("Looking at the server's /metrics …")
+    drawn = charts([*looks[:-1][:: -(-len(looks) // DRAWN)], looks[-1]])
+    now = [
+        f"{name} {values[-1]:,.0f} {unit}".rstrip()
+        for _, unit, _, series in drawn
+        for name, _, values in series
+    ]
+    preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
+    note = (" · ", tag("b", f"{preempted:,.0f} preempted", cls="ink-bad")) if preempted > 0 else ()
+    label = "Server metrics, now: " + ", ".join(now)
+    # A number and its unit stay in one line.
+    head = muted("now: ", " · ".join(one.replace(" ", "\u00a0") for one in now), *note)
+    return panel(head, *(chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
+
+
+def chart(
+    title: str,
+    unit: str,
+    times: list[float],
+    series: list[tuple[str, str, list[float]]],
+    last: bool,
+) -> Html:
+    """Return one chart; the last one has the numbers of the axis of time."""
+    # The axis ends at 5, 10, 20, 50 …, so that it does not jump at every step.
+    top = 100.0 if unit == "%" else round_up(max(5.0, *(max(values) for _, _, values in series)))
+    axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
+    parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
+    parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
+    parts.append(
+        axes.y_ticks(
+            (0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"
+        )
+    )
+    parts += [
+        line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series
+    ]
+    if last:
+        parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
+    head = div(
+        bold(title),
+        legend((f"bg-{colour} thin", name) for name, colour, _ in series),
+        cls="name-of-chart",
+    )
+    return join([head, svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)])
+
+
+class MetricsPanel(Watching):
+    """What a server says of itself at /metrics, drawn as it works.
+
+    Requests that run and that wait, tokens a second (generated, and read as prompts), and the KV-cache usage in
+    percent. vLLM counts; the panel looks every `every_s` seconds, in a thread, and divides differences by the time.
+
+    >>> from workshop import MetricsPanel, connect
+    >>> panel = MetricsPanel(connect(), every_s=0.5).start()    # ... send requests ...
+    >>> looks = panel.stop()
+    >>> 0 <= looks[-1].kv_cache_usage <= 1
+    True
+
+    Args:
+        server: what connect() returns, or an address (its key: None).
+        every_s: seconds between two looks.
+    """
+
+    def __init__(self, server, every_s: float = 1.0):
+        if every_s < 0.05:
+            wrong = f"Every {every_s} s would be work for the server itself."
+            raise BadInput(wrong, "Look every 0.25 s or more seldom.")
+        own = not isinstance(server, str)
+        self._url = server.url if own else server
+        self._key, self._proxy = (server.record.api_key, server.proxy) if own else (None, None)
+        self.looks, self.picture = [], widgets.HTML(picture([]))
+        super().__init__(self.picture, every_s=every_s)
+
+    def look(self) -> Metrics | None:
+        """Look once and draw; None if the server did not answer."""
+        try:
+            seen = metrics.fetch(self._url, self._key, proxy=self._proxy)
+        except WorkshopError as error:
+            self.picture.value = html.alert(error)
+            return None
+        self.looks = [*self.looks[-KEPT + 1 :], seen]
+        self.picture.value = picture(self.looks)
+        return seen
+
+    def stop(self) -> list[Metrics]:
+        if self._thread is not None:
+            super().stop()
+        return self.looks

@@ -1,0 +1,122 @@
+"""What the parallelism explorer computes: who holds what, what travels, a verdict. No widgets.
+
+Ranks, divisibility, memory, traffic and the nearest split that fits are workshop.plan's.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from inference_planner import advise, choose, ranks, speed
+from inference_planner.builds import known
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.communication import Traffic, network_link, spans_nodes, traffic
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.memory import fit
+from inference_planner.ranks import Rank
+from inference_planner.settings import whole
+
+from workshop.course.numbers import gib
+from workshop.errors import BadInput
+
+CONTEXT = 8192  # at which "fits" is judged
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the controls say. `requests` are answered at once: one token of each goes through the model in a step."""
+
+    model: str = "llama-3.1-70b"
+    gpu: str = "h100"
+    nodes: int = 2
+    gpus_per_node: int = 4
+    tp: int = 4
+    pp: int = 2
+    network: str = "infiniband-ndr"
+    requests: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything the picture shows. state: fits, small (too little memory), wrong (the sizes cannot be used)."""
+
+    choice: Choice
+    state: str
+    verdict: str
+    remedy: str
+    ranks: tuple[Rank, ...] = ()
+    messages: tuple[Traffic, ...] = ()
+    compute_us: float = (
+        0.0  # all else in a step: weights, KV cache, small kernels, stage after stage
+    )
+    tp_crosses_nodes: bool = False
+
+    @property
+    def idle(self) -> int:
+        return max(0, self.choice.gpus - len(self.ranks))
+
+
+@lru_cache(maxsize=256)
+def _prepared(model: str, gpu: str) -> Deployment:
+    m = load_model(model)
+    return known(prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings)))
+
+
+def deployment(choice: Choice) -> Deployment:
+    """Return what the plan is asked about; BadInput for what it does not know, or the GPU has no kernels for."""
+    sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
+    return replace(_prepared(choice.model, choice.gpu), **sizes)
+
+
+def layout(choice: Choice) -> Layout:
+    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
+    load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
+    for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
+        whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
+    d = deployment(choice)
+    if wrong := _wrong(d, choice):
+        return Layout(choice, "wrong", *wrong)
+    terms = speed.decode_terms(d, batch=choice.requests)
+    compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
+    sent = tuple(traffic(d, choice.requests))
+    return Layout(
+        choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d)
+    )
+
+
+def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
+    """Return why these sizes cannot be used, and what can."""
+    try:
+        choose.choose(d, gpus_per_node=c.gpus_per_node, nodes=c.nodes, tp=c.tp, pp=c.pp)
+    except BadInput as error:
+        return error.message, error.remedy
+    return None
+
+
+def _memory_words(d: Deployment) -> tuple[str, str, str]:
+    """Return the state, the verdict, and the nearest split that fits: on the GPUs that are there, else on more."""
+    f = fit(d)
+    weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
+    if f.fits:
+        room = f"KV cache for {f.capacity.tokens:,} tokens"
+        return "fits", f"It divides and fits: {weights} of weights on a GPU, and {room}.", ""
+    needed = (
+        f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
+    )
+    remedy = "a GPU with more memory, or a quantised checkpoint"
+    if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
+        where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
+        remedy = f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"
+    return "small", f"It divides but does not fit: {needed}.", remedy
+
+
+def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
+    """Return the attention heads and the KV heads of a rank; KV heads repeat where there are fewer than ranks."""
+    heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
+    copies = max(1, m.num_attention_heads // rank.heads // m.num_key_value_heads)  # of each KV head
+    first = rank.tp_rank // copies * rank.kv_heads
+    return heads, range(0, 1) if m.mla else range(first, first + rank.kv_heads)

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import ipywidgets as widgets
+
+from workshop.client.sampling import Pipeline, Step, Token, draw, model_step, pipeline
+from workshop.client.sampling_settings import DEFAULTS, Settings
+from workshop.course.html import Html, alert, join, panel, says, span
+from workshop.course.widgets.controls import (
+    Explorer,
+    beside,
+    button,
+    choice,
+    in_a_row,
+    made,
+    real,
+    whole,
+)
+from workshop.course.widgets.sampling import picture as draws
+from workshop.course.widgets.sampling.picture import USUAL, words
+from workshop.course.widgets.sampling.source import (
+    END,
+    Completion,
+    Position,
+    RecordedSource,
+    ServerSource,
+)
+from workshop.errors import WorkshopError
+
+if TYPE_CHECKING:
+    from workshop.client.client import Client
+
+    Source = RecordedSource | ServerSource  # or what has their attributes and methods
+
+PROMPT = "San Francisco is a"
+HIGHEST_TOP_K = (
+    200  # the slider's end; below the vocabulary anything higher hardly differs from off
+)
+SLIDERS = {
+    "temperature": (real, 0, 2, 0.05),
+    "min_p": (real, 0, 0.5, 0.005),
+    "top_k": (whole, -1, HIGHEST_TOP_K, 1),
+    "top_p": (real, 0.01, 1, 0.01),
+    "frequency_penalty": (real, -2, 2, 0.1),
+    "presence_penalty": (real, -2, 2, 0.1),
+}
+SEEDS = 5  # 1 to 5, under both settings
+_KEEP = object()
+
+
+class SamplingExplorer(Explorer):
+    """The distribution of the next token, and what the sampling parameters make of it, in vLLM's order.
+
+    An outline is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p, top_k and
+    top_p. "Sample a token" draws one and goes on from there; "Pin as B" keeps settings to compare others with.
+
+    >>> from workshop import SamplingExplorer
+    >>> explorer = SamplingExplorer()           # a recording; SamplingExplorer(connect()) asks your server
+    >>> explorer.sliders["top_k"].value = 2     # as if dragged there
+    >>> len(explorer.result.probabilities)      # tokens that may come
+    2
+
+    Args:
+        source: a client (`connect()`), a source, or None: the recording that comes with the course.
+        prompt: what to start from.
+        settings: where the sliders stand at first.
+    """
+
+    def __init__(
+        self,
+        source: Client | Source | None = None,
+        prompt: str = PROMPT,
+        settings: Settings | None = None,
+    ):
+        is_client = hasattr(source, "complete") and hasattr(source, "openai")
+        self.source = ServerSource(source) if is_client else source or RecordedSource()
+        self.output, self._shown = [], []  # tokens: generated; that have a row
+        self.pinned: Settings | None = None
+        self._position: Position | None = None
+        self._model: Step | None = None
+        self.head, self.story, self.banner, self.which = (widgets.HTML() for _ in range(4))
+        if known := self.source.prompts:
+            self.prompt = choice("prompt", known, prompt if prompt in known else known[0], "100%")
+        else:
+            self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+        self.prompt.observe(lambda _: self.ask(), "value")
+        self.sliders = {}
+        for name, (make, low, high, step) in SLIDERS.items():
+            value = min(getattr(settings or DEFAULTS, name), high)
+            self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
+        self.sliders["min_p"].readout_format = ".3f"
+        super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
+        self.pin(None)
+        self.ask()
+
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        about = "Keep these settings, in orange, and compare others with them"
+        off = button(
+            "All off",
+            lambda: self.set(DEFAULTS),
+            "90px",
+            tooltip="temperature 1, everything else off",
+        )
+        self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
+        pins = widgets.HBox(
+            [off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]
+        )
+        self.seed = made(widgets.IntText, "seed", 1, "110px")
+        sample = button("Sample a token", self.sample, button_style="primary", icon="random")
+        back, again = (
+            button("Step back", self.step_back, icon="undo"),
+            button("Start again", self.ask),
+        )
+        buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
+        body = beside([*self.rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
+        self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
+        self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
+        tabs = widgets.Tab(
+            [self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"]
+        )
+        return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**self.said)
+
+    def set(self, settings: Settings) -> None:
+        """Move all sliders, and draw once."""
+        with self.held():
+            for name, slider in self.sliders.items():
+                slider.value = max(slider.min, min(slider.max, getattr(settings, name)))
+        self.draw()
+
+    def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
+        prompt, output = self.prompt.value, tuple(self.output)
+        return self.source.complete(
+            prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS
+        )
+
+    def _completions(self) -> Html:
+        return draws.completions(
+            self.complete(self.settings, self.seed.value, draws.MANY), self.settings
+        )
+
+    def _same_seeds(self) -> Html:
+        a, b = self.settings, self.pinned or DEFAULTS
+        if self.source.live:
+            pairs = [
+                (seed, self.complete(a, seed)[0], self.complete(b, seed)[0])
+                for seed in range(1, SEEDS + 1)
+            ]
+        else:  # one request was recorded with n=20: its i-th answer has seed + i
+            one, other = (
+                self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b)
+            )
+            pairs = [(seed, x, y) for seed, (x, y) in enumerate(zip(one, other, strict=True), 1)]
+        return draws.side_by_side(pairs, a, b)
+
+    def ask(self) -> None:
+        self.output = []
+        self._move()
+
+    def _move(self) -> bool:
+        """Fetch the distribution after what stands there now; keep the old picture if that fails."""
+        try:
+            self._position = self.source.position(self.prompt.value, tuple(self.output))
+        except WorkshopError as error:
+            self.banner.value = alert(error)
+            return False
+        self.banner.value = ""
+        self._model = model_step(self._position.logprobs)
+        self._shown = draws.rows_shown(self._model.probabilities, self.output)
+        self.head.value = draws.head(
+            self.source.describe(), self._model, len(self._position.logprobs)
+        )
+        self.story.value = draws.story(
+            self.prompt.value, [self._text(token) for token in self.output]
+        )
+        self.draw()
+        return True
+
+    def _text(self, token: Token) -> str:
+        return self.source.text((token,))
+
+    def draw(self) -> None:
+        if self._position is not None:
+            super().draw()
+
+    def compute(self) -> Pipeline:
+        return self._under(self.settings)
+
+    def _under(self, settings: Settings) -> Pipeline:
+        more = {
+            "output_tokens": self.output,
+            "model": self._model,
+            "ceiling": self._position.ceiling,
+        }
+        return pipeline(self._position.logprobs, settings, **more)
+
+    def picture_of(self, result: Pipeline) -> Html:
+        pinned = None if self.pinned is None else self._under(self.pinned)
+        return draws.picture(
+            draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
+        )
+
+    def words(self) -> dict[str, Html]:
+        now = words(self.settings, self.result, generated=len(self.output))
+        return {
+            name: join([span(each, cls="ink-text"), f" {USUAL[name]}"])
+            for name, each in now.items()
+        }
+
+    def sample(self) -> None:
+        """Draw a token from what the bars show (as the server would), append it, and go on."""
+        if self.result is not None:
+            self._append(
+                draw(
+                    self.result.probabilities,
+                    random.Random(f"{self.seed.value}:{len(self.output)}"),
+                )
+            )
+
+    def take_best(self) -> None:
+        if self.result is not None:
+            self._append(max(self.result.probabilities, key=self.result.probabilities.get))
+
+    def _append(self, token: Token) -> None:
+        if self.output and END.fullmatch(self._text(self.output[-1])):
+            ended = "The model has ended its text: a server would stop here."
+            self.banner.value = alert(WorkshopError(ended, "Step back, or start again."))
+            return
+        self.output.append(token)
+        if not self._move():
+            self.output.pop()
+
+    def step_back(self) -> None:
+        if self.output:
+            self.output.pop()
+            self._move()
+
+    def pin(self, settings: Settings | object | None = _KEEP) -> None:
+        """Keep the present settings (or the given ones) as B; None forgets them."""
+        self.pinned = self.settings if settings is _KEEP else settings
+        self.unpin_button.layout.display = "none" if self.pinned is None else ""
+        own = "the model’s own distribution (pin other settings to compare with those)"
+        self.which.value = says(
+            f"A: the sliders; B: {own if self.pinned is None else draws.in_words(self.pinned)}"
+        )
+        self.draw()
+
+
+class _Panel(widgets.VBox):
+    """A button, the picture that `work` returns, and what went wrong."""
+
+    def __init__(self, text: str, work: Callable[[], str], *more: widgets.Widget):
+        self.work, self.picture = work, widgets.HTML()
+        self.button = button(text, self.run, button_style="primary")
+        super().__init__([in_a_row(self.button, *more), self.picture])
+
+    def run(self) -> None:
+        self.button.disabled = True
+        self.picture.value = panel("…")
+        try:
+            self.picture.value = self.work()
+        except WorkshopError as error:
+            self.picture.value = alert(error)
+        finally:
+            self.button.disabled = False

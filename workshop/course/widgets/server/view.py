@@ -1,0 +1,116 @@
+"""The panel of notebook 00: find a server or start one, with a progress bar and the engine's own words."""
+
+import threading
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from workshop.client import client
+from workshop.course.html import Html, alert, bar, bold, muted, panel, tag
+from workshop.course.widgets.controls import View, button
+from workshop.errors import WorkshopError
+from workshop.servers import local, records
+from workshop.servers.local import supervise
+from workshop.servers.records import ServerRecord
+
+LINES_SHOWN = 6
+
+
+def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
+           error: WorkshopError | None = None) -> Html:  # fmt: skip
+    """Return one line on the state: the server that was found, how far its start is, with a bar, or why that failed."""
+    if error is not None:
+        return alert(error)
+    if record is not None and record.state == "ready":
+        return panel(
+            tag("b", f"✓ {record.model} answers", cls="ink-good"), " at ", tag("code", record.url)
+        )
+    if progress is not None:
+        percent = round(100 * progress.fraction)
+        filled = bar([("blue", percent)], label="start of the server", now=percent, cls="short")
+        return panel(bold(f"Starting … {percent} %"), filled, muted(progress.message))
+    return panel(bold("No server is running yet."), " Press the button, or just run the next cell.")
+
+
+def words(lines: list[str]) -> Html:
+    """Return lines of the engine's log, as they are."""
+    shown = "\n".join(line[:160] for line in lines)
+    return (
+        panel(tag("pre", shown, cls="log", aria_label="last lines of the log")) if lines else Html()
+    )
+
+
+def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
+    """Return the last lines of a log that is being written; [] if it is not there yet."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][
+        -count:
+    ]
+
+
+class ServerPanel(View):
+    """The server that `connect()` finds, or a button that starts one: vLLM itself, with a bar and the engine's words.
+
+    Without a GPU the small teaching model is served on the CPU (about half a minute until it answers).
+
+    >>> from workshop import ServerPanel
+    >>> panel = ServerPanel()
+    >>> llm = panel.connect()                   # waits until the server answers
+
+    Args:
+        model: what to serve: a catalogue name, a folder, or None for the teaching model.
+    """
+
+    def __init__(self, model: str | None = None):
+        self._model, self._worker, self.error = model, None, None
+        self.status, self.words = widgets.HTML(), widgets.HTML()
+        look = {"button_style": "primary", "icon": "play", "tooltip": "Starts vLLM on this machine"}
+        self.button = button("Start the server", self.start, "180px", **look)
+        super().__init__(self.button, self.status, self.words)
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Look again whether a server is there, and say which; of several it says that connect(NAME) has to choose."""
+        found = bool(records.ready())
+        record, error = None, self.error
+        try:
+            record = client.find()
+        except WorkshopError as undecided:
+            error = undecided if found else error
+        self.button.layout.display = "none" if found or record else ""
+        self.status.value = status(record, error=error)
+        return found or bool(record)
+
+    def start(self) -> None:
+        if (self._worker and self._worker.is_alive()) or self.refresh():
+            return
+        self.error, self.button.disabled = None, True
+        self._worker = threading.Thread(target=self._start, daemon=True)
+        self._worker.start()
+
+    def _start(self) -> None:
+        try:
+            launch = local.prepare(self._model)
+
+            def report(progress: supervise.Progress) -> None:
+                self.status.value = status(None, progress)
+                self.words.value = words(last_lines(launch.log))
+
+            supervise.start(launch, report)
+        except WorkshopError as error:
+            self.error = error
+        finally:
+            self.button.disabled = False
+            self.refresh()
+
+    def connect(self) -> client.Client:
+        """Return a client of the server; starts one if there is none, and waits until it answers."""
+        self.start()
+        if self._worker:
+            self._worker.join()
+        if self.error:
+            raise self.error
+        return client.connect()

@@ -1,0 +1,75 @@
+from html import escape
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from workshop.course.html import panel, tag
+from workshop.course.widgets.controls import Watching
+from workshop.course.widgets.xray.case import RECORDED, Replay, packed, page
+from workshop.engine.trace import Trace
+
+
+class XRay(Watching):
+    """What the engine did, step by step: who ran, with how many tokens, and who holds which block of the KV cache.
+
+    It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`): forwards, backwards, by
+    buttons, slider and keys. "Predict the next step" asks what vLLM will do, and says by which rule. `start` follows
+    a trace that a server still writes, `stop` ends that. `workshop xray FILE --html PAGE` makes one file of it.
+
+    >>> from workshop import live
+    >>> xray = live.XRay()                              # a recorded run of the teaching model
+    >>> xray.steps, xray.score                          # how many steps; predictions that were right, and made
+    (56, (0, 0))
+
+    Args:
+        trace: the file; by default a recorded one.
+        first: the first step that is drawn; a page holds at most 2,000.
+    """
+
+    def __init__(
+        self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5
+    ):
+        self.trace = Trace(trace)
+        self._replay = Replay(self.trace.path.name, first)
+        self._replay.extend(self.trace.more())
+        hidden = {"layout": widgets.Layout(display="none")}
+        self._feed, self._says = (
+            widgets.HTML(**hidden),
+            widgets.Text(f"0 of 0, {self.steps} steps", **hidden),
+        )
+        self._says.observe(self._give, "value")
+        self._feed.add_class("xray-feed")
+        self._says.add_class("xray-says")
+        frame = tag(
+            "iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame"
+        )
+        self.picture = widgets.HTML(panel(frame, cls="wide"))
+        super().__init__(self.picture, self._feed, self._says, every_s=every_s)
+        self.add_class("xray")
+
+    @property
+    def page(self) -> str:
+        """The page of all steps so far: HTML that asks for nothing elsewhere."""
+        return page(self._replay.data())
+
+    @property
+    def steps(self) -> int:
+        return len(self._replay.steps)
+
+    @property
+    def score(self) -> tuple[int, int]:
+        """Predictions that were right, and those that were made."""
+        right, _, made = self._says.value.split(",")[0].split()
+        return int(right), int(made)
+
+    def look(self) -> int:
+        """Read what was added to the trace, draw it, and return how many steps there are."""
+        self._replay.extend(self.trace.more())
+        self._give()
+        return self.steps
+
+    def _give(self, _change: object = None) -> None:
+        """Give the page the steps that it has not; a page that is loaded anew says that it has few."""
+        known = int(self._says.value.split()[-2])
+        if known < self.steps:
+            self._feed.value = escape(packed(self._replay.data(known)), quote=False)

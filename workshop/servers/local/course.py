@@ -1,0 +1,154 @@
+"""The learner's private copy of the notebooks, so that an update of the course never collides with answers.
+
+A copy that the learner has not touched is renewed when the course changes; one that they have worked in stays, and
+`fresh` gives a new one beside it. Outputs are the learner's as well: a copy that was only run is renewed, and what it
+was is kept beside it. No file of theirs is ever written over.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import workshop
+from workshop import files
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.home import replace_file, writing
+
+FOLDER = "my-notebooks"
+MODE = 0o644  # of a copy: the course may be installed read-only
+MOST_ORIGINALS_BYTES = 2**20
+ORIGINALS = ".originals.json"  # which version of the course each copy was made from
+
+
+def course_folder(part: str = "notebooks") -> Path:
+    """Return the course's own folder: of the checkout, or of the installed package."""
+    package = Path(workshop.__file__).parent
+    for folder in (package.parent / part, package / "_course" / part):
+        if folder.is_dir():
+            return folder
+    raise WorkshopError(
+        f"The course's folder {part} is not installed.", "Install the workshop from its repository."
+    )
+
+
+def private_folder() -> Path:
+    """Return where this learner's copies are: $WORKSHOP_NOTEBOOKS, else in the checkout, else in the home folder."""
+    if chosen := os.environ.get("WORKSHOP_NOTEBOOKS"):
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:  # ~name of nobody
+            remedy = "Set WORKSHOP_NOTEBOOKS to a folder that you may write."
+            raise BadInput(
+                f"There is no home folder for WORKSHOP_NOTEBOOKS={chosen!r}.", remedy
+            ) from None
+    checkout = Path(workshop.__file__).parent.parent
+    if (checkout / "pyproject.toml").exists() and os.access(checkout, os.W_OK):
+        return checkout / FOLDER
+    return Path.home() / "workshop-notebooks"
+
+
+def names() -> list[str]:
+    """Return the notebooks of the course, without `.ipynb`, in their order."""
+    return [path.stem for path in sorted(course_folder().glob("*.ipynb"))]
+
+
+def copy_notebooks() -> tuple[Path, list[str]]:
+    """Make or renew the private copy; return its folder and the notebooks whose newer version was held back."""
+    folder, held = private_folder(), []
+    with _writing_to(folder) as originals:
+        for name in names():
+            source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
+            newest, _ = _look(source)
+            if not os.path.lexists(copy):
+                replace_file(copy, source.read_bytes(), MODE)
+            elif not copy.is_file():  # a link to a disk that is away, for example
+                held.append(name)
+                continue
+            elif originals.get(name) != newest:
+                mine, has_outputs = _look(copy)
+                if mine not in (originals.get(name), newest):
+                    held.append(name)
+                    continue
+                if mine != newest:
+                    if has_outputs:
+                        _keep(copy)
+                    replace_file(copy, source.read_bytes(), MODE)
+            originals[name] = newest
+    return folder, held
+
+
+def fresh(name: str) -> tuple[Path, Path | None]:
+    """Put a fresh copy of one notebook in place; return it and where the old one is kept.
+
+    The old one is kept, with its outputs, unless nothing was changed in it and it has none (then None is returned).
+    """
+    name = name.removesuffix(".ipynb")
+    if name not in names():
+        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
+    folder, kept = private_folder(), None
+    source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
+    if os.path.lexists(copy) and not copy.is_file():
+        raise WorkshopError(
+            f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}"
+        )
+    with _writing_to(folder) as originals:
+        newest, _ = _look(source)
+        if copy.exists() and _look(copy) != (newest, False):
+            kept = _keep(copy)
+        replace_file(copy, source.read_bytes(), MODE)
+        originals[name] = newest
+    copy_notebooks()
+    return copy, kept
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
+    """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
+    with writing(
+        folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        originals: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            originals = dict(files.read_json(folder / ORIGINALS, MOST_ORIGINALS_BYTES))
+        yield originals
+        replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
+
+
+def _keep(copy: Path) -> Path:
+    """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
+    moment = (
+        f"{datetime.now():%Y-%m-%d_%H%M%S}"  # comes twice: in one second, and in one hour of autumn
+    )
+    for number in itertools.count(1):
+        kept = copy.with_name(f"{copy.stem}.{moment}{f'-{number}' if number > 1 else ''}.ipynb")
+        with contextlib.suppress(FileExistsError), kept.open("xb") as target:
+            try:
+                target.write(copy.read_bytes())
+                target.flush()
+                os.fsync(target.fileno())
+                shutil.copymode(copy, kept)
+            except BaseException:
+                kept.unlink()
+                raise
+            return kept
+
+
+def _look(path: Path) -> tuple[str, bool]:
+    """Return a digest of what a learner writes, the cells without outputs and counts, and whether there are outputs."""
+    data = path.read_bytes()
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        cells = json.loads(data)["cells"]
+        written = [
+            (cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")]))
+            for cell in cells
+        ]
+        digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
+        return digest, any(cell.get("outputs") for cell in cells)
+    return hashlib.sha256(data).hexdigest(), False

@@ -1,0 +1,69 @@
+"""Make the course's kernel and its widgets known to a JupyterLab that runs from another environment (OpenOnDemand)."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+
+from workshop import own_packages
+from workshop.errors import WorkshopError
+from workshop.servers.home import writing
+
+NAME, TITLE = "vllm-workshop", "vLLM workshop"
+MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
+
+
+def data_folders() -> tuple[Path, Path]:
+    """Return Jupyter's data folders: this environment's, and this user's, which every JupyterLab of theirs reads."""
+    from jupyter_core.paths import jupyter_data_dir
+
+    return Path(sys.prefix) / "share" / "jupyter", Path(jupyter_data_dir())
+
+
+def serving_prefix() -> str:
+    """Return the environment of the JupyterLab that this kernel or terminal runs under ('' if under none)."""
+    with contextlib.suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            with contextlib.suppress(psutil.Error):
+                words = parent.cmdline()
+                if any("jupyter" in Path(word).name for word in words[:3]):
+                    return str(Path(words[0]).parent.parent) if words[0].startswith("/") else ""
+    return ""
+
+
+def _ignore_current_folder(spec: Path) -> None:
+    """Have the kernel start with -P: files beside a notebook must not take the place of packages."""
+    kernel = json.loads(spec.read_text(encoding="utf-8"))
+    kernel["argv"].insert(1, "-P")
+    spec.write_text(json.dumps(kernel, indent=1), encoding="utf-8")
+
+
+def install() -> list[str]:
+    """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
+    from ipykernel import kernelspec
+
+    # An OnDemand session does not read the shell's settings.
+    settings = {
+        name: os.environ[name]
+        for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED")
+        if os.environ.get(name)
+    }
+    settings |= own_packages.for_kernel()
+    environment, user = data_folders()
+    source, target = environment / MANAGER, user / MANAGER
+    if not (source / "package.json").exists():
+        said = f"This environment has no widgets' extension in {source}."
+        raise WorkshopError(said, "Install ipywidgets: make workshop")
+    with writing(user, "Is there space, and may you write there?"):
+        folder = kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
+        _ignore_current_folder(Path(folder, "kernel.json"))
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    return [
+        f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
+        f"Widgets' extension is in {target}.",
+        "Reload JupyterLab, then choose the kernel at the top right.",
+    ]

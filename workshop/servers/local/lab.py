@@ -1,0 +1,259 @@
+"""JupyterLab on the learner's copy of the course, with a server behind it; both end together."""
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from workshop.errors import WorkshopError
+from workshop.servers import local, machine, processes, records
+from workshop.servers.home import home, new_log
+from workshop.servers.local import course, jupyter, supervise
+from workshop.servers.local.answering import alive
+from workshop.servers.records import ServerRecord
+from workshop.servers.vllm_main import installed
+
+FIRST = "00_start.ipynb"
+FIRST_PORT = 8888
+JUPYTER_WAIT_S = 120.0
+OTHER_START_WAIT_S = 600.0  # for a server that another lab of the same person is starting
+PORT_TRIES = 5
+# What JupyterLab's log says when another program took the port between our look and its start.
+PORT_LOST = re.compile(
+    r"port \d+ is (already in use|not available)|no available port|port \d+ denied"
+)
+
+
+class PortLost(WorkshopError):
+    """Another program took the port before JupyterLab listened there."""
+
+
+@dataclass
+class Lab:
+    """A running JupyterLab."""
+
+    process: subprocess.Popen
+    url: str
+    port: int = FIRST_PORT
+    # the claim on the port, until JupyterLab listens
+    held: socket.socket | None = field(default=None, repr=False)
+
+    @property
+    def log(self) -> Path:
+        """Where its words go: a file for each port, as a person may have two labs."""
+        return home() / "logs" / _log_name(self.port)
+
+    def let_go(self) -> None:
+        """Give up the claim on the port."""
+        if self.held:
+            self.held.close()
+
+
+def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
+    """Start JupyterLab on the folder; the token is in its environment, not on its command line."""
+    port, held = _hold(host, port)
+    token = secrets.token_hex(16)
+    try:
+        command = jupyter.command(folder, host, port, FIRST)
+        environment = jupyter.environment(token)
+        process = processes.spawn(command, new_log(_log_name(port)), env=environment)
+    except BaseException:
+        held.close()
+        raise
+    address = f"[{host}]" if ":" in host else host
+    url = f"http://{address}:{port}/lab/tree/{FIRST}?token={token}"
+    return Lab(process, url, port=port, held=held)
+
+
+def _log_name(port: int) -> str:
+    return f"jupyterlab-{port}.log"
+
+
+def _hold(host: str, port: int | None) -> tuple[int, socket.socket]:
+    """Return the port that was given, or the first free one, and the claim on it."""
+    if port is None:
+        return machine.take_port(host, FIRST_PORT)
+    held = machine.hold_port(host, port)
+    if not held:
+        raise WorkshopError(
+            f"Port {port} is taken, or not yours to use.",
+            "Give JupyterLab another --port, or none.",
+        )
+    return port, held
+
+
+def wait_for_jupyter(lab: Lab) -> None:
+    """Return when JupyterLab answers; raise with its last words if it ends instead."""
+    status = lab.url.replace(f"lab/tree/{FIRST}", "api/status")
+
+    def ended() -> bool:
+        return lab.process.poll() is not None
+
+    def answers() -> bool:
+        return _listens(lab) and alive(status, 2.0)
+
+    answered = processes.until(lambda: ended() or answers(), JUPYTER_WAIT_S)
+    if answered and not ended():
+        lab.let_go()
+        return
+    lines = lab.log.read_text(errors="replace").strip().splitlines() or ["no word"]
+    remedy = f"Its own words are in {lab.log}."
+    if ended() and any(PORT_LOST.search(line) for line in lines):
+        raise PortLost(f"Port {lab.port} is taken.", "Give JupyterLab another --port, or none.")
+    if not ended():
+        raise WorkshopError(f"JupyterLab did not answer within {JUPYTER_WAIT_S:.0f} s.", remedy)
+    raise WorkshopError(f"JupyterLab did not start: {lines[-1][:200]}", remedy)
+
+
+def _listens(lab: Lab) -> bool:
+    """Return whether it is this JupyterLab that has the port; True where the system does not say."""
+    try:
+        connections = psutil.Process(lab.process.pid).net_connections("tcp")
+    except (psutil.Error, OSError):
+        return True
+    return any(
+        each.status == psutil.CONN_LISTEN and each.laddr.port == lab.port for each in connections
+    )
+
+
+def _server_sentence(report: supervise.Report) -> str:
+    """Return a sentence on the server that the notebooks will find, which is started here if there is none."""
+    if url := os.environ.get("WORKSHOP_URL"):
+        return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
+    if known := records.ready():
+        return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
+    if not installed()[0]:
+        return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
+    try:
+        record = supervise.start(local.prepare(), report, with_parent=True)
+    except WorkshopError as error:
+        other = _started_by_another()
+        if other is not None:
+            return f"✓ Notebooks use the server {other.name!r} at {other.url}; it ends with whoever started it."
+        return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+    return f"✓ The server {record.name!r} answers at {record.url}"
+
+
+def _started_by_another() -> ServerRecord | None:
+    """Return the teaching model's server if somebody else just starts it, once it answers; None if nobody does."""
+
+    def stored() -> ServerRecord | None:
+        return records.read(local.TEACHING_MODEL)
+
+    def settled() -> bool:
+        record = stored()
+        return record is None or record.state != "starting"
+
+    processes.until(settled, OTHER_START_WAIT_S)
+    record = stored()
+    return record if record is not None and record.state == "ready" else None
+
+
+def run(
+    *,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    server: bool = True,
+    browser: bool = True,
+    report: supervise.Report = lambda progress: None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Run the lab until a signal ends it; then nothing that it started is left.
+
+    A server that does not start is only said: the course goes on without. Without a port, JupyterLab gets the first
+    free one from 8888, and another if somebody takes that one first.
+    """
+    began = records.now()
+    folder, held = course.copy_notebooks()
+    lab = None
+    with supervise.stop_signals():
+        try:
+            lab = start_jupyter(folder, port, host)
+            if server:
+                say(_server_sentence(report))
+            for attempt in range(PORT_TRIES):
+                try:
+                    wait_for_jupyter(lab)
+                    break
+                except PortLost:
+                    if port is not None or attempt == PORT_TRIES - 1:
+                        raise
+                    lab.let_go()
+                    lab = start_jupyter(folder, None, host)
+            say(_ready_sentence(lab, folder, held, ends_server=bool(_servers_of(lab, began))))
+            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            if browser and (display or sys.platform in ("darwin", "win32")):
+                webbrowser.open(lab.url)
+            _wait_for_end(lab)
+        except supervise.Stopped:
+            say("\nStopping …")
+        finally:
+            _end(lab, began, say)
+
+
+def _wait_for_end(lab: Lab) -> None:
+    """Return when JupyterLab was shut down from its own menu; raise if it broke off."""
+    code = lab.process.wait()
+    if code:
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        raise WorkshopError(f"JupyterLab ended {how}.", f"Its own words are in {lab.log}.")
+
+
+def _ready_sentence(lab: Lab, folder: Path, held: list[str], ends_server: bool) -> str:
+    lines = [
+        f"✓ JupyterLab is open on your copy of the notebooks ({folder}):",
+        "",
+        f"    {lab.url}",
+        "",
+    ]
+    if held:
+        lines.append(
+            f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}"
+        )
+    lines.append(
+        "  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab."
+    )
+    return "\n".join(lines)
+
+
+def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
+    """End JupyterLab with its kernels, and the servers that were started since, by us or from one of its notebooks."""
+    ours = _servers_of(lab, began)
+    if lab is not None:
+        lab.let_go()
+        supervise.end(lab.process, log=str(lab.log))
+    for record in ours:
+        with contextlib.suppress(WorkshopError):
+            say(supervise.stop(record.name))
+
+
+def _servers_of(lab: Lab | None, began: str) -> list[ServerRecord]:
+    """Return the servers that this lab, or one of its notebooks, has started since it began."""
+    return [
+        record for record in records.own() if record.started >= began and _started_here(record, lab)
+    ]
+
+
+def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
+    """Return whether the server's watcher is a child of this process, or has the token of this JupyterLab."""
+    if not records.is_here(record) or record.pid is None or record.state == "failed":
+        return False
+    with contextlib.suppress(psutil.Error, OSError):
+        watcher = psutil.Process(record.pid).parent()
+        return watcher is not None and (
+            watcher.ppid() == os.getpid()
+            or (
+                lab is not None
+                and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}")
+            )
+        )
+    return False

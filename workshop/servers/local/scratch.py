@@ -1,0 +1,181 @@
+"""What one server leaves on this machine besides its record and log: sockets, temporary files, shared memory.
+
+vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each server gets a folder
+of its own instead (mode 0700), which goes when the server goes. Shared memory has no folder. What Python makes has the
+folder's tag in its name; other files are noted while the server's processes have them mapped, as the kernel tells
+(/proc/PID/maps). Only what is so known is removed.
+"""
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from workshop.errors import WorkshopError
+from workshop.servers.home import home, private_folder, write_private
+
+VARIABLE = "WORKSHOP_SERVER_FOLDER"
+PREFIX = "workshop-"
+# bytes: a Unix socket's path (unix(7)), less its name
+LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
+SHARED_MEMORY = Path("/dev/shm")
+# a model that lies in /dev/shm is mapped as well
+MADE_BY_ENGINES = "psm_", "sem.mp-", "vllm", "torch_", "nccl-"
+NOTES = "shared-memory"
+LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
+
+
+def make(name: str) -> Path:
+    """Return a new folder for the server `name`, and remember it; what an earlier server of that name left goes."""
+    remove(name)
+    folder = new_folder()
+    write_private(private_folder("run") / name, str(folder))
+    return folder
+
+
+def new_folder() -> Path:
+    """Return a new folder, closed to others, whose path leaves room for a socket's name."""
+    places = ["/tmp"]
+    with contextlib.suppress(OSError):  # none can be written
+        places.insert(0, tempfile.gettempdir())
+    for parent in dict.fromkeys(places):
+        if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
+            continue
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
+    remedy = (
+        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
+    )
+    raise WorkshopError(
+        f"No folder for the server's sockets can be made in {places[0]} or /tmp.", remedy
+    )
+
+
+def of(name: str) -> Path | None:
+    """Return the folder of the server `name`; None if there is none that is certainly ours."""
+    try:
+        folder = Path((home() / "run" / name).read_text(encoding="utf-8"))
+        found = os.lstat(folder)
+    except (OSError, ValueError):
+        return None
+    ours = os.path.isabs(folder) and folder.name.startswith(PREFIX) and found.st_uid == os.geteuid()
+    return folder if ours and folder.is_dir() and not folder.is_symlink() else None
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what makes an engine keep its sockets and temporary files in the folder."""
+    return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
+
+
+def remove(name: str) -> None:
+    """Remove all that the server `name` left. Its processes have ended."""
+    if folder := of(name):
+        clear(folder)
+    with contextlib.suppress(OSError):
+        (home() / "run" / name).unlink()
+
+
+def clear(folder: Path) -> None:
+    """Remove a server's folder, and the shared memory that is known to be its own and that no process uses any more."""
+    noted, tag = _noted(folder), _tag(folder)
+    own = {(path, each) for path, each in _files().items() if tag in path or (path, each) in noted}
+    used = {key for pid in psutil.pids() for key in _mapped(pid)} if own else set()
+    for path, identity in own:
+        if not used & {identity, path}:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def name_shared_memory() -> None:
+    """Put the server's tag into the names of this process's shared memory: so it is known, however the process ends.
+
+    By what CPython has for it, from 3.8 to 3.14. A process that multiprocessing starts inherits its semaphores' prefix.
+    """
+    from multiprocessing import shared_memory  # a browser's Python has none
+
+    if folder := os.environ.get(VARIABLE):
+        tag = _tag(Path(folder))
+        prefix = f"/psm_{tag}_"
+        shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = (
+            prefix,
+            len(prefix) + 8,
+        )
+        multiprocessing.current_process()._config["semprefix"] = f"/mp-{tag}"
+
+
+def _tag(folder: Path) -> str:
+    return hashlib.sha256(bytes(folder)).hexdigest()[:12]
+
+
+class Notes:
+    """Notes the shared memory of a server's processes while they live."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / NOTES
+        # those are older than the server
+        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))
+
+    def take(self, pids: Iterable[int]) -> None:
+        """Look at files that are new, and write down those that one of the processes has mapped."""
+        new = {path: each for path, each in _files().items() if self._looked[each] < LOOKS}
+        if not new:
+            return
+        mapped = {key for pid in pids for key in _mapped(pid)}
+        for path, identity in new.items():
+            self._looked[identity] += 1
+            if mapped & {identity, path}:
+                self._looked[identity] = LOOKS
+                with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                    file.write(f"{identity[0]} {identity[1]} {path}\n")
+
+
+def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
+    with contextlib.suppress(OSError, ValueError):
+        lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
+        return {
+            (path, (int(device), int(inode)))
+            for device, inode, path in (line.split(maxsplit=2) for line in lines)
+        }
+    return set()
+
+
+def _files() -> dict[str, tuple[int, int]]:
+    """Return this user's files of the kind that engines make: path to (device, inode)."""
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(SHARED_MEMORY) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if not entry.name.startswith(MADE_BY_ENGINES):
+                    continue
+                stat = entry.stat(follow_symlinks=False)
+                if stat.st_uid == os.geteuid():
+                    found[entry.path] = stat.st_dev, stat.st_ino
+    return found
+
+
+def _mapped(pid: int) -> set[tuple[int, int] | str]:
+    """Return what a process has mapped: (device, inode), and paths. A semaphore's path is not its name any more."""
+    found: set[tuple[int, int] | str] = set()
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                parts = line.rstrip("\n").split(maxsplit=5)
+                if len(parts) == 6 and parts[5].startswith(f"{SHARED_MEMORY}/"):
+                    major, minor = (int(part, 16) for part in parts[3].split(":"))
+                    found |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
+    except (OSError, ValueError):  # it ended, or is another user's
+        pass
+    return found
+
+
+if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh
+    clear(Path(sys.argv[1]))

@@ -1,0 +1,186 @@
+"""`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its start time."""
+
+import contextlib
+import signal
+import subprocess
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import processes, records
+from workshop.servers.local import claims, scratch
+from workshop.servers.records import ServerRecord
+from workshop.servers.slurm import queue as slurm_queue
+
+STOP_GRACE_S = 20.0  # then what is left is killed
+START_TAKES_S = 10.0  # from the name's claim to the engine's process
+WATCHER_TAKES_S = 10.0  # to write down an end
+
+
+def stop(name: str) -> str:
+    """Stop the server `name`, or cancel its SLURM job; return what was done. If it does not end, its record stays."""
+    record = records.mine(name)
+    if record.state == "failed" and not _job_goes_on(record):
+        _clear(record)
+        return f"{name} had failed ({record.reason}); its record is removed."
+    if record.where == "slurm":
+        return _cancel(record)
+    if not records.is_here(record):
+        place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
+        raise WorkshopError(
+            f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}"
+        )
+    if record.pid is None:  # it is just being started: as soon as it has a process
+        processes.until(
+            lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S
+        )
+        record = records.read(name)
+        if record is None or record.pid is None or record.state == "failed":
+            raise claims.busy(name)
+    _terminate(record)
+    _clear(record)
+    return f"{name} is stopped."
+
+
+def _terminate(record: ServerRecord) -> None:
+    """End the engine with all that it started: politely, then not."""
+    pid, start = record.pid, record.process_started
+    with contextlib.suppress(OSError):
+        records.path_of(record.name, ".stop").touch(mode=0o600)
+    try:
+        processes.send(pid, start, signal.SIGTERM)
+    except PermissionError:
+        said = f"Process {pid} of {record.name} is another user's."
+        raise WorkshopError(said, "Stop it as the user who started it.") from None
+    processes.ended(pid, start, STOP_GRACE_S)
+    gone = processes.end_session(pid, start, record.log)
+    processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
+    if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
+        remedy = "Try again, or ask the administrator: such a process waits for a disk or a driver."
+        raise WorkshopError(
+            f"{record.name} does not end: process {pid} or one of its own is there still.", remedy
+        )
+
+
+def _clear(record: ServerRecord) -> None:
+    """Forget a server that has ended, and remove what it left on this machine; its watcher mostly did so already."""
+    claim = claims.Claim(record)
+
+    def passed_on() -> bool:
+        now = records.stored(record.name)
+        return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
+
+    # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
+    processes.until(lambda: claim.take(tries=1) or passed_on(), WATCHER_TAKES_S)
+    try:
+        if passed_on() or records.stored(record.name) is None:
+            return
+        if records.is_here(record) and record.boot_id == records.boot_id():
+            if record.pid:
+                processes.end_session(record.pid, record.process_started, record.log)
+            scratch.remove(record.name)
+        claim.forget()
+    finally:
+        claim.give_back()
+
+
+def forget(name: str) -> str:
+    """Remove the record of a server on SLURM that its user knows to be gone; return what was done.
+
+    Refused where SLURM knows better, and where something answers at its address: only the record has the key.
+    """
+    record = records.mine(name)
+    if record.where != "slurm":
+        raise BadInput(f"{name} is no server on SLURM.", f"Stop it: workshop stop {name}")
+    if _job_goes_on(record):
+        said = f"{name} is not gone: its job {record.job_id} goes on, or something answers at {record.url}."
+        raise WorkshopError(said, f"Stop it: workshop stop {name}")
+    _clear(record)
+    return f"{name} is forgotten: its record is removed, and nothing was cancelled."
+
+
+def _job_goes_on(record: ServerRecord) -> bool:
+    """Return whether a server that is said to be gone is there still: SLURM has its job, or its address answers."""
+    if record.where != "slurm" or not record.job_id:
+        return False
+    with contextlib.suppress(WorkshopError):
+        job = slurm_queue.find(slurm_queue.of_record(record))
+        if job is not None and slurm_queue.is_of(job, record):
+            return job.active
+    return slurm_queue.listens(record.url)
+
+
+def _cancel(record: ServerRecord) -> str:
+    """Cancel the server's job; its record goes once SLURM says that the job has ended.
+
+    A job that runs removes the record itself, and is given a moment for it.
+    """
+    name = slurm_queue.of_record(record)
+    if not name:
+        remedy = f"`squeue --me` lists your jobs. Where it has ended: workshop stop {record.name} --forget"
+        raise WorkshopError(
+            f"The record of {record.name} names no SLURM job that could be cancelled.", remedy
+        )
+    job = slurm_queue.find(name)
+    if job is not None and not slurm_queue.is_of(job, record):
+        remedy = (
+            f"Nothing is cancelled. Where the server is gone: workshop stop {record.name} --forget"
+        )
+        raise WorkshopError(
+            f"{record.name} cannot be stopped: {slurm_queue.doubt(record, job)}.", remedy
+        )
+    if job is not None and not job.active:
+        _clear(record)
+        why = slurm_queue.ENDED[job.state]
+        return (
+            f"{record.name} is stopped: its job {record.job_id} {why}, and its record is removed."
+        )
+    try:
+        slurm_queue.cancel(name)
+    except WorkshopError as refusal:
+        now = slurm_queue.find(name)
+        if now is None or (now.active and now.state != "COMPLETING"):
+            raise _refused(record, refusal) from None
+    runs = job is not None and job.state not in slurm_queue.WAITING
+    if runs and processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
+        return f"{record.name} is stopped: job {record.job_id} is cancelled."
+    now = slurm_queue.find(name)
+    if now is not None and now.active:
+        said = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
+        raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
+    if job is None and now is None:  # scancel says nothing of a job that it does not know
+        raise _refused(
+            record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing.")
+        )
+    _clear(record)
+    return f"{record.name} is stopped: job {record.job_id} is cancelled."
+
+
+def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
+    """Return the error for a job that SLURM does not cancel, or does not know, in SLURM's own words."""
+    cluster = record.cluster or slurm_queue.cluster_here()
+    where = f" on the cluster {cluster}" if cluster else ""
+    remedy = (
+        f"The record of {record.name} and its key are kept. If the job is another cluster's, cancel it there "
+        f"(scancel {record.job_id}); if it has ended, forget the record: workshop stop {record.name} --forget"
+    )
+    return WorkshopError(f"{record.name} is not stopped{where}: {refusal.message}", remedy)
+
+
+def end(
+    process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = ""
+) -> None:
+    """End a process with all of the session that it leads: politely, then not.
+
+    Once it was waited for, its number may be a stranger's: then its record, or its log, tells what is its own.
+    """
+    if process is None:
+        return
+    start = record.process_started if record else None
+    if process.returncode is None:
+        start = processes.started(process.pid)
+        process.terminate()
+        # not waited for yet: so the number stays its own
+        processes.ended(process.pid, start, STOP_GRACE_S)
+    processes.end_session(process.pid, start, record.log if record else log)
+    process.kill()  # does nothing if it has ended
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)

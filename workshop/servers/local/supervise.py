@@ -1,0 +1,254 @@
+"""The life of one engine: started, watched until it answers, recorded, and ended with everything it started.
+
+`run` is what `workshop serve` does in the foreground; `start` does the same in a process of its own and returns
+when the server answers. If the watcher dies, the engine is told to end by the kernel; if the engine dies, the
+watcher writes down why and ends what is left of it.
+"""
+
+import contextlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
+
+from workshop import python_process
+from workshop.engine.log import Reader
+from workshop.errors import WorkshopError
+from workshop.servers import processes, records
+from workshop.servers.home import new_log
+from workshop.servers.local import Launch, claims, scratch
+from workshop.servers.local.answering import answers
+from workshop.servers.local.claims import Claim
+from workshop.servers.local.stopping import STOP_GRACE_S, end
+from workshop.servers.local.stopping import stop as stop
+from workshop.servers.progress import Progress
+from workshop.servers.records import ServerRecord
+from workshop.servers.vllm_main import installed
+
+POLL_S = 0.1
+READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
+WORDS = ".watcher.log"  # beside the engine's log: what the watcher itself says
+Report = Callable[[Progress], None]
+
+
+class Stopped(BaseException):
+    """A signal asked the watcher to end."""
+
+
+def run(
+    launch: Launch,
+    report: Report = lambda progress: None,
+    on_ready: Callable[[ServerRecord], None] = lambda record: None,
+    claim: Claim | None = None,
+) -> None:
+    """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
+
+    A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
+    """
+    claim, process, meant = claim or claims.claim(new_record(launch)), None, False
+    with stop_signals():
+        try:
+            env = launch.env | scratch.environment(scratch.make(launch.name))
+            process = processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
+            record = claim.write(pid=process.pid, process_started=processes.started(process.pid))
+            watch = _Watch(launch, report, process)
+            watch.until_ready(record)
+            launch.let_go()
+            on_ready(claim.write(state="ready", vllm_version=installed()[1]))
+            watch.until_end()
+        except WorkshopError as error:
+            # the disk may be full: then the first error counts
+            with contextlib.suppress(WorkshopError):
+                claim.write(state="failed", reason=error.message.rstrip("."))
+            raise
+        except BaseException as error:
+            meant = True
+            if not isinstance(error, Stopped):
+                raise
+        finally:
+            end(process, claim.record)
+            launch.let_go()
+            scratch.remove(launch.name)
+            if meant:
+                claim.forget()
+            claim.give_back()
+
+
+def new_record(launch: Launch) -> ServerRecord:
+    """Return the record of a server that is about to start, with a new key."""
+    boot = records.boot_id()
+    return records.new(
+        name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log)
+    )
+
+
+def stop_signals() -> contextlib.AbstractContextManager:
+    """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
+
+    def stop() -> NoReturn:
+        raise Stopped
+
+    return processes.on_signals(
+        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop, signal.SIG_IGN
+    )
+
+
+class _Watch:
+    """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
+
+    def __init__(self, launch: Launch, report: Report, process: subprocess.Popen | None = None):
+        self.launch, self.report, self.process, self.reader = launch, report, process, Reader()
+        self._log = launch.log.open(encoding="utf-8", errors="replace", newline="")
+
+    def read(self) -> None:
+        """Take in what is new in the log, and report how far the start is."""
+        while chunk := self._log.read(65536):
+            self.reader.feed(chunk)
+        self.report(Progress(self.reader.fraction, self.reader.message))
+
+    def until_ready(self, record: ServerRecord) -> None:
+        """Return when the server answers a completion with its model."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not (self.reader.stage == "ready" and answers(record)):
+            self.read()
+            self.alive()
+            if time.monotonic() > deadline:
+                remedy = f"Its own words are in {self.launch.log}."
+                raise WorkshopError(
+                    f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy
+                )
+            time.sleep(POLL_S)
+        self.report(Progress(1.0, "ready"))
+
+    def until_end(self) -> NoReturn:
+        """Wait for the engine's end; raise Stopped if somebody asked for it, else with the reason."""
+        self.report = lambda progress: None
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1.0)
+            self.read()
+            self.alive()
+
+    def alive(self) -> None:
+        """Return if the engine runs; raise Stopped if its end was asked for, else with the reason."""
+        code = self.process.poll()
+        if code is None:
+            return
+        if records.path_of(self.launch.name, ".stop").exists():
+            raise Stopped
+        self.read()
+        if failure := self.reader.error:
+            raise WorkshopError(f"vLLM ended: {failure.what.rstrip('.')}.", failure.remedy)
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        hint = (
+            " Signal 9 without a word is what a system out of memory sends."
+            if code == -signal.SIGKILL
+            else ""
+        )
+        raise WorkshopError(
+            f"vLLM ended by itself ({how}).", f"Its last words are in {self.launch.log}.{hint}"
+        )
+
+
+def start(
+    launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False
+) -> ServerRecord:
+    """Start a server in processes of its own; return its record when it answers.
+
+    It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
+    for Linux the thread that starts a process is its parent).
+    """
+    claim = claims.claim(new_record(launch))
+    try:
+        watcher = _watcher(launch, claim, with_parent)
+    except BaseException:
+        claim.forget()
+        claim.give_back()
+        raise
+    claim.hand_over()
+    launch.let_go()
+    try:
+        return _wait_for(launch, claim.record, watcher, report)
+    except BaseException:
+        if watcher.poll() is None:
+            watcher.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                watcher.wait(STOP_GRACE_S + 10)
+        raise
+
+
+def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
+    """Start the watcher, which inherits the name and the port."""
+    held = [launch.held.fileno()] if launch.held else []
+    kept = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.DEVNULL,
+        "pass_fds": [claim.descriptor, *held],
+    }
+    kept["env"] = python_process.environment()
+    command = python_process.command("workshop.servers.local.supervise")
+    watcher = processes.spawn(
+        command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept
+    )
+    with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
+        watcher.stdin.write(
+            pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"]))
+        )
+    return watcher
+
+
+def _wait_for(
+    launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, report: Report
+) -> ServerRecord:
+    watch = None
+    while True:
+        ended = watcher.poll() is not None
+        record = records.stored(launch.name)
+        # the watcher has ended, and another server has the name
+        if record and record.api_key != mine.api_key:
+            record = None
+        if record and record.pid:
+            watch = watch or _Watch(launch, report)
+            watch.read()
+        if record and record.state == "ready" and not ended:
+            report(Progress(1.0, "ready"))
+            return record
+        if ended:
+            raise _last_words(launch, watcher, record)
+        time.sleep(POLL_S)
+
+
+def _last_words(
+    launch: Launch, watcher: subprocess.Popen, record: ServerRecord | None
+) -> WorkshopError:
+    if watcher.returncode == 0:
+        return WorkshopError(f"{launch.name} was stopped before it answered.")
+    said = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
+    if said:
+        return WorkshopError(*said[-1].partition("\t")[::2])
+    why = record.reason if record and record.reason else "its watcher ended without a word"
+    return WorkshopError(
+        f"{launch.name} did not start: {why}.",
+        f"Is there space on the disk of {launch.log.parent}?",
+    )
+
+
+def _main() -> int:
+    """Be the watcher of a server in the background: launch, record, and what is held come on standard input."""
+    launch, record, lock, *port = pickle.load(sys.stdin.buffer)
+    launch = replace(launch, held=socket.socket(fileno=port[0]) if port else None)
+    try:
+        run(launch, claim=Claim(record, lock))
+    except WorkshopError as error:
+        print(f"{error.message}\t{error.remedy}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

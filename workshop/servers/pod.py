@@ -1,0 +1,230 @@
+"""What runs inside a pod beside vLLM: download the weights, wait for them, and probe workers that serve no HTTP.
+
+    python3 -m workshop.servers.pod download HUB_ID FOLDER
+    python3 -m workshop.servers.pod wait FOLDER
+    python3 -m workshop.servers.pod workers COUNT
+
+The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap (CODE lists it); of
+other packages it needs httpx and psutil, which vLLM brings.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.home import CannotWrite, NoSpace, cannot_write
+
+# What a pod needs of the package, the guard in front of vLLM included.
+CODE = (
+    "inference_planner/__init__",
+    "inference_planner/errors",
+    "workshop/__init__",
+    "workshop/errors",
+    "workshop/servers/__init__",
+    "workshop/servers/guard/__init__",
+    "workshop/servers/guard/asgi",
+    "workshop/servers/guard/auth",
+    "workshop/servers/disk",
+    "workshop/servers/home",
+    "workshop/servers/pod",
+    "workshop/servers/programs",
+    "workshop/servers/progress",
+    "workshop/engine/__init__",
+    "workshop/engine/http",
+    "workshop/servers/weights/__init__",
+    "workshop/servers/weights/prefetch",
+    "workshop/servers/weights/hub",
+    "workshop/servers/weights/check",
+)
+WHOLE = ".workshop-whole"  # written when every file is there and was checked
+ASK_EVERY_S = 5.0
+SAY_EVERY_S = 60.0
+LARGER = "Ask for a larger volume (--pvc-size). A claim grows if its storage class allows that; otherwise delete the claim and apply it again."
+OWNER = "The driver of this volume ignores the pod's fsGroup. Add the component volume-owner, which gives the volume to the pod's user once, or let the storage class mount it for that user (mountOptions: uid=, gid=); kubernetes/README.md says how."
+AGAIN = "Remove that file from the volume, delete the Job and apply it again: it downloads what is missing."
+TOKEN = (
+    "put the token alone into the Secret hf-token (key: token), delete the Job and apply it again."
+)
+WAY_OUT = "The Job tries again and goes on where it stopped. If it never gets through, this namespace has no way out: a NetworkPolicy or a firewall closes it, or it needs a proxy (HTTPS_PROXY), the site's certificates (SSL_CERT_FILE) or a mirror (--hf-endpoint); kubernetes/README.md has the patches."
+WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
+
+
+def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
+    """Download what is missing, check every file, and leave the mark that `wait` waits for.
+
+    Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
+    """
+    # httpx: a probe, every few seconds, does without
+    from workshop.servers.weights import hub as prefetch_hub
+    from workshop.servers.weights import prefetch
+
+    refuse_closed_volume(folder)
+    token = prefetch_hub.saved_token()
+    remote = prefetch.look_up(hub, token)
+    if (folder / WHOLE).is_file() and prefetch.verify(folder, remote).ok:
+        say(f"{hub} is whole in {folder} already")
+        return
+    (folder / WHOLE).unlink(missing_ok=True)
+    prefetch.refuse_small_disk(remote, folder)
+    say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
+    sometimes = _say_once_in(every_s)
+    prefetch.download(
+        remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}")
+    )
+    report = prefetch.verify(folder, remote)
+    if not report.ok:
+        raise WorkshopError(
+            report.problems[0], "Remove that file from the volume; the Job then downloads it anew."
+        )
+    mark = {
+        "model": hub,
+        "revision": remote.revision,
+        "shards": report.shards,
+        "bytes": report.bytes,
+    }
+    (folder / WHOLE).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+    say(f"whole and checked: {report.shards} shards, {report.bytes / 1e9:.1f} GB")
+
+
+def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
+    """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
+    from workshop.servers.weights import check as slurm_weights
+
+    sometimes = _say_once_in(every_s)
+    try:
+        while not (folder / WHOLE).is_file():
+            sometimes(
+                f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download"
+            )
+            time.sleep(ask_every_s)
+        absent = slurm_weights.missing(folder)
+    except PermissionError as error:
+        raise closed_volume(folder, "read", error) from None
+    if absent:
+        remedy = "Delete the Job and apply it again: it downloads what is missing."
+        raise WorkshopError(
+            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy
+        )
+    say(f"the weights in {folder} are whole")
+
+
+def workers(count: int) -> None:
+    """Return if `count` workers of vLLM live in this container and have joined their groups, else raise a WorkshopError.
+
+    A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
+    """
+    gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    known = (
+        each.info
+        for each in psutil.process_iter(["cmdline", "status"])
+        if each.info["status"] not in gone
+    )
+    alive = sum((each["cmdline"] or [""])[0].startswith(WORKER_TITLE) for each in known)
+    if alive < count:
+        raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
+
+
+def refuse_closed_volume(folder: Path) -> None:
+    """Raise a WorkshopError if nothing can be written beside the model's folder: fsGroup did not open the volume.
+
+    A file is written, because os.access() does not know what a file server allows.
+    """
+    place = folder if folder.is_dir() else folder.parent
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except PermissionError as error:
+        raise closed_volume(place, "write to", error) from None
+
+
+def closed_volume(folder: Path, action: str, error: OSError) -> WorkshopError:
+    """Return the error that says who may not use the volume, whose it is, and how it is opened."""
+    groups = ", ".join(str(group) for group in sorted({os.getegid(), *os.getgroups()}))
+    user = f"User {os.geteuid()} (groups {groups})"
+    try:
+        status = folder.stat()
+        owner = f": it belongs to user {status.st_uid} and group {status.st_gid}, mode {status.st_mode & 0o7777:o}"
+    except OSError:
+        owner = ""
+    return WorkshopError(f"{user} may not {action} {folder} ({error.strerror}){owner}.", OWNER)
+
+
+def pod_remedy(error: WorkshopError) -> str:
+    """Return what to do about an error in a pod, where there is neither a login node nor a command of ours."""
+    from workshop.servers.weights import check, prefetch
+    from workshop.servers.weights import hub as prefetch_hub
+
+    remedies = {
+        prefetch.NoRoom: LARGER,
+        NoSpace: LARGER,
+        CannotWrite: OWNER,
+        check.Damaged: AGAIN,
+        prefetch_hub.Gated: f"Accept the licence on the model's page, {TOKEN}",
+        prefetch_hub.UnknownModel: f"Compare the spelling with the model's page; for a private or gated model {TOKEN}",
+        prefetch_hub.NotReached: WAY_OUT,
+        BadInput: f"For a gated model {TOKEN}",
+    }
+    for kind, remedy in remedies.items():
+        if isinstance(error, kind):
+            return remedy
+    return error.remedy
+
+
+def _say_once_in(seconds: float) -> Callable[[str], None]:
+    last = -seconds
+
+    def sometimes(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            say(text)
+
+    return sometimes
+
+
+def say(text: str) -> None:
+    """Print a line for `kubectl logs`, at once."""
+    print(f"[workshop] {text}", flush=True)
+
+
+@contextlib.contextmanager
+def _using(folder: Path) -> Iterator[None]:
+    """Turn an OSError of the volume into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(Path(error.filename or folder), error) from None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one of the commands; an error is one sentence and exit code 1."""
+    try:
+        match arguments or sys.argv[1:]:
+            case ["download", hub, folder]:
+                with _using(Path(folder)):
+                    download(hub, Path(folder))
+            case ["wait", folder]:
+                with _using(Path(folder)):
+                    wait(Path(folder))
+            case ["workers", count]:
+                workers(int(count))
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
+    except WorkshopError as error:
+        say(f"{error.message} {pod_remedy(error)}".strip())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

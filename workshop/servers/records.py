@@ -1,0 +1,254 @@
+"""Server records: where each server is, in one private JSON file each, so that nobody types an address.
+
+A record is written when a server starts, removed when it is stopped cleanly, and kept as `failed` with the
+reason otherwise. Whoever reads one checks that it is still true: the machine may have rebooted, the process died.
+A file that is no record is passed over, with a line on standard error. What others share is only read: nothing is
+written, signalled or opened because a shared record says so.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from workshop.errors import BadInput, WorkshopError, plain
+from workshop.servers import processes, record_file
+from workshop.servers.home import home, private_folder, write_private, writing
+from workshop.servers.lock import Lock
+from workshop.servers.marker import BOOT_ID, first_line
+from workshop.servers.record_file import ServerRecord
+from workshop.servers.slurm import queue as slurm_queue
+
+MAX_REASON_CHARS = 2000
+_said: set[str] = set()
+
+
+def now() -> str:
+    """Return the time as ISO 8601, UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
+
+
+def new(**fields: str) -> ServerRecord:
+    """Return the record of a server of this machine that is about to start, with a new key."""
+    return ServerRecord(
+        api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields
+    )
+
+
+def boot_id() -> str:
+    """Return what tells this boot of this machine from every other ('' where the system has no such thing)."""
+    return first_line(BOOT_ID)
+
+
+def path_of(name: str, suffix: str = ".json") -> Path:
+    """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'.
+
+    Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared, where copies of the
+    record are; .stop, where the server's end is wanted: an end without it is a failure, whatever its exit code.
+    """
+    if not record_file.NAME.fullmatch(name):
+        remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
+        raise BadInput(f"{name!r} cannot be the name of a server.", remedy)
+    return home() / "servers" / f"{name}{suffix}"
+
+
+def write(record: ServerRecord) -> None:
+    """Write the record to its file, mode 0600."""
+    private_folder("servers")
+    fields = asdict(replace(record, reason=record.reason[:MAX_REASON_CHARS]))
+    if not record.cluster:  # of no SLURM cluster, or of none with a name
+        del fields["cluster"]
+    write_private(path_of(record.name), json.dumps(fields, indent=1) + "\n")
+
+
+def remove(name: str) -> None:
+    """Remove the record, and copies of it that were shared; nothing happens if there is none."""
+    path = path_of(name)
+    # of a note that cannot be read: it stays, for `workshop share --stop`
+    with contextlib.suppress(WorkshopError):
+        withdraw(name)
+    with writing(path):
+        path.unlink(missing_ok=True)
+
+
+def load(path: Path) -> ServerRecord:
+    """Read one record file, as it stands, as `record_file.read`; keys that a later version may add are ignored."""
+    record = ServerRecord(**record_file.read(path))
+    if record.name != path.stem:
+        raise WorkshopError(
+            f"The server record {path} is that of another server: {record.name}.",
+            record_file.REMEDY,
+        )
+    return record
+
+
+def stored(name: str) -> ServerRecord | None:
+    """Return the record of this user's server `name` as it stands, unchecked, or None."""
+    with contextlib.suppress(FileNotFoundError):
+        return load(path_of(name))
+    return None
+
+
+def withdraw(name: str) -> list[Path]:
+    """Remove the copies that were shared of a server; return them. Nothing happens if there are none.
+
+    Only files of this user's go that are copies of this server's record, whatever has come to lie there since.
+    """
+    removed, own = [], None
+    with contextlib.suppress(WorkshopError):
+        own = stored(name)
+    for path in copies_of(name):
+        with contextlib.suppress(OSError, WorkshopError):
+            if path.lstat().st_uid == os.geteuid() and (
+                own is None or load(path).api_key == own.api_key
+            ):
+                path.unlink()
+                removed.append(path)
+    path_of(name, ".shared").unlink(missing_ok=True)
+    return removed
+
+
+def copies_of(name: str) -> list[Path]:
+    """Return where copies of a server's record were shared.
+
+    Raises:
+        WorkshopError: the note of them is there and cannot be read; it is never taken for an empty one.
+    """
+    note = path_of(name, ".shared")
+    remedy = f"Look for copies of {name}.json in the class's folder, remove them and then {note}."
+    try:
+        paths = json.loads(note.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        raise WorkshopError(
+            f"The note of what was shared, {note}, cannot be read: {error}.", remedy
+        ) from None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise WorkshopError(f"The note of what was shared, {note}, is no list of files.", remedy)
+    return [Path(path) for path in paths]
+
+
+def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
+    """Return the checked record of this user's server `name`, or None.
+
+    claimed: whether somebody is starting it, for a caller who holds the name's lock; None: ask the lock.
+    """
+    record = stored(name)
+    if record is None:
+        return None
+    now = checked(record)
+    lock = Lock(path_of(name, ".lock"))
+    waits = now.state == "starting" and now.pid is None and is_here(now)
+    if waits and not (lock.held() if claimed is None else claimed):
+        now = replace(now, state="failed", reason="it was ended before its engine was started")
+    if now.state != record.state:  # a doubt alone is told, and not written down
+        with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
+            # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
+            if free and stored(name) == record:
+                write(now)
+    return now
+
+
+def mine(name: str) -> ServerRecord:
+    """Return the checked record of this user's server `name`, or raise a WorkshopError that says which there are."""
+    if (record := read(name)) is not None:
+        return record
+    known = ", ".join(each.name for each in own()) or "none"
+    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
+
+
+def own() -> list[ServerRecord]:
+    """Return this user's records, checked, oldest first."""
+    return _in_folder(home() / "servers", lambda path: read(path.stem))
+
+
+def ready() -> list[ServerRecord]:
+    """Return the records of servers that are ready: this user's own, then those that were shared.
+
+    Those that are in doubt are left out, unless there are no others.
+    """
+    said_ready = [record for record in (*own(), *shared()) if record.state == "ready"]
+    sure = [record for record in said_ready if not record.in_doubt]
+    return sure or said_ready
+
+
+def shared() -> list[ServerRecord]:
+    """Return the records that were shared with this user in $WORKSHOP_SHARED, checked."""
+    given = os.environ.get("WORKSHOP_SHARED")
+    if not given:
+        return []
+    folder = Path(os.path.expanduser(given))
+    found = _in_folder(folder, lambda path: checked(load(path)))
+    for record in found:
+        if who := record_file.who_could_swap(folder / f"{record.name}.json"):
+            _say_once(
+                f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w."
+            )
+            break
+    return found
+
+
+def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:
+    found, refused = [], []
+    try:
+        paths = sorted(
+            path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != "."
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        _say_once(f"The folder {folder} of server records cannot be read: {error.strerror}.")
+        return []
+    for path in paths:
+        try:
+            found.append(read_one(path))
+        except FileNotFoundError:  # stopped since the listing
+            continue
+        except WorkshopError as error:
+            refused.append(error.message)
+    if refused:
+        others = f" ({len(refused) - 1} more there)" if len(refused) > 1 else ""
+        _say_once(f"Passed over: {refused[0]}{others}")
+    return sorted(filter(None, found), key=lambda record: record.started)
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        print(plain(text), file=sys.stderr)
+
+
+def checked(record: ServerRecord) -> ServerRecord:
+    """Return the record as it is now: `failed`, with the reason, if its process or its SLURM job has ended.
+
+    A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
+    A job that SLURM does not know has not ended for that: the record is then in doubt (`ServerRecord.in_doubt`).
+    """
+    if record.where == "slurm" and record.state != "failed":
+        return slurm_queue.checked(record)
+    reason = _why_gone(record) if is_here(record) and record.state != "failed" else ""
+    return replace(record, state="failed", reason=reason) if reason else record
+
+
+def is_here(record: ServerRecord) -> bool:
+    """Return whether the record's process would be on this machine."""
+    return record.where == "local" and record.host == socket.gethostname()
+
+
+def _why_gone(record: ServerRecord) -> str:
+    if record.boot_id and boot_id() and record.boot_id != boot_id():
+        return "the machine was restarted since"
+    if record.pid is None:
+        return ""
+    # None: it had ended before its start could be asked for.
+    lives = record.process_started is not None and processes.alive(
+        record.pid, record.process_started
+    )
+    return "" if lives else "its process ended without a word (killed, or out of memory)"

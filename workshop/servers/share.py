@@ -1,0 +1,106 @@
+"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group only."""
+
+import contextlib
+import grp
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from workshop.engine import http
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import record_file, records
+from workshop.servers.guard.fairshare import HEADER
+from workshop.servers.home import write_private
+from workshop.servers.records import ServerRecord
+
+
+def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
+    """Put a copy of the record (0640, the group's) into the class's folder; return it and what to know about it.
+
+    group: a Unix group that this user belongs to: its members can use the server from then on.
+    """
+    record = records.mine(name)
+    if record.state != "ready":
+        why = f": {record.reason}" if record.reason else ""
+        said = f"The server {name!r} is {record.state}{why}."
+        raise WorkshopError(said, "Share it when `workshop servers` says ready.")
+    gid = _group_id(group)
+    target = _folder(folder, group, gid) / f"{name}.json"
+    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
+        remedy = f"Start yours under another name, and share that one instead of {name}."
+        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
+    remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
+    write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
+    write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
+    return target, list(_notes(record, target))
+
+
+def renew(record: ServerRecord) -> None:
+    """Write the record over the copies that were shared of it: after a restart it has another address."""
+    copies: list[Path] = []
+    # the server runs; `workshop share` says what is wrong with the note
+    with contextlib.suppress(WorkshopError):
+        copies = records.copies_of(record.name)
+    for path in copies:
+        # it was taken away, or is somebody else's
+        with contextlib.suppress(OSError, WorkshopError):
+            if (found := path.lstat()).st_uid == os.geteuid():
+                write_private(
+                    path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid
+                )
+
+
+def _group_id(group: str) -> int:
+    own, names = {*os.getgroups(), os.getegid()}, []
+    for each in sorted(own):
+        with contextlib.suppress(KeyError):
+            names.append(grp.getgrgid(each).gr_name)
+    mine = f"Yours: {', '.join(names) or 'none'}."
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise BadInput(f"There is no group {group!r} here.", mine) from None
+    if os.geteuid() != 0 and gid not in own:
+        raise BadInput(
+            f"You do not belong to the group {group!r}, so you cannot give it a file.", mine
+        )
+    return gid
+
+
+def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
+    """Return the class's folder, having checked that the group can get to it."""
+    chosen = folder or os.environ.get("WORKSHOP_SHARED")
+    if not chosen:
+        remedy = (
+            "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to."
+        )
+        raise BadInput("No folder for the class is given.", remedy)
+    place = Path(os.path.realpath(os.path.expanduser(chosen)))
+    if not os.path.isdir(place):
+        remedy = f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}"
+        raise WorkshopError(f"There is no folder {place}, or it is closed to you.", remedy)
+    for part in (place, *place.parents):
+        mode, owner = part.stat().st_mode, part.stat().st_gid
+        if not (mode & 0o001 or (owner == gid and mode & 0o010)):
+            remedy = f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to."
+            raise WorkshopError(f"The group {group} may not enter {part}.", remedy)
+    return place
+
+
+def _notes(record: ServerRecord, copy: Path) -> Iterator[str]:
+    if who := record_file.who_could_swap(copy):
+        yield f"{who} {record_file.COULD_SWAP} Close it: chmod go-w."
+    if urlsplit(record.url).hostname in ("127.0.0.1", "localhost", "::1"):
+        yield "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
+    limits = ""  # the server itself names them
+    with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
+        limits = http.get(urljoin(record.url, "/health"), trust_env=False)[0].headers.get(HEADER)
+    if limits:
+        yield f"Limits for each learner: {limits}."
+    else:
+        yield "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."

@@ -1,0 +1,185 @@
+"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh, line by line, against what the cluster has."""
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.servers.checks import LACK, NOTE, OK, Check
+from workshop.servers.disk import quotas, who_sees
+from workshop.servers.home import home
+from workshop.servers.programs import Finished, ask, run
+from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm import submit
+
+MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
+ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
+MAX_WORDS_CHARS = 1000  # of what modules and conda say
+THEIR_OWN_WORDS = (
+    "These are the cluster's own words, and its documentation explains them. `workshop slurm submit 70b --dry-run` "
+    "shows what is sent; SBATCH_… and site_sbatch in slurm/site.sh change it."
+)
+
+
+def examine() -> Iterator[Check]:
+    """Yield the checks of the cluster and of the site's settings; nothing is submitted."""
+    if not shutil.which("sbatch"):
+        yield Check(
+            "SLURM",
+            NOTE,
+            "none here: everything else works",
+            "On a cluster, log in to a login node.",
+        )
+        return
+    code, out, said = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
+    if code:
+        remedy = "No controller answers from here: log in to a login node, or ask the cluster's administrators."
+        yield Check("SLURM", NOTE, said, remedy)
+        return
+    rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
+    gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
+    yield Check(
+        "SLURM",
+        OK,
+        f"{len({row[0] for row in rows})} partitions, with GPUs: {', '.join(gpu) or 'none'}",
+    )
+    try:
+        site = slurm_site.environment()
+    except WorkshopError as error:
+        yield Check("Site's settings", LACK, error.message, error.remedy)
+        return
+    file = site.get("WORKSHOP_SITE") or str(slurm_site.site_file())
+    yield Check(
+        "Site's settings",
+        OK,
+        file + (", set for all users" if file == str(slurm_site.FOR_ALL) else ""),
+    )
+    yield from _partition(site, rows, list(gpu))
+    yield _accepted(site)
+    yield from _folders(site)
+    yield _environment(site, file)
+
+
+def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
+    name, wanted = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
+    given, known = set(name.split(",")), {row[0] for row in rows}
+    state, found = OK, name or "the cluster's default"
+    if name and not given <= known:
+        state, found = LACK, f"{name} is not here"
+    elif name and not given & set(gpu):
+        state, found = NOTE, f"{name} has no GPUs that SLURM knows"
+    remedy = f"Edit SBATCH_PARTITION. Those with GPUs: {', '.join(gpu) or 'none'}."
+    yield Check("site.sh: partition", state, found, "" if state == OK else remedy)
+    features = {
+        feature for row in rows for feature in row[3].split(",") if not name or row[0] in given
+    }
+    if wanted and wanted.isalnum() and wanted not in features:
+        remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
+        yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}", remedy)
+
+
+def _accepted(site: dict[str, str]) -> Check:
+    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it: it tells when that would start."""
+    try:
+        job = submit.prepare(submit.Request("70b"))
+    except WorkshopError as error:
+        return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
+    done = run("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
+    said = " / ".join(done.lines)
+    if done.code:
+        remedy = slurm_site.refusal_remedy(said, otherwise=THEIR_OWN_WORDS)
+        found = f"would be refused: {said or f'exit code {done.code}'}"
+        return Check("sbatch 70b.sbatch", LACK, found, remedy)
+    return Check(
+        "sbatch 70b.sbatch", OK, f"would be accepted ({said})" if said else "would be accepted"
+    )
+
+
+def _folders(site: dict[str, str]) -> Iterator[Check]:
+    yield _models(site)
+    yield _seen("Workshop folder", home(), "records of servers; ")
+    if shared := site.get("WORKSHOP_SHARED"):
+        if Path(shared).is_dir():
+            yield Check("site.sh: class folder", OK, shared)
+        else:
+            remedy = "Make it before `workshop share`: mkdir, chgrp to the class, chmod 2750."
+            yield Check("site.sh: class folder", NOTE, f"{shared} does not exist", remedy)
+
+
+def _models(site: dict[str, str]) -> Check:
+    name = "site.sh: models"
+    try:
+        models = slurm_site.models_folder(site)
+    except WorkshopError as error:
+        return Check(name, LACK, error.message, error.remedy)
+    for quota in quotas(models):
+        if quota.limit_bytes < MODEL_BYTES:
+            remedy = "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees."
+            found = f"{models} is too small for 70B (141 GB): {quota}"
+            return Check(name, NOTE if models.is_dir() else LACK, found, remedy)
+    if not models.is_dir():
+        remedy = (
+            f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
+        )
+        return Check(name, LACK, f"there is no folder {models}", remedy)
+    whole = sorted(path.parent.name for path in models.glob("*/config.json"))
+    return _seen(name, models, f"{', '.join(whole) or 'no model yet'}; ")
+
+
+def _seen(name: str, folder: Path, before: str) -> Check:
+    found = before + who_sees(folder).replace("see the model", "see it")
+    if "will NOT see" in found:
+        return Check(name, NOTE, found, "Use a folder on the file system that all nodes share.")
+    return Check(name, OK, found)
+
+
+def _environment(site: dict[str, str], file: str) -> Check:
+    """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
+    line = (
+        'source "$1/environment.sh" >/dev/null; set +u; workshop_environment >/dev/null && set_python_path && '
+        '"${python[@]}" -c '
+        '"from workshop.servers.vllm_main import installed; print(*installed())"'
+    )
+    done = _in_environment(line, file)
+    build, gpu = (done.out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
+    if done.code:
+        said = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
+        found = f"workshop_environment fails here: {said[-MAX_WORDS_CHARS:]}"
+        remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
+    elif not build:
+        found, remedy = (
+            "its Python has no vLLM",
+            f"Edit workshop_environment, or install vLLM: {gpu}",
+        )
+    elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
+        found, remedy = (
+            f"{build} is the CPU build: jobs with GPUs are refused",
+            f"Install the one for GPUs: {gpu}",
+        )
+    else:
+        return Check("site.sh: environment", OK, build)
+    return Check("site.sh: environment", LACK, found, remedy)
+
+
+def _in_environment(line: str, file: str) -> Finished:
+    """Run a line of bash that calls the site's Python; it sees this package, and no file of the current folder."""
+    root = slurm_site.scripts_folder().parent
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "PYTHONHOME")
+        }
+        env |= {
+            "WORKSHOP_ROOT": str(root),
+            "WORKSHOP_SLURM": str(slurm_site.scripts_folder()),
+            "WORKSHOP_SITE": file,
+        }
+        if (root / "workshop").is_dir():
+            (Path(folder) / "workshop").symlink_to(root / "workshop")
+            env["WORKSHOP_PACKAGE"] = folder
+        scripts = str(slurm_site.scripts_folder())
+        return run("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)

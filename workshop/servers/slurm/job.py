@@ -1,0 +1,318 @@
+"""What slurm/job.sh asks for on the head node: announce the server, watch until it answers, write down its end.
+
+    python -m workshop.servers.slurm.job announce|watch|end …
+
+Runs in the engine's environment: the standard library and psutil only, which vLLM brings.
+"""
+
+import argparse
+import math
+import os
+import re
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.servers import machine, records, share
+from workshop.servers.disk import refuse_full
+from workshop.servers.home import private_folder
+from workshop.servers.local import claims
+from workshop.servers.local.answering import answers
+from workshop.servers.programs import run
+from workshop.servers.record_file import CLUSTER
+from workshop.servers.records import ServerRecord
+from workshop.servers.slurm import queue as slurm_queue
+from workshop.servers.slurm.follow import DONE, Follower, refuse
+from workshop.servers.weights.check import weight_bytes
+
+POLL_S = 0.2
+START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
+LOAD_GB_PER_S = 0.25
+PREEMPTED = "preempted: a job that goes before took its nodes"
+REQUEUE_CODE = 10  # of `end`: job.sh is to ask SLURM for the requeue
+REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --requeue a job may go back by itself."
+
+
+def announce(args: argparse.Namespace) -> None:
+    """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
+    for folder in (private_folder("servers"), Path(args.log).parent):
+        refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
+    # The way to the job's other nodes is the network that the parts of the engine need.
+    others = [
+        node
+        for node in args.nodes.split()
+        if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+    ]
+    submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
+    api_host = machine.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
+    head = machine.own_address(
+        os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host
+    )
+    ports = machine.job_ports(
+        int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port()
+    )
+    url = f"http://{api_host}:{ports[0]}/v1"
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    new = records.new(
+        name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log
+    )
+    record = _claimed(replace(new, cluster=cluster if re.fullmatch(CLUSTER, cluster) else ""))
+    # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
+    real = os.path.realpath(args.model)
+    model = real if (Path(real) / "config.json").is_file() else args.model
+    print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], model, sep="\t")
+
+
+def own_job() -> str:
+    """Return this job's number as SLURM's commands take it: 7, or 7_2 for a task of an array.
+
+    One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the other tasks as well.
+    """
+    array, task = (os.environ.get(f"SLURM_ARRAY_{which}_ID", "") for which in ("JOB", "TASK"))
+    return f"{array}_{task}" if task else os.environ.get("SLURM_JOB_ID", "")
+
+
+def _claimed(record: ServerRecord) -> ServerRecord:
+    """Write the record under its name, or under name-job where a server of that name is there already; return it.
+
+    A job that starts again keeps the name and the key of its first start: whoever connected to it goes on.
+    """
+    names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
+    for earlier in filter(None, map(records.stored, names)):
+        if _same_job(earlier, record):
+            record = replace(record, name=earlier.name, api_key=earlier.api_key)
+            records.write(record)
+            return record
+    try:
+        claims.claim(record).give_back()
+    except WorkshopError:
+        record = replace(record, name=names[1])
+        claims.claim(record).give_back()
+    return record
+
+
+def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
+    """Return whether two records are of one job. Two clusters with one home may count alike, and keys are not mixed up.
+
+    A record of an earlier version names no cluster: then the job's own log tells.
+    """
+    if earlier.job_id != record.job_id:
+        return False
+    return earlier.cluster == record.cluster or (not earlier.cluster and earlier.log == record.log)
+
+
+def budget_s(model: str) -> float:
+    """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance for the rest."""
+    speed = _positive(
+        "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
+    )
+    allowance = _positive("WORKSHOP_START_ALLOWANCE_S", START_ALLOWANCE_S, "seconds")
+    return weight_bytes(Path(model)) / 1e9 / speed + allowance
+
+
+def _positive(name: str, otherwise: float, what: str) -> float:
+    """Return the number of a variable; refuse what is none, or not above 0."""
+    said = os.environ.get(name) or otherwise
+    with suppress(ValueError):
+        if 0 < float(said) < math.inf:
+            return float(said)
+    raise WorkshopError(f"{name} is {said!r}.", f"Give {what}, above 0.")
+
+
+def watch(args: argparse.Namespace) -> None:
+    """Return when the server completes a prompt with its model; raise when that takes longer than its budget."""
+    record = records.load(Path(args.record))
+    budget, began = budget_s(args.model), time.monotonic()
+    follower = Follower([Path(args.output), Path(args.error)], own=False)
+    _say(
+        f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)"
+    )
+    while not (slurm_queue.listens(record.url) and answers(record)):
+        follower.read()
+        if time.monotonic() - began > budget:
+            seen = follower.reader.message
+            raise WorkshopError(
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {seen}.",
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed; "
+                "where it hung, the stacks of all processes in the error file say where.",
+            )
+        time.sleep(POLL_S)
+    follower.read()
+    record = replace(
+        record, state="ready", reason="", vllm_version=follower.reader.log.version or ""
+    )
+    records.write(record)
+    share.renew(record)
+    where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
+    _say(f"ready after {time.monotonic() - began:.0f} s: {where}")
+    _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
+
+
+def _say(text: str) -> None:
+    print(f"[workshop] {text}", flush=True)
+
+
+def end(args: argparse.Namespace) -> int:
+    """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise.
+
+    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it. Prints the words
+    for the job's files. Returns REQUEUE_CODE where it is left to the shell to ask SLURM for the requeue; if SLURM
+    refuses, the shell comes back with `--refused` and SLURM's words.
+    """
+    path = Path(args.record) if args.record else None
+    record = records.load(path) if path and path.exists() else None
+    job = own_job()
+    # with job.sh of an earlier version, which leaves all of SLURM to us
+    began_earlier = args.facts is None
+    facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
+    why, requeue = _again(args.cause, facts)
+    if args.refused:
+        what = f"SLURM did not put job {job} back into its queue ({why}): {_one_line(args.refused)}"
+        remedy, requeue = REFUSED_REMEDY, False
+        _write_failed(record, what)
+    elif why:
+        what, remedy = slurm_queue.waits_again(job, why), ""
+        _write_waiting(record, what)
+    else:
+        logs = [
+            Path(os.environ.get("WORKSHOP_REASONS") or os.devnull),
+            Path(args.error),
+            Path(args.output),
+        ]
+        what, remedy = reason(args.cause, args.code, logs, facts)
+        if record and args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
+            records.remove(record.name)
+        else:
+            _write_failed(record, what)
+    words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
+    print(words, flush=True)
+    if began_earlier:
+        print(words, file=sys.stderr, flush=True)
+        return _requeue_here(args, job) if requeue else 0
+    return REQUEUE_CODE if requeue else 0
+
+
+def _requeue_here(args: argparse.Namespace, job: str) -> int:
+    done = run("scontrol", "requeue", job, within_s=60)
+    if done.code:
+        return end(argparse.Namespace(**{**vars(args), "refused": "\n".join(done.lines)}))
+    return 0
+
+
+def _write_waiting(record: ServerRecord | None, why: str) -> None:
+    if record is None:
+        return
+    record = replace(record, state="starting", reason=why)
+    records.write(record)
+    share.renew(record)
+
+
+def _write_failed(record: ServerRecord | None, why: str) -> None:
+    if record is None:
+        return
+    with suppress(WorkshopError, OSError):
+        records.withdraw(record.name)
+    records.write(replace(record, state="failed", reason=why.rstrip(".")))
+
+
+def _one_line(words: str) -> str:
+    return "; ".join(line.strip() for line in words.splitlines() if line.strip())
+
+
+def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
+    """Return why the job goes back into the queue ('' if it does not), and whether that is left to us to say.
+
+    Preempted with a GraceTime, SLURM only sends TERM; a job that ends by itself in that time is over for good.
+    job: the fields of `scontrol show job`; None: scontrol is asked.
+    """
+    if cause == "done":
+        return "", False
+    job = slurm_queue.facts(own_job()) if job is None else job
+    if int(job.get("Restarts") or 0) > int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        return "put back by SLURM", False
+    if cause == "requeue":
+        return "its time limit was near", True
+    return ("preempted", True) if _preempted(job) and job.get("Requeue") == "1" else ("", False)
+
+
+def _preempted(job: dict[str, str]) -> bool:
+    return job.get("PreemptTime", "None") != "None"
+
+
+def reason(
+    cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None
+) -> tuple[str, str]:
+    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error.
+
+    job: the fields of `scontrol show job`; None: scontrol is asked.
+    """
+    job = slurm_queue.facts(own_job()) if job is None else job
+    if cause == "done":
+        return DONE, ""
+    if _preempted(job):
+        return (
+            PREEMPTED,
+            "Submit it again; with sbatch --requeue it goes back into the queue by itself.",
+        )
+    if cause == "cancelled" and not _at_time_limit(job):
+        return "cancelled: the job was told to end", ""
+    if cause in ("cancelled", "time-limit"):
+        return "the job's time limit is reached", "Ask for more: sbatch --time=HH:MM:SS."
+    follower = Follower(logs, own=False)
+    follower.read()
+    follower.reader.close()
+    if refused := follower.refusal():
+        return refused
+    # 128 + signal; the rest is an echo
+    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):
+        remedy = (
+            "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
+        )
+        return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
+    if failure := follower.reader.error:
+        return failure.what, failure.remedy
+    dead = f" ({follower.ended})" if follower.ended else ""
+    remedy = f"Its last words are in {logs[1].name} and {logs[2].name}."
+    return f"the engine ended by itself with exit code {code}{dead}", remedy
+
+
+def _at_time_limit(job: dict[str, str]) -> bool:
+    """Return whether SLURM ends this job because its time is over, which comes with the same signal as scancel."""
+    end_time = os.environ.get("SLURM_JOB_END_TIME", "")
+    return (
+        time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
+    )
+
+
+def main() -> int:
+    """Run one part; an error of ours is printed so that `end` finds it again."""
+    parser = argparse.ArgumentParser(prog="workshop.servers.slurm.job")
+    parser.add_argument("part", choices=("announce", "watch", "end"))
+    parser.add_argument("--facts")
+    for name in (
+        "name",
+        "model",
+        "served",
+        "log",
+        "nodes",
+        "record",
+        "output",
+        "error",
+        "cause",
+        "refused",
+    ):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--code", type=int, default=0)
+    args = parser.parse_args()
+    try:
+        return {"announce": announce, "watch": watch, "end": end}[args.part](args) or 0
+    except WorkshopError as error:
+        return refuse(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

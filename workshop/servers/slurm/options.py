@@ -1,0 +1,204 @@
+"""sbatch's own options, read as sbatch reads them: on its command line and in the `#SBATCH` lines of a script.
+
+Like getopt_long(3): short options may stand together and hold their value (-HAlab is -H -A lab), a long one may be
+cut short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of 22.05 to 25.05, sbatch(1).
+
+>>> from workshop.servers.slurm import options
+>>> [(each.name, each.value) for each in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
+[('account', 'N25'), ('partition', 'gpu'), ('hold', None), ('nodes', '2')]
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+SHORT = {
+    **{
+        "a": "array",
+        "A": "account",
+        "b": "begin",
+        "B": "extra-node-info",
+        "c": "cpus-per-task",
+        "C": "constraint",
+    },
+    **{
+        "d": "dependency",
+        "D": "chdir",
+        "e": "error",
+        "F": "nodefile",
+        "G": "gpus",
+        "h": "help",
+        "H": "hold",
+    },
+    **{
+        "i": "input",
+        "J": "job-name",
+        "k": "no-kill",
+        "L": "licenses",
+        "m": "distribution",
+        "M": "clusters",
+    },
+    **{
+        "n": "ntasks",
+        "N": "nodes",
+        "o": "output",
+        "O": "overcommit",
+        "p": "partition",
+        "q": "qos",
+        "Q": "quiet",
+    },
+    **{
+        "s": "oversubscribe",
+        "S": "core-spec",
+        "t": "time",
+        "v": "verbose",
+        "V": "version",
+        "w": "nodelist",
+    },
+    **{"W": "wait", "x": "exclude"},
+}
+_FLAGS = (
+    "consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot "
+    "requeue share spread-job spread-segments stepmgr test-only usage use-min-nodes verbose version wait"
+)
+# if any
+VALUE_IN_THE_SAME_WORD = {
+    "exclusive",
+    "get-user-env",
+    "nice",
+    "no-kill",
+    "oom-kill-step",
+    "propagate",
+}
+_WITH_VALUE = (
+    "account acctg-freq array batch bb bbf begin bell chdir cluster-constraint clusters comment constraint container "
+    "container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "
+    "distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node "
+    "gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user "
+    "mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks ntasks-per-core "
+    "ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output partition power prefer priority profile qos "
+    "reservation resv-ports segment signal sockets-per-node switches thread-spec threads-per-core time time-min tmp "
+    "tres-bind tres-per-task uid wait-all-nodes wckey wrap"
+)
+FLAGS, WITH_VALUE = set(_FLAGS.split()), set(_WITH_VALUE.split())
+KNOWN = FLAGS | VALUE_IN_THE_SAME_WORD | WITH_VALUE
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its long name without dashes, its value (None: it has none), and the words that said it."""
+
+    name: str
+    value: str | None
+    words: tuple[str, ...]
+
+
+def full_name(name: str) -> str:
+    """Return the long option that a name stands for: itself, the only one that begins so, or unknown as it is."""
+    if name in KNOWN:
+        return name
+    longer = [known for known in KNOWN if known.startswith(name)]
+    return longer[0] if len(longer) == 1 else name
+
+
+def read(words: Sequence[str]) -> tuple[list[Option], list[str]]:
+    """Return the options in these words, and the words that belong to none of them."""
+    found: list[Option] = []
+    rest: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            rest += waiting
+            break
+        if is_option(word):
+            found += take(word, waiting)
+        else:
+            rest.append(word)
+    return found, rest
+
+
+def is_option(word: str) -> bool:
+    """Return whether a word is one option or several; "-" is none."""
+    return word.startswith("-") and len(word) > 1
+
+
+def take(word: str, waiting: list[str]) -> list[Option]:
+    """Return the options in a word; the value of the last one is taken from the words behind it, if it needs one."""
+    return [_long(word, waiting)] if word.startswith("--") else _short(word, waiting)
+
+
+def _long(word: str, waiting: list[str]) -> Option:
+    text, equals, value = word[2:].partition("=")
+    name = full_name(text)
+    if equals:
+        return Option(name, value, (word,))
+    if name in FLAGS or name in VALUE_IN_THE_SAME_WORD or not waiting:
+        return Option(name, None, (word,))
+    # An option of a site's plugin: a word behind it that is no option is taken for its value.
+    if name not in WITH_VALUE and waiting[0].startswith("-"):
+        return Option(name, None, (word,))
+    value = waiting.pop(0)
+    return Option(name, value, (word, value))
+
+
+def _short(word: str, waiting: list[str]) -> list[Option]:
+    found = []
+    letters = word[1:]
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        name = SHORT.get(letter, letter)
+        if name in FLAGS:
+            found.append(Option(name, None, (f"-{letter}",)))
+        elif letters:
+            found.append(Option(name, letters, (f"-{letter}{letters}",)))
+            break
+        elif name in WITH_VALUE and waiting:
+            value = waiting.pop(0)
+            found.append(Option(name, value, (f"-{letter}", value)))
+        else:
+            found.append(Option(name, None, (f"-{letter}",)))
+    return found
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of an #SBATCH line; none where a quotation mark has no partner: sbatch will say so."""
+    try:
+        return shlex.split(line.removeprefix("#SBATCH"), comments=True)
+    except ValueError:
+        return []
+
+
+def change_script(
+    text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]
+) -> str:
+    """Return a script without the options in its #SBATCH lines of which `removed` says so, and with others.
+
+    Args:
+        text: the script.
+        removed: is asked with the name and the value of each option.
+        added: options as they are written, such as --mem=0; they come behind the others.
+    """
+    lines = []
+    place = 1  # behind #!/bin/bash
+    for line in text.splitlines():
+        if re.match(r"#SBATCH\s", line):
+            options, rest = read(_words(line))
+            kept = [option for option in options if not removed(option.name, option.value)]
+            if not kept and options:
+                continue
+            if len(kept) < len(options):
+                line = " ".join(
+                    [
+                        "#SBATCH",
+                        *(shlex.quote(word) for option in kept for word in option.words),
+                        *rest,
+                    ]
+                )
+            lines.append(line)
+            place = len(lines)
+        else:
+            lines.append(line)
+    lines[place:place] = [f"#SBATCH {option}" for option in added]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,314 @@
+"""Before anything is loaded: every node tells the head what it has, and the head says go or no.
+
+`python -m workshop.servers.slurm.preflight MODEL` runs once on every node of the step, in the engine's own
+environment, and prints for the shell this node's address, kind of GPU with the version of vLLM, whether that vLLM has
+a watchdog, and interface. A start that cannot work ends here, within seconds, with one sentence about the node and the
+plan.
+"""
+
+import errno
+import json
+import mmap
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.servers import gpus, machine
+from workshop.servers.disk import GIB, free_bytes
+from workshop.servers.slurm import fabric
+from workshop.servers.slurm.follow import refuse
+from workshop.servers.vllm_main import installed, is_cpu
+from workshop.servers.weights import check as slurm_weights
+
+WAIT_S = 25.0  # for the other nodes: they all start at the same moment
+SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
+# /dev/shm: where a node has several ranks, vLLM 0.32 refuses less than its largest queue between them, 10 chunks of
+# 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what is on the way to each rank.
+SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
+WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
+USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
+PROGRAM_S = 20.0  # for a program of one line, on a busy node
+WATCHDOG_SINCE = [0, 33]
+PREFETCH = "workshop prefetch MODEL --to FOLDER"
+FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
+ANOTHER = "Ask for another node (sbatch --exclude)"
+SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
+Verdict = tuple[str, str] | None  # sentence and remedy; None: go
+# of which the first is the verdict; what comes after it is not looked for
+Problems = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one node has. Sizes in bytes; gpus are (name, memory, free) of those that this job was given."""
+
+    rank: int
+    node: str
+    gpus: list[tuple[str, int, int]]
+    driver: str  # '' if there is a driver that can answer; else its words
+    build: str  # distribution and version of vLLM
+    model: bool
+    missing: list[str]
+    unreadable: list[str]
+    weights: int
+    scratch: str
+    scratch_free: int
+    shm_free: int
+    old_driver: Verdict = None
+    scratch_refuses: str = (
+        ""  # why no program runs, or no library is loaded, from the scratch folder; '' if they are
+    )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the plan says: from the script, through the environment."""
+
+    nodes: int
+    gpus_per_node: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    min_gpu_gib: float
+    allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
+
+
+def gather(model: str) -> Facts:
+    """Return the facts of this node."""
+    folder, scratch = Path(model), os.environ.get("TMPDIR", "/tmp")
+    is_folder = (folder / "config.json").is_file()
+    look, build = gpus.look(), installed()
+    return Facts(
+        rank=int(os.environ["SLURM_NODEID"]),
+        node=socket.gethostname(),
+        gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
+        driver=look.problem
+        or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
+        build=" ".join(build).strip(),
+        model=is_folder,
+        missing=slurm_weights.missing(folder) if is_folder else [],
+        unreadable=slurm_weights.unreadable(folder) if is_folder else [],
+        weights=slurm_weights.weight_bytes(folder),
+        scratch=scratch,
+        scratch_free=free_bytes(Path(scratch)),
+        shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
+        old_driver=gpus.driver_problem(look.driver)
+        if look.maker == "nvidia" and not is_cpu(*build)
+        else None,
+        scratch_refuses=refused_execution(Path(scratch)),
+    )
+
+
+def refused_execution(folder: Path) -> str:
+    """Return why a program does not run, or a library is not loaded, from a folder ('' if both work).
+
+    torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they fail after loading.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            program = Path(place) / "program"
+            program.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+            program.chmod(0o700)
+            subprocess.run([program], check=True, capture_output=True, timeout=PROGRAM_S)
+            with program.open("rb") as file:  # what dlopen(3) does with a library
+                mmap.mmap(
+                    file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
+                ).close()
+    except OSError as error:
+        # the check of the disk's room says it better
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return ""
+        return error.strerror or type(error).__name__
+    except subprocess.SubprocessError as error:
+        return str(error)
+    return ""
+
+
+def kind(own: Facts) -> str:
+    """Return the folder for what is compiled on such a node: vLLM's build and the GPU's name."""
+    return re.sub(r"[^\w.+-]+", "-", f"{own.build}_{own.gpus[0][0] if own.gpus else 'no-gpu'}")
+
+
+def has_watchdog(build: str) -> bool:
+    """Return whether `vllm serve` of this build has --watchdog-config (config/watchdog_config.py, from 0.33 on)."""
+    return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
+
+
+def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
+    """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
+    checks = (_model, _build, _gpus, _disks)
+    of_nodes = (check(each, all_facts[0], expected) for check in checks for each in all_facts)
+    return next(chain(_world(all_facts, expected), chain.from_iterable(of_nodes)), None)
+
+
+def _world(facts: list[Facts], e: Expected) -> Problems:
+    need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
+    if need != have:
+        split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
+        said = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
+        yield said, "Ask sbatch for as many GPUs as the model is spread over."
+    if absent := set(range(e.nodes)) - {each.rank for each in facts}:
+        seen = ", ".join(each.node for each in facts)
+        said = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did."
+        yield said, f"Look in the error file for what the others say. {FABRIC}"
+
+
+def _model(own: Facts, head: Facts, e: Expected) -> Problems:
+    if not own.model:
+        remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
+        yield f"{own.node} sees no config.json in the model's folder.", remedy
+    if own.missing:
+        said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
+        yield said, f"Complete the download: {PREFETCH}"
+    if own.unreadable:
+        said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
+        yield said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+    if not own.weights:
+        yield f"{own.node} sees no weights in the model's folder.", PREFETCH
+
+
+def _build(own: Facts, head: Facts, e: Expected) -> Problems:
+    environment = "Correct workshop_environment in slurm/site.sh."
+    if not own.build:
+        yield f"vLLM is not installed in the environment of {own.node}.", environment
+    if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
+        said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
+        yield said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
+    if own.build != head.build:
+        said = f"{head.node} runs {head.build}, and {own.node} {own.build}."
+        yield said, "All nodes need the same environment, on a file system that they share."
+
+
+def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
+    if own.driver and not own.gpus:
+        yield (
+            f"{own.node} shows no GPU: {own.driver}.",
+            "Choose the partition with GPUs in slurm/site.sh.",
+        )
+    if len(own.gpus) != e.gpus_per_node:
+        said = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
+        yield said, "Check --gpus-per-node and the partition."
+    if own.old_driver:
+        yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
+    ranks, weights = e.tensor_parallel_size * e.pipeline_parallel_size, head.weights / GIB
+    least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
+    for place, (name, memory, free) in enumerate(own.gpus):
+        if memory and memory / GIB < least:  # 0: nothing tells how much there is
+            said = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
+            share = f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU"
+            yield f"{said} ({share}, and KV cache beside).", SMALL_GPU
+        if memory - free > USED_ALLOWED_GIB * GIB:
+            said = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
+            yield said, f"{ANOTHER}, and tell the cluster's administrators."
+
+
+def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
+    scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
+    between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
+    if own.scratch_refuses:
+        said = f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): it is mounted noexec, perhaps."
+        yield (
+            said,
+            "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk of the nodes that runs programs: torch and vLLM compile there.",
+        )
+    for place, free, need, remedy in (
+        (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
+        (
+            "/dev/shm",
+            own.shm_free,
+            SHM_BASE_BYTES + between_ranks,
+            f"{ANOTHER}, or for a larger /dev/shm.",
+        ),
+    ):
+        if free < need:
+            yield (
+                f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
+                remedy,
+            )
+
+
+def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
+    """On the head: collect the facts of all nodes, judge, tell every node the verdict, return it."""
+    collected, connections = [own], []
+    deadline = time.monotonic() + WAIT_S
+    with socket.create_server((address, port)) as server:
+        while len(collected) < expected.nodes and (left := deadline - time.monotonic()) > 0:
+            server.settimeout(left)
+            with suppress(TimeoutError, ValueError, TypeError):
+                connection = server.accept()[0]
+                connection.settimeout(5)
+                collected.append(Facts(**json.loads(connection.makefile().readline())))
+                connections.append(connection)
+        collected.sort(key=lambda each: each.rank)
+        verdict = judge(collected, expected)
+        for connection in connections:
+            with suppress(OSError):
+                connection.sendall(json.dumps(verdict).encode() + b"\n")
+                connection.close()
+    return verdict
+
+
+def follow(own: Facts, address: str, port: int) -> Verdict:
+    """On another node: report to the head within WAIT_S, return its verdict."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            with socket.create_connection((address, port), timeout=5) as connection:
+                connection.settimeout(WAIT_S + 5)
+                connection.sendall(json.dumps(asdict(own)).encode() + b"\n")
+                return json.loads(connection.makefile().readline() or "null")
+        except OSError as error:
+            if time.monotonic() > deadline:
+                said = f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error})."
+                raise WorkshopError(said, FABRIC) from None
+            time.sleep(0.1)
+
+
+def main() -> int:
+    """Examine, report, wait for the verdict; print this node's address and interface."""
+    try:
+        own, env = gather(sys.argv[1]), os.environ
+        counts = (
+            int(env[name])
+            for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP")
+        )
+        e = Expected(
+            *counts,
+            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
+            bool(env.get("WORKSHOP_ALLOW_CPU")),
+        )
+        head, port = env["WORKSHOP_HEAD_ADDRESS"], int(env["WORKSHOP_CHECK_PORT"])
+        if own.rank == 0:
+            address, verdict = head, lead(own, e, head, port)
+        else:
+            address = machine.own_address(env.get("WORKSHOP_FABRIC", ""), head)
+            verdict = follow(own, head, port)
+        if verdict is not None:
+            if own.rank == 0:  # once is enough
+                raise WorkshopError(*verdict)
+            return 3
+        interface = next(
+            (name for name, each in machine.interfaces().items() if each == address), ""
+        )
+        if fabric.wanted(e.nodes, is_cpu(*installed())):
+            door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
+            if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
+                print(f"[workshop] {said}", file=sys.stderr, flush=True)
+    except WorkshopError as error:
+        return refuse(error)
+    # the last may be empty
+    print(address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

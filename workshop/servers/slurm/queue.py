@@ -1,0 +1,305 @@
+"""What SLURM says about a job: squeue while it is known there, sacct where accounting exists.
+
+A job is named as `sbatch --parsable` names it: "7" (or "7_2", a task of an array), or "7;alpha" where it belongs to
+the cluster alpha, whichever cluster's login node this is. That cluster is asked, and no other.
+"""
+
+import os
+import re
+import shutil
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.home import home, private_folder, write_private
+from workshop.servers.programs import run
+from workshop.servers.record_file import CLUSTER, ServerRecord
+
+TIMEOUT_S = 10.0
+ENDED = {  # the states from which no job comes back, and the words for a server's record
+    "BOOT_FAIL": "lost a node",
+    "CANCELLED": "was cancelled",
+    "COMPLETED": "has ended",
+    "DEADLINE": "reached its deadline",
+    "FAILED": "has failed",
+    "NODE_FAIL": "lost a node",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "PREEMPTED": "was preempted",
+    "TIMEOUT": "reached its time limit",
+    "UNKNOWN": "has ended",
+}
+# REVOKED is none of them: in a federation another cluster has started the job.
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
+SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir"
+# A row in these formats. Other lines are none: "CLUSTER: alpha", which squeue prints in spite of --noheader, and
+# warnings. A job's name may hold a bar, so the state is found by its capitals.
+ROW = re.compile(
+    r"(?P<number>\d[^|\s]*)\|(?P<name>.*?)\|(?P<state>[A-Z_]*)(?:\+| by \S+)?\|(?P<reason>[^|]*)"
+    r"\|(?P<nodes>[^|]*)\|(?P<elapsed>[\d:-]*|[A-Z_]+)\|(?P<left>[^|]*)\|(?P<folder>.*)"
+)
+UNKNOWN_JOB = "Invalid job id"
+
+
+class UnknownJob(WorkshopError):
+    """SLURM says that it knows no such job."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job; state is SLURM's own word (PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, …)."""
+
+    job_id: str
+    name: str
+    state: str
+    reason: str = ""  # why it waits, or ended
+    nodes: str = ""
+    elapsed: str = ""
+    left: str = ""  # of its time limit
+    folder: str = ""  # where sbatch was called
+    source: str = ""  # squeue or sacct
+
+    @property
+    def active(self) -> bool:
+        """Whether it still waits or runs."""
+        return self.state not in ENDED
+
+
+def available() -> bool:
+    """Return whether SLURM's commands are here at all."""
+    return shutil.which("squeue") is not None
+
+
+def job_number(text: str) -> str:
+    """Return a job's number (7, or 7_2 for a task of an array), or refuse what cannot be one."""
+    if not re.fullmatch(r"[1-9][0-9]{0,9}(_[0-9]{1,7})?", text):
+        raise BadInput(
+            f"{text[:60]!r} is no job id.", "Give what sbatch printed; `squeue --me` lists yours."
+        )
+    return text
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster, or refuse what cannot be one."""
+    if not re.fullmatch(CLUSTER, text):
+        raise BadInput(
+            f"{text[:60]!r} is no name of a cluster.",
+            "Give the one that `sacctmgr show cluster` lists.",
+        )
+    return text
+
+
+def named(job_id: str, cluster: str) -> str:
+    """Return a job as this module names it."""
+    return f"{job_id};{cluster}" if cluster else job_id
+
+
+def of_record(record: ServerRecord) -> str:
+    """Return the job of a server as this module names it; '' if it has none.
+
+    Where the record names no cluster, the one to which a job of this number was submitted from here is meant.
+    """
+    if not record.job_id:
+        return ""
+    return named(record.job_id, record.cluster or remembered(record.job_id))
+
+
+def find(job: str) -> Job | None:
+    """Return what SLURM knows about the job; None if it knows nothing (any more); else a WorkshopError."""
+    if not available():
+        raise WorkshopError(
+            "SLURM's commands are not here.", "Log in to a login node of the cluster."
+        )
+    job_id, _, cluster = job.partition(";")
+    try:
+        lines = _ask(
+            cluster, "squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE
+        )
+    except UnknownJob:
+        lines = ""
+    if found := _row(lines, job_id, "squeue"):
+        return found
+    if not shutil.which("sacct"):
+        return None
+    try:
+        options = (
+            "--noheader",
+            "--allocations",
+            "--parsable2",
+            "--jobs",
+            job_id,
+            "--format",
+            SACCT,
+        )
+        lines = _ask(cluster, "sacct", *options)
+    except (
+        WorkshopError
+    ):  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
+        return None
+    return _row(lines, job_id, "sacct")
+
+
+def _row(lines: str, job_id: str, source: str) -> Job | None:
+    """Return the job of this number, or else the first one: an array and a heterogeneous job have several rows."""
+    rows = [match for match in map(ROW.fullmatch, lines.splitlines()) if match]
+    if not rows:
+        return None
+    row = next((each for each in rows if each["number"] == job_id), rows[0])
+    return Job(
+        job_id=row["number"],
+        name=row["name"],
+        state=row["state"] or "UNKNOWN",
+        reason="" if row["reason"] == "None" else row["reason"],
+        nodes=row["nodes"],
+        elapsed=row["elapsed"],
+        left=row["left"],
+        folder=row["folder"],
+        source=source,
+    )
+
+
+def _ask(cluster: str, program: str, *arguments: str) -> str:
+    """Return what a command of SLURM prints; UnknownJob or WorkshopError, in its own words; never hangs."""
+    options, environment = _directed(cluster)
+    done = run(program, *options, *arguments, within_s=TIMEOUT_S, env=environment)
+    if not done.code:
+        return done.out
+    words = _complaint(done.lines) or f"exit code {done.code}"
+    if UNKNOWN_JOB in words:
+        raise UnknownJob(f"{program} refused: {words}.", "`squeue --me` lists your jobs.")
+    raise WorkshopError(
+        f"{program} failed: {words}.", "Is the cluster's controller up? Try again in a minute."
+    )
+
+
+def _complaint(lines: list[str]) -> str:
+    """Return the lines of a command of SLURM as one, without the program's own name in front of each."""
+    return "; ".join(re.sub(r"^\w+: (error: )?", "", line) for line in lines).rstrip(".")
+
+
+def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
+    """Return the options and the environment (None: this process's own) with which a command asks a cluster.
+
+    The cluster of this login node is asked without --clusters, which needs the accounting database.
+    """
+    if not cluster:
+        return [], None
+    own = {name: value for name, value in os.environ.items() if name != "SLURM_CLUSTERS"}
+    if cluster == cluster_here():
+        return [], own
+    return [f"--clusters={cluster}"], {**own, "SLURM_CLUSTERS": cluster}
+
+
+_clusters_here: dict[tuple, str] = {}
+
+
+def cluster_here() -> str:
+    """Return the name of the cluster that SLURM's commands ask here if nothing else is said; '' if nobody says it."""
+    key = (shutil.which("scontrol"), os.environ.get("SLURM_CONF"))
+    if key not in _clusters_here:
+        own = {name: value for name, value in os.environ.items() if name != "SLURM_CLUSTERS"}
+        done = run("scontrol", "show", "config", within_s=TIMEOUT_S, env=own)
+        match = re.search(r"^ClusterName\s*=\s*(\S+)", done.out, re.MULTILINE)
+        if done.code or not match or not re.fullmatch(CLUSTER, match[1]):
+            return ""
+        _clusters_here[key] = match[1]
+    return _clusters_here[key]
+
+
+def remember(job_id: str, cluster: str) -> None:
+    """Note to which cluster a job was submitted: until it starts, no record names it."""
+    write_private(private_folder("slurm", "clusters") / job_id, f"{cluster}\n")
+
+
+def remembered(job_id: str) -> str:
+    """Return the cluster that was noted for a job of this number; '' if none was."""
+    try:
+        text = (
+            (home() / "slurm" / "clusters" / job_number(job_id)).read_text(encoding="utf-8").strip()
+        )
+    except (OSError, ValueError):
+        return ""
+    return text if re.fullmatch(CLUSTER, text) else ""
+
+
+def facts(job_id: str) -> dict[str, str]:
+    """Return `scontrol show job`, field by field; {} where it says nothing."""
+    try:
+        return fields(_ask("", "scontrol", "--oneliner", "show", "job", job_id))
+    except WorkshopError:
+        return {}
+
+
+def fields(text: str) -> dict[str, str]:
+    """Return the fields in the words of `scontrol --oneliner show job`."""
+    return dict(re.findall(r"(\w+)=(\S*)", text))
+
+
+def checked(record: ServerRecord) -> ServerRecord:
+    """Return the record as the queue has it: failed where its job has ended, starting where that waits again.
+
+    Where the queue cannot be asked nothing changes. Some clusters hide other people's jobs: a server that still
+    listens is not gone, whatever the queue says. A job that the queue does not know may be another cluster's: then
+    the state stays, and `reason` tells the doubt.
+    """
+    if not record.job_id or not available():
+        return record
+    try:
+        job = find(of_record(record))
+    except WorkshopError:
+        return record
+    if job is not None and is_of(job, record) and job.active:
+        if job.state not in WAITING or record.state != "ready":
+            return record
+        return replace(record, state="starting", reason=waits_again(record.job_id, job.reason))
+    if listens(record.url):
+        return record
+    if job is None or not is_of(job, record):
+        return replace(record, reason=f"{doubt(record, job)}, and nothing answers at its address")
+    return replace(
+        record, state="failed", reason=f"its SLURM job {record.job_id} {ENDED[job.state]}"
+    )
+
+
+def is_of(job: Job, record: ServerRecord) -> bool:
+    """Return whether a job of the right number can be the server's: a controller that was reset counts anew.
+
+    A server's log lies in <name of the job>_<number>, and where it does not, its record is called like the job.
+    """
+    if not record.log:
+        return True
+    folder = Path(record.log).parent.name
+    return folder == f"{job.name}_{record.job_id}" or job.name == record.name
+
+
+def doubt(record: ServerRecord, job: Job | None) -> str:
+    """Return the words for a server whose job the queue does not know, or knows under another name."""
+    queue = f"the queue of {record.cluster}" if record.cluster else "SLURM here"
+    if job is None:
+        return f"{queue} does not know its job {record.job_id}"
+    return f"job {record.job_id} of {queue} is called {job.name}, so it is not this server's"
+
+
+def waits_again(job_id: str, why: str) -> str:
+    """Return the words for a server whose job is back in the queue (preempted, a node lost, its time over)."""
+    return f"its SLURM job {job_id} waits in the queue again" + (f" ({why})" if why else "")
+
+
+def listens(url: str) -> bool:
+    """Return whether anything listens at a server's address: cheaper to ask than for a completion."""
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname, address.port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def cancel(job: str) -> None:
+    """Cancel a job; a WorkshopError in SLURM's own words where it refuses, or does not answer."""
+    job_id, _, cluster = job.partition(";")
+    if not available():
+        raise WorkshopError("SLURM's commands are not here.", f"On a login node: scancel {job_id}")
+    _ask(cluster, "scancel", job_id)

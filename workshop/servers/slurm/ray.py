@@ -1,0 +1,68 @@
+"""Waiting for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
+
+Ray's port opens before the head itself has joined, and a worker that comes in between is turned away or keeps trying
+for minutes. So the head asks Ray until it is in, then opens a door (a plain port) that the others wait for.
+"""
+
+import socket
+import sys
+
+from workshop.errors import WorkshopError
+from workshop.servers import processes
+from workshop.servers.slurm.follow import refuse
+from workshop.servers.slurm.queue import listens
+
+WAIT_S = 120.0
+
+
+def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
+    """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s by itself."""
+    if not processes.until(lambda: listens(f"ray://{address}"), within_s):
+        remedy = "Look above for why `ray start --head` ended."
+        raise WorkshopError(
+            f"Ray's head at {address} does not answer within {within_s:.0f} s.", remedy
+        )
+
+
+def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
+    """On the head: return when all nodes have joined; let the others in as soon as this one has."""
+    wait_for_port(address, within_s)
+    import ray
+
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+
+    def until_alive(wanted: int) -> None:
+        alive = lambda: sum(node["Alive"] for node in ray.nodes())  # noqa: E731
+        if not processes.until(lambda: alive() >= wanted, within_s):
+            remedy = "Look above for what the others say; or leave ENGINE=ray out."
+            raise WorkshopError(
+                f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.", remedy
+            )
+
+    try:
+        until_alive(1)
+        with socket.create_server((address.rpartition(":")[0], door), backlog=max(1, nodes)):
+            until_alive(nodes)
+        print(f"[workshop] Ray has its {nodes} nodes", flush=True)
+    finally:
+        ray.shutdown()
+
+
+def main() -> int:
+    """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
+    part, address, nodes, door = sys.argv[1:5]
+    try:
+        if part == "head":
+            lead(address, int(nodes), int(door))
+        else:
+            wait_for_port(f"{address.rpartition(':')[0]}:{door}")
+    except WorkshopError as error:
+        return refuse(error)
+    except ModuleNotFoundError:
+        remedy = "pip install ray, or leave ENGINE=ray out."
+        return refuse(WorkshopError("Ray is not installed in the engine's environment.", remedy))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""The site's settings: which file counts, what it sets, and what to change in it when sbatch refuses."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference_planner.catalog import load_gpu
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.local import course
+from workshop.servers.programs import ask
+from workshop.servers.slurm import options
+
+READ_S = 30
+# Of these sbatch takes one: that of the site stands in for the script's.
+ONE_OF = (
+    {"mem", "mem-per-cpu", "mem-per-gpu"},
+    {"cpus-per-task", "cpus-per-gpu"},
+    {"gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus", "gres"},
+)
+# In the words of SLURM (slurm_errno.c, 22.05 to 25.05): what a cluster's own filter says may hold any other word.
+REFUSALS = {
+    "qos specification": "Set SBATCH_QOS in slurm/site.sh to one that `sacctmgr show qos` lists.",
+    "accounting/qos policy": "Set SBATCH_QOS in slurm/site.sh, or ask for less; `sacctmgr show qos` lists the limits.",
+    "invalid account": "Set SBATCH_ACCOUNT in slurm/site.sh to yours, with its partition: "
+    "sacctmgr show assoc user=$USER",
+    "invalid partition": "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists.",
+    "memory specification": "No node has so much memory, or memory is not to be asked for here: WORKSHOP_GIB_PER_GPU, "
+    "or site_sbatch=(--mem=) in slurm/site.sh.",
+    "generic resource": "Set SBATCH_GRES or SBATCH_GPUS_PER_NODE in slurm/site.sh to what `sinfo -o '%P %G'` shows; "
+    "where it shows no GPUs: site_sbatch=(--gpus-per-node=) and WORKSHOP_GPUS_PER_NODE.",
+    "feature specification": "Set SBATCH_CONSTRAINT in slurm/site.sh to a feature that `sinfo -o '%P %f'` shows.",
+    "mutually exclusive": "Take one of the two away: site_sbatch in slurm/site.sh.",
+    "node configuration": "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'.",
+    "time limit": "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.",
+}
+# an administrator's, for all users: slurm/site.sh, as it came, reads it
+FOR_ALL = Path("/etc/workshop/site.sh")
+
+
+def scripts_folder() -> Path:
+    """Return the folder of the scripts: $WORKSHOP_SLURM, else the course's."""
+    chosen = os.environ.get("WORKSHOP_SLURM")
+    return Path(chosen).expanduser().resolve() if chosen else course.course_folder("slurm")
+
+
+def site_file() -> Path:
+    """Return the file that is read: $WORKSHOP_SITE, else site.sh beside the scripts."""
+    chosen = os.environ.get("WORKSHOP_SITE")
+    path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
+    if not path.is_file():
+        remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        raise WorkshopError(f"There is no site file {path}.", remedy)
+    return path
+
+
+def environment() -> dict[str, str]:
+    """Return the environment after `source site.sh`, or say what bash said against it.
+
+    WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and site_sbatch, which are
+    arrays, with a word a line.
+    """
+    if b"\r\n" in (file := site_file()).read_bytes():
+        raise WorkshopError(
+            f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}"
+        )
+    read = (
+        'set -a; source "$1" >/dev/null && env -0 "site_serve_args=$(printf "%s\\n" "${site_serve_args[@]-}")" '
+        '"site_sbatch=$(printf "%s\\n" "${site_sbatch[@]-}")"'
+    )
+    env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
+    code, out, said = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
+    if code:
+        raise WorkshopError(
+            f"bash could not source {file}: {said}", "Compare it with the examples in slurm/sites/."
+        )
+    return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
+
+
+def models_folder(site: dict[str, str] | None = None) -> Path:
+    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
+    said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
+    if not (folder := Path(said).expanduser()).is_absolute():
+        why = (
+            f"is {said!r}, no whole path"
+            if said
+            else "is not set, so nobody knows where the models are"
+        )
+        remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
+        raise WorkshopError(f"WORKSHOP_MODELS {why}.", remedy)
+    return folder
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a site changes in the scripts' #SBATCH lines: its `site_sbatch`.
+
+    removed: names of options whose lines go; added: options with their values (None: a switch), which replace lines.
+    """
+
+    removed: frozenset[str]
+    added: dict[str, str | None]
+
+    def drops(self, name: str, value: str | None = None) -> bool:
+        """Return whether a line, or an option of ours, with this name does not reach sbatch.
+
+        Of options of which sbatch takes one alone, that of the site replaces the others.
+        """
+        if name in self.removed or name in self.added:
+            return True
+        if name == "gres" and not gpu_part(value or ""):
+            return False
+        return any(name in group and group & self._alone() for group in ONE_OF)
+
+    def _alone(self) -> set[str]:
+        return {
+            name for name, value in self.added.items() if name != "gres" or gpu_part(value or "")
+        }
+
+    @property
+    def words(self) -> list[str]:
+        """The options that are added, as they are written."""
+        return [
+            f"--{name}" if value is None else f"--{name}={value}"
+            for name, value in self.added.items()
+        ]
+
+
+def changes(site: dict[str, str]) -> Changes:
+    """Return what `site_sbatch` says: --mem= takes the option away, --mem=0 and --exclusive replace it."""
+    removed, added = set(), {}
+    for word in filter(None, site.get("site_sbatch", "").splitlines()):
+        found, rest = options.read([word])
+        if rest or not word.startswith("--") or len(found) != 1:
+            remedy = "Write (--mem=) to take a line away, (--mem=0) to replace it, (--exclusive) to add a switch."
+            raise BadInput(
+                f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy
+            )
+        name, value = found[0].name, found[0].value
+        if value == "" and name not in options.KNOWN:
+            remedy = "sbatch --help lists them; the scripts' own stand in the #SBATCH lines."
+            raise BadInput(
+                f"site_sbatch takes {word[:80]!r} away, which is no option of sbatch.", remedy
+            )
+        if value == "":
+            removed.add(name)
+        else:
+            added[name] = value
+    return Changes(frozenset(removed), added)
+
+
+def gpu_part(gres: str) -> str:
+    """Return the GPUs' part of a value of --gres, such as gpu:a100:4; '' where it has none."""
+    parts = [part for part in gres_parts(gres) if re.match(r"(gres[:/])?gpu($|[:=])", part)]
+    return parts[0] if parts else ""
+
+
+def gres_parts(gres: str) -> list[str]:
+    """Return the parts of a value of --gres, without the sockets that sinfo adds in parentheses."""
+    return re.sub(r"\([^)]*\)", "", gres).split(",")
+
+
+def gres(site: dict[str, str]) -> str:
+    """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES; '' where it has none."""
+    return gpu_part(changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
+
+
+def gpu_option(site: dict[str, str]) -> str:
+    """Return the option with which GPUs are asked for here: gpus-per-node, gres, gpus-per-task, gpus; '' for none."""
+    if gres(site):
+        return "gres"
+    changed = changes(site)
+    for name in ("gpus-per-node", "gpus-per-task", "gpus"):
+        if name in changed.added:
+            return name
+    return "" if changed.drops("gpus-per-node") else "gpus-per-node"
+
+
+def gpus(site: dict[str, str]) -> tuple[str, int]:
+    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) where it says nothing.
+
+    From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or WORKSHOP_GPUS_PER_NODE where SLURM counts none.
+    """
+    option = gpu_option(site)
+    if option == "gres":
+        return typed_count(gres(site))
+    said = changes(site).added.get(option) or ""
+    if said and option != "gpus":
+        return typed_count(said)
+    kind, count = typed_count(
+        site.get("SBATCH_GPUS_PER_NODE") or site.get("WORKSHOP_GPUS_PER_NODE", "")
+    )
+    return kind or typed_count(said)[0], count  # --gpus counts those of all nodes
+
+
+def typed_count(said: str) -> tuple[str, int]:
+    """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1); h100, without a number, is one.
+
+    >>> from workshop.servers.slurm.site import typed_count
+    >>> typed_count("gpu:h100:4(S:0-1)"), typed_count("h100"), typed_count("8")
+    (('h100', 4), ('h100', 1), ('', 8))
+    """
+    first = re.sub(r"\([^)]*\)", "", said).split(",")[0].replace("=", ":").strip()
+    if first in ("", "none"):
+        return "", 0
+    first = re.sub(r"^(gres[:/])?gpu(:|$)", "", first)
+    if not first:
+        return "", 1
+    kind, _, count = first.rpartition(":")
+    if re.fullmatch("[0-9]{1,3}", count):
+        return kind, int(count)
+    return first, 1
+
+
+def known_gpu(kind: str) -> str | None:
+    """Return the catalogue's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site has no type."""
+    if not kind:
+        return None
+    try:
+        return load_gpu(kind).name
+    except BadInput:
+        remedy = "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, or give --gpu."
+        raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalogue.", remedy) from None
+
+
+def number(site: dict[str, str], name: str, otherwise: int) -> int:
+    """Return a whole number that the site sets, or what is taken where it sets none."""
+    said = site.get(name, "")
+    if said and not re.fullmatch("[0-9]{1,9}", said):
+        raise BadInput(f"{name} is {said[:40]!r}, no whole number.", "Edit the site's file.")
+    return int(said or otherwise)
+
+
+def refusal_remedy(said: str, otherwise: str = "") -> str:
+    """Return what to do about sbatch's own words; `otherwise`: where they are not SLURM's, but the cluster's own."""
+    for words, remedy in REFUSALS.items():
+        if words in said.lower():
+            return remedy
+    return (
+        otherwise
+        or "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+    )
