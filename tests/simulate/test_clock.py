@@ -127,11 +127,11 @@ def test_a_hosts_factor_counts_for_all_that_python_does(factor):
 def test_a_delta_nets_scan_is_launched_sooner_than_mambas_where_a_step_has_a_graph():
     """0.31 ms a layer with a graph, 0.77 without, 1.4 times with experts; 27 scans in 31 layers, 36 in 48."""
     mamba = clock.of(prepare("nemotron-nano-9b-v2", "h200", max_model_len=8192))
-    assert (mamba.pieces_ms, mamba.eager_ms) == pytest.approx(
+    assert (mamba.piecewise_ms, mamba.eager_ms) == pytest.approx(
         (31 * 0.31 + 27 * 2.65, 31 * 0.77 + 27 * 2.65)
     )
     delta = clock.of(prepare("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192), 0.5)
-    assert delta.pieces_ms == pytest.approx(0.5 * (48 * 1.4 * 0.31 + 36 * 1.2))
+    assert delta.piecewise_ms == pytest.approx(0.5 * (48 * 1.4 * 0.31 + 36 * 1.2))
     assert delta.eager_ms == pytest.approx(48 * 1.4 * 0.77 + 0.5 * 36 * 2.65)
 
 

@@ -1,8 +1,8 @@
-"""The plan's clock: how long one step takes that prefills some requests and decodes others.
+"""The simulator's clock: how long one step takes that prefills some requests and decodes others.
 
-The time of a step is the larger of reading the weights and multiplying with them (the roofline), and then the rest:
-attention over what is cached, arithmetic of attention among new tokens, small kernels, messages between GPUs, Python.
-All constants are the plan's (planner/inference_planner/speed.py, fitted to single streams and batches on H200) but those below.
+A step takes the longer of reading the weights and multiplying with them (the roofline). On top of that come attention
+over the cached tokens, attention among the new tokens, small kernels, messages between GPUs, and Python on the host.
+The constants are those of the planner (planner/inference_planner/speed.py) and of `clock_constants`.
 """
 
 from collections import Counter
@@ -15,189 +15,293 @@ from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
 
-ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
-# Fitted to six loads of Llama 3.1 8B on one H100 (benchmarks/simulate/records), vLLM 0.25.1:
-PREFILL_SHARE = 0.73  # of peak FLOP/s that products with thousands of rows reach
-KV_SHARE = 1.0  # of peak bandwidth at which many requests' cache is read
-REQUEST_MS = 0.0134  # of the GPU, for one more request in a step
-HOST_STEP_MS = 2.35  # Python, from one step's answers to the next step's first kernel
-HOST_REQUEST_MS = 0.038  # and for one more request in it
-PIECES_LAYER_MS = (
-    0.31  # to launch a layer where attention stands outside the CUDA graphs: a step that prefills
+from workshop.simulate.clock_constants import (
+    ATTENTION_SHARE,
+    CLIENT_MS,
+    DELTA_LAUNCH_MS,
+    EAGER_LAYER_MS,
+    EAGER_LAYER_MS_0_32,
+    EAGER_RANKS_FACTOR,
+    EXPERT_PARALLEL_EAGER_FACTOR,
+    EXPERTS_LAUNCH_FACTOR,
+    EXPERTS_PREFILL_SHARE,
+    EXPERTS_SORT_MS,
+    FP8_LAUNCH_FACTOR,
+    FP8_ODD_TILES,
+    FP8_PREFILL_SHARE,
+    FP8_REQUEST_LAYER_MS,
+    FP8_TILE_ROWS,
+    HOST_REQUEST_MS,
+    HOST_STEP_MS,
+    KV_SHARE,
+    MAMBA_LAUNCH_MS,
+    PIECEWISE_LAYER_MS,
+    PREFILL_SHARE,
+    RAMP_SHARE,
+    RAMP_TOKENS,
+    REQUEST_MS,
+    SCAN_SHARE,
 )
-EAGER_LAYER_MS = (
-    0.85  # to launch a layer where there is no graph: a step of more tokens than the largest
-)
-WAY_MS = 2.4  # of a request through AsyncLLM, in and out
-# Fitted to six loads of Qwen3 30B A3B on one H200; the load in which a step stood still for a second does not count:
-EXPERTS_PREFILL_SHARE = 0.52
-EXPERTS_MANY_MS = 0.02  # a layer, to sort tokens by expert where there is more than one
-EXPERTS_LAUNCH = 1.4  # times the kernels of a dense layer
-# Fitted to the light and the middle load of Llama 3.1 70B in FP8 on one H200; its burst and shared prefix are a test:
-FP8_PREFILL_SHARE = 0.64
-FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
-FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
-FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
-# a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
-FP8_REQUEST_MS = 0.05 / 80
-# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
-# and long prompts; heavy and the shared prefix are a test:
-MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
-DELTA_PIECES_MS = (
-    1.2  # a delta net's in a step with a graph, fitted to a lone prompt of Qwen3-Next (0.33.0)
-)
-SCAN_SHARE = 0.048  # of the peak: what Triton's scan of a Mamba layer reaches
-# Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
-# step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
-# (70B FP8 on two H200):
-EAGER_LAYER_MS_0_32 = 0.77
-# Fitted to the busy load of 8B on two H200, TP 2, 0.32.0:
-EAGER_RANKS = 0.8  # times that, where each rank launches in a process of its own
-# Fitted to 8B with steps of 512 tokens and an FP8 KV cache on one H200, 0.32.0; the same on an H100 is a test:
-RAMP = 0.15  # so many times a token's time on top of it, as products of few rows leave a part of the GPU idle,
-RAMP_TOKENS = 512  # for each of the first
-# Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0; its other loads are a test:
-DEALT_OUT_EAGER = 1.46  # times the launch of a step without a graph, where replicas share experts
-MANY = 10**6  # tokens: so many that only arithmetic and bytes count
+
+MANY_TOKENS = 10**6  # so many that only arithmetic and bytes count, and every fixed cost is lost
+SCAN_OPERATIONS = 6  # a token and element of the state: it is written to, kept and read from
+
+# The work of a request in a step: (new tokens, tokens computed before).
+Work = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Attention layers of one kind. size: tokens of the window or chunk, inf where the whole context is seen."""
+    """Attention layers of one kind. `size` is the tokens of the window or chunk, inf for the whole context."""
 
     cached_token_ms: float  # to read one cached token in all of them
-    pair_ms: float  # for one new token to attend to one other
+    pair_ms: float  # for one new token to attend to one other token
     size: float = inf
 
     def pairs(self, new: int, before: int) -> float:
-        """Return how many tokens the new ones attend to in all: so many more each, until `size` are in sight."""
-        more = min(new, max(0, self.size - before))
-        return more * (before + more / 2) + ((new - more) * self.size if new > more else 0)
+        """Return how many pairs (new token, token it attends to) there are in all.
+
+        Each new token sees one token more than the one before it, until `size` tokens are in sight.
+        """
+        growing = min(new, max(0, self.size - before))
+        pairs = growing * (before + growing / 2)
+        full = 0
+        if new > growing:
+            full = (new - growing) * self.size
+        return pairs + full
+
+    def ms(self, work: list[Work]) -> float:
+        """Return how long these layers take to attend: to what is cached, and among the new tokens of prompts."""
+        cached = sum(min(before + new, self.size) for new, before in work)
+        pairs = sum(self.pairs(new, before) for new, before in work if new > 1)
+        return cached * self.cached_token_ms + pairs * self.pair_ms
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What the parts of a step take, on all pipeline stages in turn: first the GPU's, then the host's."""
+    """How long the parts of a step take, summed over all pipeline stages: the GPU's parts first, then the host's."""
 
     weights_ms: float  # to read the weights that every step needs
     token_ms: float  # arithmetic of one token
     fixed_ms: float  # small kernels, latency of collectives, sampling
-    request_ms: float = 0.0  # of one more request
+    request_ms: float = 0.0  # each further request
     attention: tuple[Layers, ...] = ()
-    message_ms: float = 0.0  # one token's bytes between GPUs
-    scan_token_ms: float = 0.0  # of one token in the scans of recurrent layers
-    rows: int = 1  # tokens are multiplied in tiles of so many
-    ramp: float = 0.0  # times token_ms more, for each of the first RAMP_TOKENS
-    odd_ms: float = 0.0  # more where tiles are odd in number and more than one
+    message_ms: float = 0.0  # the bytes of one token between GPUs
+    scan_token_ms: float = 0.0  # one token in the scans of recurrent layers
+    rows: int = 1  # rows of a tile: tokens are multiplied in whole tiles
+    ramp: float = 0.0  # share of token_ms that each of the first RAMP_TOKENS costs extra
+    odd_ms: float = 0.0  # extra where the number of tiles is odd and above 1
     experts_ms: float = 0.0  # to read all experts once
-    idle_experts: float = 0.0  # share of them that one token leaves idle
-    experts_many_ms: float = 0.0  # to sort tokens by expert, where there is more than one
+    idle_experts: float = 0.0  # share of the experts that one token leaves idle
+    experts_many_ms: float = 0.0  # to sort tokens by expert, where there are two or more
     host_step_ms: float = 0.0
     host_request_ms: float = 0.0
-    pieces_ms: float = 0.0  # to launch a step that prefills
+    piecewise_ms: float = 0.0  # to launch a step that prefills
     eager_ms: float = 0.0  # to launch a step of more tokens than the largest CUDA graph
-    largest_graph: int = 512
+    largest_graph: int = 512  # tokens
     way_in_s: float = 0.0  # from the client to the engine
     way_out_s: float = 0.0  # from the engine to the client
     stages: int = 1
 
-    def gpu_ms(self, work: list[tuple[int, int]]) -> float:
-        """Return how long the GPUs are busy. work: (new tokens, tokens computed before) of each request."""
+    def gpu_ms(self, work: list[Work]) -> float:
+        """Return how long the GPUs are busy with a step, in ms."""
         tokens = sum(new for new, _ in work)
-        read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
-        tiles = -(-tokens // self.rows)
-        rows = tiles * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
-        ms = (
-            max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
-            + tokens * self.message_ms
-        )
-        ms += self.odd_ms if tiles % 2 and tiles > 1 else 0.0
-        ms += (
-            self.fixed_ms
-            + (len(work) - 1) * self.request_ms
-            + (self.experts_many_ms if tokens > 1 else 0.0)
-        )
+        ms = self._products_ms(tokens) + tokens * self.message_ms
+        ms += self._odd_tiles_ms(tokens)
+        ms += self._fixed_ms(tokens, len(work))
         for kind in self.attention:
-            cached = sum(min(before + new, kind.size) for new, before in work)
-            pairs = sum(kind.pairs(new, before) for new, before in work if new > 1)
-            ms += cached * kind.cached_token_ms + pairs * kind.pair_ms
+            ms += kind.ms(work)
         return ms
 
-    def host_ms(self, work: list[tuple[int, int]]) -> tuple[float, float]:
-        """Return (before the first kernel, launching kernels one by one): the second runs beside the GPU."""
-        launch = 0.0
+    def _products_ms(self, tokens: int) -> float:
+        """Return the roofline: reading weights and experts, or multiplying with them, whichever takes longer."""
+        read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
+        rows = self._tiles(tokens) * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
+        return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
+
+    def _tiles(self, tokens: int) -> int:
+        return -(-tokens // self.rows)
+
+    def _odd_tiles_ms(self, tokens: int) -> float:
+        tiles = self._tiles(tokens)
+        if tiles > 1 and tiles % 2 == 1:
+            return self.odd_ms
+        return 0.0
+
+    def _fixed_ms(self, tokens: int, requests: int) -> float:
+        sort_ms = 0.0
+        if tokens > 1:
+            sort_ms = self.experts_many_ms
+        return self.fixed_ms + (requests - 1) * self.request_ms + sort_ms
+
+    def host_ms(self, work: list[Work]) -> tuple[float, float]:
+        """Return the host's time in ms: (before the first kernel, launching kernels while the GPU runs)."""
+        return self.host_step_ms + len(work) * self.host_request_ms, self._launch_ms(work)
+
+    def _launch_ms(self, work: list[Work]) -> float:
+        """Return the launch: nothing with a full CUDA graph, more where a step prefills, most without a graph."""
         if sum(new for new, _ in work) > self.largest_graph:
-            launch = self.eager_ms
-        elif any(new > 1 for new, _ in work):
-            launch = self.pieces_ms
-        return self.host_step_ms + len(work) * self.host_request_ms, launch
+            return self.eager_ms
+        if any(new > 1 for new, _ in work):
+            return self.piecewise_ms
+        return 0.0
 
 
-def _scans(d: Deployment) -> tuple[float, float, float]:
-    """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token in them."""
-    s = d.model.mamba
-    # a state is written to, kept, read from
-    count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp
-    token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
-    return (
-        count * (DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS),
-        count * MAMBA_PIECES_MS,
-        token_ms,
-    )
+@dataclass(frozen=True)
+class Scans:
+    """The scans of recurrent layers: to launch them with a CUDA graph and without, and one token in them (ms)."""
+
+    piecewise_ms: float = 0.0
+    eager_ms: float = 0.0
+    token_ms: float = 0.0
 
 
 def of(d: Deployment, host: float = 1.0) -> Clock:
-    """Return the clock of a deployment. host: how long its host takes for Python and launches, against that H100's."""
-    m, gpu = d.model, d.gpu
-    fp8 = bool(m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops)
-    share = EXPERTS_PREFILL_SHARE if m.moe else FP8_PREFILL_SHARE if fp8 else PREFILL_SHARE
-    one = {t.name: t.ms for t in speed.decode_terms(d, batch=1, context=0)}
-    many = {t.name: t.ms for t in speed.decode_terms(d, batch=MANY, context=0)}
-    sent_ms, sent_many_ms = (sum(t.ms for t in traffic(d, tokens)) for tokens in (1, MANY))
-    message_ms = (sent_many_ms - sent_ms) / (MANY - 1)
-    read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
-    pair_ms = (
-        4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
-    )
-    moe_layers = len(m.moe.layers) if m.moe else 0
-    scan_ms, eager_scan_ms, scan_token_ms = _scans(d) if m.mamba else (0.0,) * 3
-    state_ms = one.get("states", 0.0)
-    old = not d.settings.version.fast_eager_launch
-    launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (
-        FP8_LAUNCH if fp8 and old else 1
-    )
-    eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
-    eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
-    eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
-    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
-    request_ms = FP8_REQUEST_MS * m.num_hidden_layers if fp8 else REQUEST_MS
-    kinds = Counter(layers(m)).items()
-    # all replicas' tokens count
-    idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0
+    """Return the clock of a deployment.
+
+    Args:
+        host: how long its host takes for Python and launches, relative to that of the recorded H100.
+    """
+    one = _terms_ms(d, 1)
+    states_ms = one.get("states", 0.0)
+    sent_ms, message_ms = _messages_ms(d)
+    token_ms = _token_ms(d)
+    idle_experts = _idle_experts(d)
+    scans = _scans(d)
+    fp8 = _multiplies_in_fp8(d)
     return Clock(
         weights_ms=one["weights"],
         token_ms=token_ms,
-        fixed_ms=one["small kernels"] + one["step"] + state_ms + sent_ms - message_ms,
-        request_ms=request_ms + state_ms,
-        attention=tuple(
-            Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
-            for (kind, size), n in kinds
-            if kind is not mamba
-        ),
+        fixed_ms=one["small kernels"] + one["step"] + states_ms + sent_ms - message_ms,
+        request_ms=_request_ms(d) + states_ms,
+        attention=_attention(d),
         message_ms=message_ms,
-        scan_token_ms=scan_token_ms,
-        rows=FP8_ROWS if fp8 else 1,
-        ramp=0.0 if fp8 else RAMP,
-        odd_ms=FP8_ODD_TILES * FP8_ROWS * token_ms if fp8 else 0.0,
-        experts_ms=one.get("experts", 0.0) / (1 - idle),
-        idle_experts=idle,
-        experts_many_ms=moe_layers * EXPERTS_MANY_MS,
+        scan_token_ms=scans.token_ms,
+        rows=FP8_TILE_ROWS if fp8 else 1,
+        ramp=0.0 if fp8 else RAMP_SHARE,
+        odd_ms=FP8_ODD_TILES * FP8_TILE_ROWS * token_ms if fp8 else 0.0,
+        experts_ms=one.get("experts", 0.0) / (1 - idle_experts),
+        idle_experts=idle_experts,
+        experts_many_ms=_moe_layers(d) * EXPERTS_SORT_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        pieces_ms=host * (launched * PIECES_LAYER_MS + scan_ms),
-        eager_ms=eager_ms + host * eager_scan_ms,
+        piecewise_ms=host * (_launched_layers(d) * PIECEWISE_LAYER_MS + scans.piecewise_ms),
+        eager_ms=_eager_ms(d, host) + host * scans.eager_ms,
         largest_graph=d.settings.largest_graph,
-        way_in_s=host * WAY_MS / 2e3,
-        way_out_s=host * WAY_MS / 2e3,
+        way_in_s=host * CLIENT_MS / 2e3,
+        way_out_s=host * CLIENT_MS / 2e3,
         stages=d.pp,
     )
+
+
+def _terms_ms(d: Deployment, batch: int) -> dict[str, float]:
+    """Return the planner's terms of a decoding step without context, by name, in ms."""
+    return {term.name: term.ms for term in speed.decode_terms(d, batch=batch, context=0)}
+
+
+def _multiplies_in_fp8(d: Deployment) -> bool:
+    quantization = d.model.quantization
+    return bool(quantization and quantization.activation_bits == 8 and d.gpu.fp8_tflops)
+
+
+# Linear layers and experts
+
+
+def _token_ms(d: Deployment) -> float:
+    """Return the arithmetic of one of many tokens, at the share of the peak that large products reach."""
+    share = PREFILL_SHARE
+    if d.model.moe:
+        share = EXPERTS_PREFILL_SHARE
+    elif _multiplies_in_fp8(d):
+        share = FP8_PREFILL_SHARE
+    arithmetic_ms = _terms_ms(d, MANY_TOKENS)["arithmetic"]
+    return arithmetic_ms / MANY_TOKENS * speed.MATMUL_SHARE / share
+
+
+def _request_ms(d: Deployment) -> float:
+    """Return the GPU's time for each further request, without its recurrent states."""
+    if _multiplies_in_fp8(d):
+        return FP8_REQUEST_LAYER_MS * d.model.num_hidden_layers
+    return REQUEST_MS
+
+
+def _moe_layers(d: Deployment) -> int:
+    if d.model.moe is None:
+        return 0
+    return len(d.model.moe.layers)
+
+
+def _idle_experts(d: Deployment) -> float:
+    """Return the share of the experts that no token needs, where each data-parallel rank has one token."""
+    moe = d.model.moe
+    if moe is None:
+        return 0.0
+    return (1 - moe.experts_per_token / moe.num_experts) ** d.dp
+
+
+# Attention and recurrent layers
+
+
+def _attention(d: Deployment) -> tuple[Layers, ...]:
+    """Return the attention layers, grouped by kind and window; recurrent layers have none."""
+    model, gpu = d.model, d.gpu
+    element_bytes = kv_dtype_bytes(model, d.settings.kv_cache_dtype)
+    element_ms = element_bytes / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
+    pair_operations = 4 * model.num_attention_heads * model.head_dim / d.tp
+    pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    groups = []
+    for (kind, size), count in Counter(layers(model)).items():
+        if kind is not mamba:
+            elements = kind.token_elements(model, d.tp)
+            groups.append(Layers(count * elements * element_ms, count * pair_ms, size or inf))
+    return tuple(groups)
+
+
+def _scans(d: Deployment) -> Scans:
+    if d.model.mamba is None:
+        return Scans()
+    states = d.model.mamba
+    count = len(states.layers)
+    operations = SCAN_OPERATIONS * states.inner * states.d_state / d.tp
+    launch_ms = DELTA_LAUNCH_MS if states.delta else MAMBA_LAUNCH_MS
+    return Scans(
+        piecewise_ms=count * launch_ms,
+        eager_ms=count * MAMBA_LAUNCH_MS,
+        token_ms=count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE,
+    )
+
+
+# Communication
+
+
+def _messages_ms(d: Deployment) -> tuple[float, float]:
+    """Return the messages between GPUs: (of a step with one token, the bytes of each token)."""
+    one_ms = sum(message.ms for message in traffic(d, 1))
+    many_ms = sum(message.ms for message in traffic(d, MANY_TOKENS))
+    return one_ms, (many_ms - one_ms) / (MANY_TOKENS - 1)
+
+
+# Launching kernels from Python
+
+
+def _launched_layers(d: Deployment) -> float:
+    """Return how many dense layers would take as long to launch as this model's layers."""
+    count = d.model.num_hidden_layers + (EXPERTS_LAUNCH_FACTOR - 1) * _moe_layers(d)
+    if _multiplies_in_fp8(d) and not d.settings.version.fast_eager_launch:
+        return count * FP8_LAUNCH_FACTOR
+    return count
+
+
+def _eager_ms(d: Deployment, host: float) -> float:
+    """Return the launch of a step without a graph, apart from recurrent layers.
+
+    The host's factor is left out for newer versions, whose launch was fitted without it.
+    """
+    fast = d.settings.version.fast_eager_launch
+    layer_ms = EAGER_LAYER_MS_0_32 if fast else host * EAGER_LAYER_MS
+    launch_ms = _launched_layers(d) * layer_ms
+    if d.dp > 1 and d.model.moe:
+        launch_ms *= EXPERT_PARALLEL_EAGER_FACTOR
+    if d.tp > 1 and fast:
+        launch_ms *= EAGER_RANKS_FACTOR
+    return launch_ms
