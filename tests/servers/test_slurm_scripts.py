@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm import recipes, submit
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
@@ -50,13 +50,13 @@ def test_only_site_sh_has_lines_to_edit():
     assert marked == ["site.sh"]
 
 
-@pytest.mark.parametrize("name", slurm.RECIPES)
+@pytest.mark.parametrize("name", recipes.RECIPES)
 def test_script_asks_for_what_its_recipe_plans(name):
-    recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
+    recipe, text = recipes.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
     said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
     assert (int(said["nodes"]), int(said["gpus-per-node"])) == (
         recipe.nodes[-1],
-        slurm.GPUS_PER_NODE,
+        submit.GPUS_PER_NODE,
     )
     assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
     assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text

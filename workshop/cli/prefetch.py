@@ -6,8 +6,10 @@ from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.errors import WorkshopError
 from workshop.servers.disk import refuse_closed
 from workshop.servers.slurm import site
+from workshop.servers.slurm.recipes import model_of
 from workshop.servers.weights import hub as prefetch_hub
 from workshop.servers.weights import prefetch
+from workshop.servers.weights.model_id import hub_id
 
 
 @click.command
@@ -46,7 +48,7 @@ def command(
     accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
     """
     to = to or str(site.models_folder())
-    hub = prefetch.hub_id(model)
+    hub = hub_id(model_of(model))
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
         refuse_closed(folder, prefetch_hub.ROOM)

@@ -16,7 +16,7 @@ from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.guard.auth import GUARD, KEY_FILE_VARIABLE
-from workshop.servers.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
+from workshop.servers.start_time import start_budget_s
 
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
@@ -81,9 +81,9 @@ class Case:
                 "Give --download-dir a bigger disk or a mounted share, and --disk-gb its size.",
             )
         self.image = f"vllm/vllm-openai:v{p.vllm_version}"
-        self.weights_gb = machines.checkpoint_bytes(self.hub) / 1e9
-        # Loading at an assumed speed, and 15 minutes to compile and to capture CUDA graphs.
-        self.start_budget_s = round(self.weights_gb / LOAD_GB_PER_S + START_ALLOWANCE_S)
+        weight_bytes = machines.checkpoint_bytes(self.hub)
+        self.weights_gb = weight_bytes / 1e9
+        self.start_budget_s = round(start_budget_s(weight_bytes))
 
     @property
     def flags(self) -> list[str]:

@@ -11,8 +11,10 @@ from hub_server import HUB_ID, model, safetensors, serve
 
 from workshop.errors import WorkshopError
 from workshop.servers.disk import Quota
+from workshop.servers.slurm.recipes import model_of
 from workshop.servers.weights import check as slurm_weights
 from workshop.servers.weights import prefetch
+from workshop.servers.weights.model_id import hub_id
 
 
 @pytest.fixture
@@ -192,5 +194,6 @@ def test_no_network_says_where_to_run_it(hub):
 
 
 def test_names_of_scripts_and_of_the_catalogue_have_hub_ids():
-    assert prefetch.hub_id("70b") == "meta-llama/Llama-3.1-70B-Instruct"
-    assert prefetch.hub_id("lab/x") == "lab/x"
+    assert hub_id(model_of("70b")) == "meta-llama/Llama-3.1-70B-Instruct"
+    assert hub_id(model_of("lab/x")) == "lab/x"
+    assert hub_id("llama-3.1-70b") == "meta-llama/Llama-3.1-70B"

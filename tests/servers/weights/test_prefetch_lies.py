@@ -18,6 +18,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.servers.weights import check as slurm_weights
 from workshop.servers.weights import hub as prefetch_hub
 from workshop.servers.weights import prefetch
+from workshop.servers.weights.model_id import hub_id
 
 FILES = {
     "config.json": b'{"model_type": "llama"}',
@@ -230,7 +231,7 @@ def test_only_what_was_downloaded_is_opened_to_others(hub, tmp_path):
 )
 def test_model_whose_name_is_no_folder_is_refused(model):
     with pytest.raises(BadInput):
-        prefetch.hub_id(model)
+        hub_id(model)
 
 
 @pytest.mark.parametrize(

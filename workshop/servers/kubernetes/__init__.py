@@ -27,7 +27,7 @@ from workshop.servers import pod
 from workshop.servers.guard.auth import GUARD, KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.servers.home import writing
 from workshop.servers.kubernetes import placement
-from workshop.servers.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
+from workshop.servers.start_time import LOAD_GB_PER_S, START_ALLOWANCE_S, start_budget_s
 
 GIB = 1 << 30
 PORT, MASTER_PORT = 8000, 29501
@@ -225,8 +225,7 @@ class Case:
             said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {machines.SPARE_BYTES // GIB} GiB must stay free."
             raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
         self.pvc_gib = o.pvc_size or wanted
-        # Loading at the speed of the volume, and an allowance to compile and to capture CUDA graphs.
-        seconds = self.weight_bytes / 1e9 / o.load_gb_per_s + START_ALLOWANCE_S
+        seconds = start_budget_s(self.weight_bytes, o.load_gb_per_s)
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
         # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
         self.shm_gib = 1 + self.gpus_per_pod

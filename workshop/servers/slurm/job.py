@@ -27,11 +27,10 @@ from workshop.servers.record_file import CLUSTER
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.follow import DONE, Follower, refuse
+from workshop.servers.start_time import LOAD_GB_PER_S, START_ALLOWANCE_S, start_budget_s
 from workshop.servers.weights.check import weight_bytes
 
 POLL_S = 0.2
-START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
-LOAD_GB_PER_S = 0.25
 PREEMPTED = "preempted: a job that goes before took its nodes"
 REQUEUE_CODE = 10  # of `end`: job.sh is to ask SLURM for the requeue
 REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --requeue a job may go back by itself."
@@ -111,7 +110,7 @@ def budget_s(model: str) -> float:
         "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
     )
     allowance = _positive("WORKSHOP_START_ALLOWANCE_S", START_ALLOWANCE_S, "seconds")
-    return weight_bytes(Path(model)) / 1e9 / speed + allowance
+    return start_budget_s(weight_bytes(Path(model)), speed, allowance)
 
 
 def _positive(name: str, otherwise: float, what: str) -> float:

@@ -25,28 +25,9 @@ from workshop.servers.record_file import CLUSTER
 from workshop.servers.slurm import options
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm.recipes import RECIPES, Recipe
 from workshop.servers.slurm.site import scripts_folder
 
-# for a model without a script of its own: the fewest that hold it
-NODES_TRIED = 1, 2, 3, 4, 6, 8, 12, 16
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a script asks for when nothing else is said; the defaults are those of model.sbatch: the plan chooses."""
-
-    model: str  # on the Hub, or as it was given; its last part is the folder below WORKSHOP_MODELS
-    nodes: tuple[int, ...] = NODES_TRIED  # in turn; the last of a recipe are those of its script
-    max_model_len: int | None = None
-    gpu_memory_utilization: float | None = None
-    split: str = ""  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
-
-
-RECIPES = {
-    "70b": Recipe("meta-llama/Llama-3.1-70B-Instruct", (1,), 32768, 0.90, "pipeline"),
-    "405b": Recipe("meta-llama/Llama-3.1-405B-Instruct", (2, 4), 16384, 0.92, "tensor"),
-    "405b-fp8": Recipe("meta-llama/Llama-3.1-405B-Instruct-FP8", (2,), 16384, 0.92, "pipeline"),
-}
 GPU = "h100"
 GPUS_PER_NODE = 4
 UNSET = "$WORKSHOP_MODELS"

@@ -6,7 +6,6 @@ against the index, and says who will see the result. The download itself is in h
 
 import contextlib
 import os
-import re
 import stat
 import threading
 from collections.abc import Callable, Iterable
@@ -53,24 +52,6 @@ class Report:
     @property
     def ok(self) -> bool:
         return not self.problems
-
-
-def hub_id(model: str) -> str:
-    """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
-    from inference_planner.catalog import load_model
-
-    # neither is in a pod, which has the rest of this module
-    from workshop.servers.slurm.submit import RECIPES
-
-    model = RECIPES[model].model if model in RECIPES else model
-    if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
-        return model
-    if ids := load_model(model).hub_ids:
-        return ids[0]
-    raise BadInput(
-        f"{model} has no address on the Hub in the catalogue.",
-        "Give its Hub id: organisation/name.",
-    )
 
 
 def target_folder(hub: str, to: str | Path) -> Path:

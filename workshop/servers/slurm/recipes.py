@@ -1,0 +1,35 @@
+"""The scripts of slurm/ that have a model of their own: which model, on how many nodes, split how."""
+
+from dataclasses import dataclass
+
+# for a model without a script of its own: the fewest that hold it
+NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a script requests when nothing else is given. The defaults are those of model.sbatch: the plan chooses.
+
+    model: a name on the Hub, or a folder; its last part is the folder's name below WORKSHOP_MODELS.
+    nodes: numbers of nodes to try in turn; the last one is what the script itself requests.
+    split: "tensor": tensor parallel over all GPUs; "pipeline": tensor parallel in a node, one stage a node.
+    """
+
+    model: str
+    nodes: tuple[int, ...] = NODES_TRIED
+    max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    split: str = ""
+
+
+RECIPES = {
+    "70b": Recipe("meta-llama/Llama-3.1-70B-Instruct", (1,), 32768, 0.90, "pipeline"),
+    "405b": Recipe("meta-llama/Llama-3.1-405B-Instruct", (2, 4), 16384, 0.92, "tensor"),
+    "405b-fp8": Recipe("meta-llama/Llama-3.1-405B-Instruct-FP8", (2,), 16384, 0.92, "pipeline"),
+}
+
+
+def model_of(name: str) -> str:
+    """Return the model of the script with that name; any other name is a model's already."""
+    recipe = RECIPES.get(name)
+    return recipe.model if recipe else name
