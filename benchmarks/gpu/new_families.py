@@ -35,7 +35,7 @@ def predict(job: dict, asker, version: str) -> dict:
     from inference_planner.catalog.read import from_dict
     from inference_planner.choose import Choice
     from inference_planner.deployment import prepare
-    from inference_planner.parallelism import of_choice
+    from inference_planner.parallelism import plan_of
 
     from workshop.engine import exact
 
@@ -45,7 +45,7 @@ def predict(job: dict, asker, version: str) -> dict:
     d = prepare(
         model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra
     )
-    p = of_choice(Choice(exact.attach(d, asker, **more), []))
+    p = plan_of(Choice(exact.attach(d, asker, **more), []))
     return {
         "name": job["name"],
         **{key: round(getattr(p, key), 4) for key in SAID},

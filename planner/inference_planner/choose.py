@@ -1,11 +1,11 @@
 """How to split a model, and the fewest GPUs that hold it: one search over tensor × pipeline parallel sizes.
 
-Every question goes through `splits`, which lists the ways to use so many GPUs, the one with most tensor parallelism
-first: it makes each request faster, where pipeline parallelism only makes room. Which numbers of GPUs are tried is that
-of vLLM's guide "How to decide the distributed inference strategy": one GPU, a node, all nodes.
+`splits` lists the ways to use a number of GPUs, the one with most tensor parallelism first: tensor parallelism makes
+each request faster, pipeline parallelism only makes room. The numbers of GPUs that are tried are those of vLLM's guide
+"How to decide the distributed inference strategy": one GPU, a node, all nodes.
 """
 
-# d deployment, m model, s one of its splits, n number of GPUs
+# d: a deployment, also while its split is still to be chosen
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,66 +15,83 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.communication import spans_nodes
 from inference_planner.deployment import GPUS_PER_NODE, Deployment
 from inference_planner.errors import BadInput
-from inference_planner.memory import fit, may_fit
+from inference_planner.memory import Fit, fit, may_fit
 from inference_planner.ranks import check_context, check_sizes, most_stages, tp_problem
 from inference_planner.settings import whole
 
-MOST, MOST_NODES = 4096, 32  # of what may be asked for; that are searched
+MOST = 4096  # the largest size that may be given
+MOST_NODES = 32  # that are searched if nothing is known of the hardware
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The split, why it is so, and how many GPUs there are: 0 where nobody said, or gave the sizes."""
+    """The chosen split and its reasons.
+
+    `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the split were given.
+    """
 
     deployment: Deployment
     reasons: list[str]
-    world: int = 0
+    world_size: int = 0
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
-    """Return every split of a replica over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest
-    first. Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
+    """Return every split of one replica over exactly `gpus` GPUs, the one with most tensor parallelism first.
+
+    Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so any number of
+    GPUs up to the number of layers can be used.
     """
+    replicas = 0 if d.ep else d.dp
     return [
-        d.split(tp, gpus // tp)
-        for tp in _widths(d.model, gpus, d.gpus_per_node, 0 if d.ep else d.dp)
+        d.split(tp, gpus // tp) for tp in _tensor_sizes(d.model, gpus, d.gpus_per_node, replicas)
     ]
 
 
 @lru_cache(maxsize=4096)
-def _widths(m: ModelConfig, gpus: int, node: int, replicas: int) -> list[int]:
-    """replicas that share the matrices of each expert; 0 where experts stay whole."""
-    share, rest = divmod(gpus, -(-gpus // node))  # of each node
-    sizes = (
-        tp
-        for tp in range(share, 0, -1)
-        if not rest and share % tp == 0 and gpus <= tp * most_stages(m)
-    )
-    return [tp for tp in sizes if not tp_problem(m, tp, tp * replicas or 1)]
+def _tensor_sizes(model: ModelConfig, gpus: int, gpus_per_node: int, replicas: int) -> list[int]:
+    """Return the tensor parallel sizes for so many GPUs, the largest first.
+
+    Args:
+        replicas: replicas that share the matrices of each expert; 0 if experts stay whole.
+    """
+    nodes = -(-gpus // gpus_per_node)
+    if gpus % nodes:
+        return []
+    per_node = gpus // nodes
+    sizes: list[int] = []
+    for tp in range(per_node, 0, -1):
+        enough_layers = gpus <= tp * most_stages(model)
+        if per_node % tp == 0 and enough_layers and not tp_problem(model, tp, tp * replicas or 1):
+            sizes.append(tp)
+    return sizes
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
     """Return the first split that fits, over the first of these numbers of GPUs that has one."""
-    tried = (s for gpus in numbers if may_fit(d, gpus) for s in splits(d, gpus))
-    return next((s for s in tried if fit(s).fits), None)
+    for gpus in numbers:
+        if may_fit(d, gpus):
+            for split in splits(d, gpus):
+                if fit(split).fits:
+                    return split
+    return None
 
 
 def spread(d: Deployment, gpus: int) -> Deployment:
-    """Return the first split over so many GPUs that fits; the widest where none does.
+    """Return the first split over so many GPUs that fits, or the one with most tensor parallelism if none does.
 
-    Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
+    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them.
     """
-    found = splits(d, gpus)
-    # as many as can be used
-    if not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven):
+    options = splits(d, gpus)
+    stays_whole = most_stages(d.model) == 1 or d.split(1, gpus).uneven
+    if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
         return spread(d, gpus - 1)
-    if not found:
+    if not options:
         check_sizes(d.model, 1, gpus, d.experts_cut(1))
-    return first_that_fits(d, [gpus]) or found[0]
+    return first_that_fits(d, [gpus]) or options[0]
 
 
 def fewest(d: Deployment, most: int = 256) -> Deployment | None:
-    """Return the split over the fewest GPUs that serves one request of max_model_len; None if `most` do not."""
+    """Return the split over the fewest GPUs that holds one request of max_model_len; None if `most` GPUs do not."""
     return first_that_fits(d, range(1, most + 1))
 
 
@@ -91,19 +108,18 @@ def choose(
 ) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
-    Raises BadInput for numbers that are none, or sizes that cannot split the model.
+    Args:
+        tp, pp, dp, dcp: the tensor, pipeline, data and decode context parallel size; None if the plan chooses.
+        ep: use expert parallelism (enable_expert_parallel).
+
+    Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the model.
     """
-    names = (
-        "gpus_per_node",
-        "nodes",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-    )
-    names += ("decode_context_parallel_size",)
-    for name, value in zip(names, (gpus_per_node, nodes, tp, pp, dp, dcp), strict=True):
-        if value is not None:
-            whole(name, value, MOST, "Give how many there are.")
+    _check_whole("gpus_per_node", gpus_per_node)
+    _check_whole("nodes", nodes)
+    _check_whole("tensor_parallel_size", tp)
+    _check_whole("pipeline_parallel_size", pp)
+    _check_whole("data_parallel_size", dp)
+    _check_whole("decode_context_parallel_size", dcp)
     if ep and not d.model.moe:
         raise BadInput(
             f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out."
@@ -112,36 +128,60 @@ def choose(
         check_context(d.model, tp or 1, dcp)
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
     if d.gpu.is_slice:
-        if (tp or 1) * (pp or 1) * d.dp > 1:
-            raise BadInput(
-                f"{d.gpu.title} is a slice, and NCCL joins no slices.",
-                "Give sizes of 1, or a whole GPU.",
-            )
-        return Choice(
-            d, ["A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."]
-        )
-    node, most_nodes = d.gpus_per_node, nodes or 1
-    world = node * most_nodes if gpus_per_node or nodes else None
+        return _one_slice(d, (tp or 1) * (pp or 1) * d.dp)
+    world_size = 0
+    if gpus_per_node or nodes:
+        world_size = d.gpus_per_node * (nodes or 1)
     if tp or pp:
-        return _checked(*_given(d, nodes, tp, pp, world), world)
-    if d.dp > 1 or ep:  # the fewest GPUs a replica
-        most = max(1, (world or node * MOST_NODES) // d.dp)
-        widest = next((n for n in range(min(most, node), 0, -1) if splits(d, n)), 1)
-        found = first_that_fits(d, range(1, most + 1)) or spread(d, widest)
-        return _checked(found, [], world)
-    if fit(d).fits:
-        length = d.settings.max_model_len
-        why = f"The model and one request of {length:,} tokens fit on a single GPU: no distribution, no communication."
-        return Choice(d, [why], world or 0)
-    if world is None:  # half a node or a whole one, then whole nodes
-        found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(
-            d, node
+        return _with_sizes(d, nodes, tp, pp, world_size)
+    if d.dp > 1 or ep:
+        return _fewest_a_replica(d, world_size)
+    single = fit(d)
+    if single.fits:
+        request = f"one request of {d.settings.max_model_len:,} tokens"
+        why = f"The model and {request} fit on a single GPU: no distribution, no communication."
+        return Choice(d, [why], world_size)
+    chosen = _over_gpus(d, world_size)
+    return Choice(chosen, [_why_not_one(d, single), _why_split(chosen)], world_size)
+
+
+def _check_whole(name: str, size: object) -> None:
+    if size is not None:
+        whole(name, size, MOST, "Give how many there are.")
+
+
+def _one_slice(d: Deployment, gpus: int) -> Choice:
+    if gpus > 1:
+        raise BadInput(
+            f"{d.gpu.title} is a slice, and NCCL joins no slices.",
+            "Give sizes of 1, or a whole GPU.",
         )
-    elif not (
-        found := first_that_fits(d, dict.fromkeys((node, world)))
-    ):  # one node if it holds the model, else all
-        found = spread(d, next(n for n in range(world, 0, -1) if splits(d, n)))
-    return Choice(found, [_why_not_one(d), _why_split(found)], world or 0)
+    why = "A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."
+    return Choice(d, [why])
+
+
+def _fewest_a_replica(d: Deployment, world_size: int) -> Choice:
+    """Choose the fewest GPUs for each replica."""
+    node = d.gpus_per_node
+    most = max(1, (world_size or node * MOST_NODES) // d.dp)
+    chosen = first_that_fits(d, range(1, most + 1))
+    if not chosen:
+        widest = next((gpus for gpus in range(min(most, node), 0, -1) if splits(d, gpus)), 1)
+        chosen = spread(d, widest)
+    return _checked(chosen, [], world_size)
+
+
+def _over_gpus(d: Deployment, world_size: int) -> Deployment:
+    """Split a model that one GPU does not hold: over a part of a node, a node, or all nodes."""
+    node = d.gpus_per_node
+    if not world_size:
+        numbers = (2, 4, *range(node, node * MOST_NODES + 1, node))
+        return first_that_fits(d, numbers) or spread(d, node)
+    chosen = first_that_fits(d, dict.fromkeys((node, world_size)))
+    if chosen:
+        return chosen
+    usable = next(gpus for gpus in range(world_size, 0, -1) if splits(d, gpus))
+    return spread(d, usable)
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:
@@ -152,40 +192,58 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     """
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."
-    why = "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it."
-    if nodes > 1:
-        why = f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way."
-    return "mp", why
-
-
-def _given(
-    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world: int | None
-) -> tuple[Deployment, list[str]]:
-    """Take the sizes that were given; the one that is missing follows from the hardware."""
-    replica = world // d.dp if world else None
-    if tp is None:
-        most = max(1, replica // (pp or 1)) if replica else 1
-        tp = next(
-            (t for t in range(most, 0, -1) if not tp_problem(d.model, t, d.experts_cut(t))), 1
+    if nodes == 1:
+        return (
+            "mp",
+            "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it.",
         )
+    return (
+        "mp",
+        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way.",
+    )
+
+
+def _with_sizes(
+    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world_size: int
+) -> Choice:
+    """Take the sizes that were given. A size that is missing follows from the hardware."""
+    replica_gpus = world_size // d.dp
+    if tp is None:
+        most = max(1, replica_gpus // (pp or 1))
+        usable = (
+            size
+            for size in range(most, 0, -1)
+            if not tp_problem(d.model, size, d.experts_cut(size))
+        )
+        tp = next(usable, 1)
     if pp is None:
-        pp = max(1, replica // tp) if replica and nodes and nodes > 1 else 1
+        pp = 1
+        if nodes and nodes > 1:
+            pp = max(1, replica_gpus // tp)
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
-    stage = "each stage in one node" if pp > 1 else "in one node"
     d = d.split(tp, pp)
-    where = "across nodes, which needs a fast network" if spans_nodes(d) else stage
-    return d, [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
+    where = "in one node"
+    if spans_nodes(d):
+        where = "across nodes, which needs a fast network"
+    elif pp > 1:
+        where = "each stage in one node"
+    why = f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."
+    return _checked(d, [why], world_size)
 
 
-def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
-    """Refuse what the hardware has no room for, and say how replicas share their experts."""
-    node, experts = d.gpus_per_node, d.expert_split
-    if world and d.gpus > world:
-        sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
-        remedy = "Give more nodes, or smaller sizes whose product is at most the number of GPUs."
+def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
+    """Return the choice, with the reasons of data, expert and context parallelism.
+
+    Raises BadInput: there are not enough GPUs, or vLLM cannot start so many on the nodes.
+    """
+    node = d.gpus_per_node
+    if world_size and d.gpus > world_size:
+        sizes = f"TP {d.tp} × PP {d.pp}"
+        if d.dp > 1:
+            sizes += f" × DP {d.dp}"
         raise BadInput(
-            f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.",
-            remedy,
+            f"{sizes} needs {d.gpus} GPUs, and {world_size // node} node(s) of {node} have {world_size}.",
+            "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
         )
     if d.uneven:
         raise BadInput(
@@ -194,37 +252,35 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
         )
     if d.dp > 1:
         own = "attention, KV cache and requests of its own"
-        why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
+        reasons.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
     if d.dcp > 1:
         cost = "Each decoding step then gathers queries and joins partial answers in every layer, which the speed here leaves out (not measured)."
-        why.append(
+        reasons.append(
             f"{d.dcp} ranks share out the tokens of what each would keep a copy of: {d.dcp} times as many fit. {cost}"
         )
+    experts = d.expert_split
     if experts and experts.dealt > 1:
-        n = d.model.experts.num_experts
-        why.append(
-            f"The {n} experts stay whole: at most {-(-n // experts.dealt)} on each of {experts.dealt} GPUs."
+        count = d.model.experts.num_experts
+        on_each = -(-count // experts.dealt)
+        reasons.append(
+            f"The {count} experts stay whole: at most {on_each} on each of {experts.dealt} GPUs."
         )
     elif experts:
-        why.append(f"The matrices of every expert are cut over all {experts.cut} GPUs of a stage.")
-    return Choice(d, why)
+        reasons.append(
+            f"The matrices of every expert are cut over all {experts.cut} GPUs of a stage."
+        )
+    return Choice(d, reasons)  # whoever gives the sizes knows the hardware: no advice on idle GPUs
 
 
 def _why_split(d: Deployment) -> str:
-    """Say what made the split so: the node, its heads, or the number of nodes."""
+    """Say what decided the split: the heads, the number of nodes, or the memory."""
     node = min(d.gpus, d.gpus_per_node)
-    if problem := tp_problem(d.model, node):
-        rest = (
-            "evenly or not"
-            if d.tp == 1
-            else f"evenly or not, and tensor parallel size {d.tp} divides it"
-        )
-        whole = (
-            ""
-            if not d.model.moe or tp_problem(d.model, node, 1)
-            else " without --enable-expert-parallel"
-        )
-        return f"Tensor parallel size {node} is not possible{whole}: {problem}. Pipeline parallelism splits by layers, {rest}."
+    problem = tp_problem(d.model, node)
+    if problem:
+        expert_parallel_helps = d.model.moe and not tp_problem(d.model, node, 1)
+        without = " without --enable-expert-parallel" if expert_parallel_helps else ""
+        divides = f", and tensor parallel size {d.tp} divides it" if d.tp > 1 else ""
+        return f"Tensor parallel size {node} is not possible{without}: {problem}. Pipeline parallelism splits by layers, evenly or not{divides}."
     if d.nodes > 1:
         return f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs per node, pipeline parallel size = nodes."
     if d.pp > 1:
@@ -232,9 +288,12 @@ def _why_split(d: Deployment) -> str:
     return f"Tensor parallel over {d.tp} GPUs of one node: every GPU works on every layer, over {d.gpu.link}."
 
 
-def _why_not_one(d: Deployment) -> str:
-    one, title = fit(d), d.gpu.title
-    weights, overhead = one.weights[0] / GIB, one.overhead[0] / GIB
-    if not one.loads:
-        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, of {one.requested / GIB:.1f} GiB that the engine may use."
-    return f"One {title} holds the weights ({weights:.1f} GiB), but not a request of {d.settings.max_model_len:,} tokens: it takes {one.needed / GIB:.1f} GiB of KV cache, and {one.available[0] / GIB:.1f} GiB are left."
+def _why_not_one(d: Deployment, single: Fit) -> str:
+    """Say why one GPU does not hold the model. single: the memory of the deployment on one GPU."""
+    title = d.gpu.title
+    weights, overhead = single.weights[0] / GIB, single.overhead[0] / GIB
+    if not single.loads:
+        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, of {single.requested / GIB:.1f} GiB that the engine may use."
+    request = f"a request of {d.settings.max_model_len:,} tokens"
+    needed = f"it takes {single.needed / GIB:.1f} GiB of KV cache, and {single.available[0] / GIB:.1f} GiB are left"
+    return f"One {title} holds the weights ({weights:.1f} GiB), but not {request}: {needed}."

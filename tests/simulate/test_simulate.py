@@ -295,7 +295,8 @@ def test_engines_that_share_experts_take_each_step_together(wide):
 def test_an_engine_without_work_costs_the_other_nothing(wide):
     """A dummy batch is no longer than a batch of one; alone, a request takes what it takes on one engine."""
     alone = [Arrival(0.0, 300, 20)]
-    one_engine = replace(wide, deployment=wide.deployment, data_parallel_size=1)
+    one_replica = replace(wide.choice, deployment=replace(wide.deployment, dp=1))
+    one_engine = replace(wide, choice=one_replica)
     both, one = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
     assert both.requests == one.requests and both.steps == one.steps
 

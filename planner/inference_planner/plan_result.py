@@ -1,0 +1,244 @@
+"""The `Plan`: what `plan()` returns. It carries its split, its memory, its messages and the times of a step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GIB
+from inference_planner.choose import Choice, executor
+from inference_planner.communication import Traffic
+from inference_planner.deployment import Deployment
+from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.memory import Fit
+from inference_planner.overheads import Overhead
+from inference_planner.ranks import Rank
+from inference_planner.settings import Settings
+from inference_planner.speed import Term
+
+# The keys of `workshop plan --json`, in its order. Ranks and settings follow.
+JSON_KEYS = (
+    "model",
+    "gpu",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "nodes",
+    "gpus",
+    "fits",
+    "weights_gib_per_gpu",
+    "overhead_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_bytes_per_token",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "single_stream_tokens_per_s",
+    "command",
+    "reasons",
+    "advice",
+    "decode_context_parallel_size",
+    "learners_at_once",
+    "num_gpu_blocks",
+    "block_size",
+    "max_model_len",
+    "gpus_per_node",
+    "executor",
+    "vllm_version",
+    "gpu_memory_gib",
+    "requested_gib_per_gpu",
+    "overheads",
+    "communication",
+    "decode",
+    "basis",
+    "exact",
+    "source",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to run a model: the split, what fits, how fast one request is, and the command.
+
+    Every number follows from the values that the plan carries. Sizes per GPU are those of the pipeline
+    stage with the least room, in GiB of 2**30 bytes. If the plan does not fit, capacities and speeds are 0.
+    """
+
+    choice: Choice
+    fit: Fit
+    communication: list[Traffic]  # the messages of a step that computes one token
+    ranks: list[Rank]
+    basis: str  # measured, exact, recorded or estimate: see basis.py
+    decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
+    # Requests that arrive together, and all get their first token within 5 s: see speed.py.
+    learners_at_once: int = 0
+    reasons: list[str] = field(default_factory=list[str])
+    advice: list[str] = field(default_factory=list[str])
+    command: str = ""  # empty if vLLM has no class for the architecture
+
+    @property
+    def deployment(self) -> Deployment:
+        """The model, the GPU, vLLM's settings and the sizes of the split."""
+        return self.choice.deployment
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model as it runs."""
+        return self.deployment.model
+
+    @property
+    def settings(self) -> Settings:
+        """vLLM's settings, with the defaults filled in."""
+        return self.deployment.settings
+
+    @property
+    def model(self) -> str:
+        return self.config.name
+
+    @property
+    def gpu(self) -> str:
+        return self.deployment.gpu.name
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return self.deployment.tp
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        return self.deployment.pp
+
+    @property
+    def data_parallel_size(self) -> int:
+        return self.deployment.dp
+
+    @property
+    def enable_expert_parallel(self) -> bool:
+        return self.deployment.ep
+
+    @property
+    def decode_context_parallel_size(self) -> int:
+        return self.deployment.dcp
+
+    @property
+    def nodes(self) -> int:
+        return self.deployment.nodes
+
+    @property
+    def gpus(self) -> int:
+        return self.deployment.gpus
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.deployment.gpus_per_node
+
+    @property
+    def fits(self) -> bool:
+        """True if one request of max_model_len fits, which vLLM requires before it starts."""
+        return self.fit.fits
+
+    @property
+    def weights_gib_per_gpu(self) -> float:
+        return self.fit.weights[self.fit.tightest] / GIB
+
+    @property
+    def overhead_gib_per_gpu(self) -> float:
+        """Activations, CUDA graphs and everything else that is neither weights nor KV cache."""
+        return self.fit.overhead[self.fit.tightest] / GIB
+
+    @property
+    def available_kv_gib_per_gpu(self) -> float:
+        if not self.fits:
+            return 0.0
+        return self.fit.available[self.fit.tightest] / GIB
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV-cache bytes of one token for the whole model, before tensor parallelism."""
+        return kv_cache_bytes_per_token(self.config, self.settings.kv_cache_dtype)
+
+    @property
+    def kv_cache_tokens(self) -> int:
+        """The tokens that vLLM will print as "GPU KV cache size"; with data parallelism those of one replica."""
+        if not self.fits:
+            return 0
+        return self.fit.capacity.tokens
+
+    @property
+    def max_concurrency(self) -> float:
+        """The requests of max_model_len that the KV cache holds, which vLLM prints as "Maximum concurrency"."""
+        if not self.fits:
+            return 0.0
+        return self.fit.capacity.max_concurrency
+
+    @property
+    def num_gpu_blocks(self) -> int:
+        if not self.fits:
+            return 0
+        return self.fit.capacity.blocks
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of one block of the KV cache."""
+        return self.fit.layout.block_size
+
+    @property
+    def single_stream_tokens_per_s(self) -> float:
+        """Output tokens per second of a single request."""
+        if not self.fits:
+            return 0.0
+        return 1e3 / sum(term.ms for term in self.decode)
+
+    @property
+    def max_model_len(self) -> int:
+        return self.settings.max_model_len
+
+    @property
+    def executor(self) -> str:
+        """How vLLM starts its workers: `uni` is one process, `mp` its own multiprocessing, also over nodes."""
+        return executor(self.deployment.replica_gpus, self.nodes)[0]
+
+    @property
+    def vllm_version(self) -> str:
+        return self.settings.vllm_version
+
+    @property
+    def gpu_memory_gib(self) -> float:
+        """Memory of one GPU as vLLM sees it."""
+        return self.deployment.gpu.engine_gib
+
+    @property
+    def requested_gib_per_gpu(self) -> float:
+        """The share of that memory that vLLM may use: gpu_memory_utilization."""
+        return self.fit.requested / GIB
+
+    @property
+    def overheads(self) -> list[Overhead]:
+        """The parts of overhead_gib_per_gpu, each with its reason and source."""
+        return list(self.fit.overheads[self.fit.tightest])
+
+    @property
+    def exact(self) -> bool:
+        """True if vLLM's own class was built for this plan."""
+        exact = self.config.exact
+        return bool(exact and exact.basis == "exact" and self.basis == "exact")
+
+    @property
+    def source(self) -> str:
+        """The vLLM version whose class gave the sizes, or what an estimate rests on; empty for formulas."""
+        exact = self.config.exact
+        return exact.source if exact else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `workshop plan --json` prints it."""
+        data = {key: getattr(self, key) for key in JSON_KEYS}
+        data["overheads"] = [asdict(overhead) for overhead in self.overheads]
+        data["communication"] = [asdict(message) for message in self.communication]
+        data["decode"] = [asdict(term) for term in self.decode]
+        data["ranks"] = [_rank_data(rank) for rank in self.ranks]
+        data["settings"] = asdict(self.settings)
+        return data
+
+
+def _rank_data(rank: Rank) -> dict[str, Any]:
+    return {**rank.__dict__, "layers": [rank.layers.start, rank.layers.stop]}

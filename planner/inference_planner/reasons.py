@@ -1,0 +1,111 @@
+"""The reasons of a plan, in sentences: how the model is split, what fits, and what travels between GPUs."""
+
+from collections.abc import Iterator
+
+from inference_planner.attention import main_kind
+from inference_planner.catalog.config import present
+from inference_planner.catalog.gpus import GIB
+from inference_planner.choose import executor
+from inference_planner.command import stand_in
+from inference_planner.plan_result import Plan
+from inference_planner.ranks import partition_layers
+from inference_planner.settings import batch_defaults
+
+
+def reasons(plan: Plan) -> list[str]:
+    """Return why the plan is as it is: first the reasons of the choice, then what follows from it."""
+    sentences = [*plan.choice.reasons, *_precision(plan), *_checkpoint(plan)]
+    sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
+    if plan.fits:
+        sentences += [*_windows(plan), *_messages(plan), *_processes(plan), *_batch(plan)]
+    return sentences
+
+
+def _precision(plan: Plan) -> Iterator[str]:
+    gpu = plan.deployment.gpu
+    if plan.settings.dtype == "half" and not gpu.has_bfloat16:
+        yield (
+            f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; "
+            "vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
+        )
+
+
+def _checkpoint(plan: Plan) -> Iterator[str]:
+    name = stand_in(plan.deployment)
+    if name:
+        method = present(plan.config.quantization).method
+        yield (
+            f"vLLM cannot make {method} weights while it loads: the numbers are those of a checkpoint "
+            f"that is quantised so already; give it in place of {name}."
+        )
+
+
+def _tensor_split(plan: Plan) -> Iterator[str]:
+    model, ranks = plan.config, plan.tensor_parallel_size
+    if ranks > 1:
+        heads = model.num_attention_heads // ranks
+        held = main_kind(model).held(model, ranks)
+        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and keeps {held}."
+
+
+def _pipeline_split(plan: Plan) -> Iterator[str]:
+    layers, stages = plan.config.num_hidden_layers, plan.pipeline_parallel_size
+    if stages == 1:
+        return
+    sizes = [len(stage) for stage in partition_layers(layers, stages)]
+    if len(set(sizes)) == 1:
+        shares = f"{sizes[0]} layers each"
+    else:
+        shares = "layers " + ", ".join(map(str, sizes))
+    yield f"The {layers} layers go to {stages} stages: {shares}."
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    room = plan.fit.available[plan.fit.tightest] / GIB
+    rest = "are missing before the first token"
+    if room > 0:
+        rest = "are left for KV cache"
+    if not plan.fits and room > 0:
+        rest += f", too little for one request of {plan.max_model_len:,} tokens"
+    parts = f"{plan.weights_gib_per_gpu:.2f} GiB are weights and {plan.overhead_gib_per_gpu:.2f} GiB overhead"
+    yield (
+        f"Of {plan.requested_gib_per_gpu:.1f} GiB that the engine may use on a GPU, {parts}; "
+        f"{abs(room):.2f} GiB {rest}."
+    )
+    if plan.fits:
+        blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.block_size} tokens"
+        requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
+        if plan.data_parallel_size > 1:
+            requests += ", in each replica"
+        yield f"They hold {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."
+
+
+def _windows(plan: Plan) -> Iterator[str]:
+    windows = [window for window in plan.config.layer_windows if window]
+    if windows:
+        layers = f"{len(windows)} of {plan.config.num_hidden_layers} layers"
+        yield f"{layers} look back {windows[0]:,} tokens only, so a long request keeps less there."
+
+
+def _messages(plan: Plan) -> Iterator[str]:
+    for message in plan.communication:
+        payload = f"{message.count} × {message.bytes_each / 1024:.0f} KiB"
+        what = f"({message.what}, {message.reason})"
+        yield f"A step of one token sends {payload} {what} over {message.link}: about {message.ms:.2f} ms."
+
+
+def _processes(plan: Plan) -> Iterator[str]:
+    if plan.data_parallel_size > 1:
+        yield "Each replica is an engine of its own; one API server shares the requests out among them."
+    elif plan.gpus > 1:
+        yield executor(plan.gpus, plan.nodes)[1]
+
+
+def _batch(plan: Plan) -> Iterator[str]:
+    settings = plan.settings
+    serve_default, _ = batch_defaults(plan.deployment.gpu, "serve", settings.version)
+    if settings.usage == "llm" and serve_default != settings.max_num_batched_tokens:
+        yield (
+            f"max_num_batched_tokens is {settings.max_num_batched_tokens:,}, as the LLM class takes it; "
+            f"vllm serve alone would take {serve_default:,}, so the command says it."
+        )
