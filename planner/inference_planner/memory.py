@@ -72,13 +72,12 @@ def fit(d: Deployment) -> Fit:
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
     overhead = tuple(sum(o.bytes for o in items) for items in over)
     available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
-    lay = kv_layout(m, s, d.tp, pp, d.dcp)
-    cap = kv_capacity(m, s, d.tp, pp, available, d.dcp)
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
-    needed = max(
-        kv_cache.pool_bytes_per_block(lay, stage) for stage in stages
-    ) * kv_cache.blocks_per_request(lay)
-    return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)
+    layout = kv_layout(m, s, d.tp, pp, d.dcp)
+    capacity = kv_cache.capacity(layout, stages, available, s.max_model_len)
+    block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in stages)
+    needed = block_bytes * kv_cache.blocks_per_request(layout)
+    return Fit(d.tp, pp, requested, weights, over, overhead, available, capacity, layout, needed)
 
 
 def kv_layout(
@@ -110,7 +109,7 @@ def kv_capacity(
 ) -> kv_cache.Capacity:
     """Return the blocks and tokens that so many bytes hold, and the requests of max_model_len at once.
 
-    This is the one place where bytes become tokens, for the plan and for the reconciliation with a log.
+    The reconciliation with a log asks here; `fit` does the same with the layout that it has.
 
     Args:
         available_bytes: bytes for the KV cache on a rank of each of the pp pipeline stages.
