@@ -14,7 +14,7 @@ from workshop import simulate
 requests, tokens = map(int, sys.argv[1:])
 simulate("llama-3.1-8b", "h100", burst=requests, prompt=(tokens, tokens), output=(1, 1))
 from workshop.simulate import process
-process._kept.pop().end()
+process._workers.pop().end()
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 """
 

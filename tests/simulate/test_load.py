@@ -8,7 +8,7 @@ from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.simulate import load
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.load import BeyondReach, handed_over, on_plan
+from workshop.simulate.load import BeyondReach, kv_transfer, on_plan
 
 ONE = [Arrival(0.0, 192, 64)]
 
@@ -33,7 +33,7 @@ def asked(monkeypatch):
 )
 def test_a_kv_cache_takes_its_bytes_over_the_link_and_55_ms(place, bytes_per_s, latency_us):
     """131,072 bytes a token of Llama 3.1 8B; 55 ms as fitted (docs/simulate.md, prefill-apart)."""
-    handed = handed_over(plan("llama-3.1-8b", "h100", max_model_len=8192, **place), 3)
+    handed = kv_transfer(plan("llama-3.1-8b", "h100", max_model_len=8192, **place), 3)
     assert handed["replicas"] == 3
     assert handed["token_s"] == pytest.approx(131_072 / bytes_per_s)
     assert handed["wait_s"] == pytest.approx(0.055 + latency_us / 1e6)

@@ -1,9 +1,10 @@
-"""A load on a plan: vLLM's scheduler with the plan's blocks and settings, each step as long as the plan's clock says."""
+"""Simulate a load on a plan: vLLM's scheduler with the plan's blocks and settings, on the simulator's clock."""
 
 import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypedDict, Unpack, overload
 
 from inference_planner.communication import network_link, node_link
 from inference_planner.memory import fit
@@ -21,7 +22,27 @@ from workshop.simulate.report import PLANNED, Simulation, parse_slo
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
-HAND_OVER_S = 0.055  # of a request through NIXL, on top of its bytes: fitted to the busy load of two H200, vLLM 0.32.0
+# Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy load of two H200,
+# vLLM 0.32.0 (benchmarks/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
+KV_TRANSFER_S = 0.055
+
+
+class ServerOptions(TypedDict, total=False):
+    """The keyword arguments of `on_plan` that describe the servers and what is written."""
+
+    replicas: int
+    prefill_replicas: int
+    router: str
+    slo: dict[str, float] | None
+    steps: str | Path | None
+    force: bool
+    inputs: Sequence[str | Path]
+    enable_prefix_caching: bool | None
+    host_factor: float
+    clock: Clock | None
+    num_gpu_blocks: int | None
+
+
 SERVERS = (
     "replicas",
     "prefill_replicas",
@@ -35,50 +56,79 @@ SERVERS = (
 
 
 class GivenUp(Exception):
-    """Whoever watched a simulation did not want its end."""
+    """Raised inside a simulation whose watcher asked it to stop."""
 
 
 class BeyondReach(BadInput):
-    """A limit below least_ms, which one request alone takes."""
+    """A limit that no request can keep: one request alone already takes `least_ms`."""
 
     def __init__(self, message: str, remedy: str, least_ms: float):
         super().__init__(message, remedy)
         self.least_ms = least_ms
 
 
-def simulate(model: str, gpu: str, *, slo: str | None = None, **options: object) -> Simulation:
-    """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
+def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) -> Simulation:
+    """Predict how a load is served: how long requests wait, how fast tokens come, how full the KV cache is.
 
-    slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
-    options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
-        file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
-        servers: replicas, prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
-        `on_plan` has them.
-        All others are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
+    Args:
+        model: a catalog name, a Hub id, or a folder with a config.json.
+        gpu: a catalog name.
+        slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that meet them.
+        options: three kinds.
+            The load: rate (requests a second, Poisson) and seconds; or burst (requests at once); or trace (a file);
+            prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed.
+            The servers: replicas, prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
+            for `on_plan`.
+            All others are those of `plan` (tensor_parallel_size, max_model_len, max_num_seqs, …).
 
     Raises:
-        BadInput: a load that cannot be, or one that the plan cannot take.
-        WorkshopError: there is no vLLM to take the scheduler from, or an unknown version of it.
+        BadInput: the load is impossible, or the plan cannot take it.
+        WorkshopError: vLLM, whose scheduler runs, is missing or of an unknown version.
     """
     if options.get("trace") is not None:
         options["inputs"] = [*options.get("inputs", ()), options["trace"]]
-    arrivals, options = arriving(options)
-    how = {name: options.pop(name) for name in SERVERS if name in options}
-    return on_plan(plan(model, gpu, **options), arrivals, slo=parse_slo(slo), **how)
+    arrivals, others = arriving(options)
+    servers: ServerOptions = {"slo": parse_slo(slo)}
+    for name in SERVERS:
+        if name in others:
+            servers[name] = others.pop(name)
+    return on_plan(plan(model, gpu, **others), arrivals, **servers)
 
 
-def arriving(options: dict) -> tuple[list[Arrival], dict]:
-    """Return the requests that the options ask for, and the other options."""
-    rest = dict(options)
-    load = {name: rest.pop(name) for name in inspect.signature(drawn).parameters if name in rest}
-    trace = rest.pop("trace", None)
+def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
+    """Return the requests that the options describe, and the options that are not about the load.
+
+    Raises BadInput: the load is impossible, or both drawn and read from a trace.
+    """
+    others = dict(options)
+    load = {}
+    for name in inspect.signature(drawn).parameters:
+        if name in others:
+            load[name] = others.pop(name)
+    trace = others.pop("trace", None)
     if trace is None:
-        return drawn(**load), rest
+        return drawn(**load), others
     if any(load.get(name) is not None for name in ("rate", "seconds", "burst")):
         raise BadInput(
             "A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out."
         )
-    return read_trace(trace), rest
+    return read_trace(trace), others
+
+
+@overload
+def on_plan(
+    p: Plan, arrivals: Sequence[Arrival], *, seen: None = None, **options: Unpack[ServerOptions]
+) -> Simulation: ...
+
+
+@overload
+def on_plan(
+    p: Plan,
+    arrivals: Sequence[Arrival],
+    *,
+    seen: Callable[[Simulation], bool],
+    **options: Unpack[ServerOptions],
+) -> Simulation | None: ...
 
 
 def on_plan(
@@ -98,65 +148,76 @@ def on_plan(
     num_gpu_blocks: int | None = None,
     seen: Callable[[Simulation], bool] | None = None,
 ) -> Simulation | None:
-    """Return what these requests would find.
+    """Simulate these requests on a plan.
 
-    replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
-    prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
-    steps: a new file for the steps, one JSON line each; of several engines the others write steps.1, steps.2, …
-    force: replace files of those names.
-    inputs: files that were read for this, which are never replaced.
-    host_factor: how long Python and launches take there: 1 on most hosts that were measured, 0.7 on the fastest.
-    clock, num_gpu_blocks: where they were measured, not planned.
-    seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
+    Args:
+        replicas: servers of this plan behind one router. Each data-parallel rank of a dense model is a replica too.
+        prefill_replicas: further servers that only prefill; they send the KV cache to the others.
+        router: one of ROUTERS.
+        slo: limits in ms by name (ttft, tpot, e2el).
+        steps: a new file for the steps, one JSON line each. Several engines write FILE, FILE.1, FILE.2, …
+        force: replace files of those names.
+        inputs: files that were read for this simulation; the output never replaces them.
+        enable_prefix_caching: None for vLLM's default.
+        host_factor: how long Python and launches take there: 1 on most measured hosts, 0.7 on the fastest.
+        clock, num_gpu_blocks: measured values, instead of the plan's.
+        seen: called a few times a second with the simulation so far. If it returns False, the simulation stops and
+            the result is None.
+
+    Raises:
+        BadInput: the plan cannot take the load, or an option is out of range.
+        WorkshopError: vLLM, whose scheduler runs, is missing or of an unknown version.
     """
     if not 0.1 <= host_factor <= 10:
         raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
     clock = clock or of(p.deployment, host_factor)
-    check(
-        p,
-        arrivals,
-        slo or {},
-        clock,
-        (replicas, *((prefill_replicas,) if prefill_replicas else ())),
-        router,
-    )
-    # of a replica: those that share experts wait for one another
+    limits = slo or {}
+    counts = [replicas]
+    if prefill_replicas:
+        counts.append(prefill_replicas)
+    check(p, arrivals, limits, clock, counts, router)
+    # data-parallel ranks that share experts are engines of one replica: they wait for each other
     engines = p.data_parallel_size if p.config.moe else 1
     if p.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
-    def made(answer: dict) -> Simulation:
+    def simulation(outcome: dict[str, Any]) -> Simulation:
         return Simulation(
             **{name: getattr(p, name) for name in PLANNED},
             gpus=p.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,
-            slo=slo or {},
-            **answer,
+            slo=limits,
+            **outcome,
         )
 
+    def watch(outcome: dict[str, Any]) -> bool:
+        return seen is None or seen(simulation(outcome))
+
+    prefill = None
+    if prefill_replicas:
+        prefill = kv_transfer(p, prefill_replicas * p.data_parallel_size // engines)
     job = {
         "replicas": replicas * p.data_parallel_size // engines,
         "engines": engines,
-        "prefill": handed_over(p, prefill_replicas * p.data_parallel_size // engines)
-        if prefill_replicas
-        else None,
+        "prefill": prefill,
         "router": router,
     }
-    watch = (lambda known: seen(made(known))) if seen else None
     scheduler_rules = rules(p, enable_prefix_caching, num_gpu_blocks)
+    watcher = watch if seen else None
     if steps is None:
-        answer = process.run(scheduler_rules, clock, arrivals, watch, **job)
-        return made(answer) if answer else None
+        outcome = process.run(scheduler_rules, clock, arrivals, watcher, **job)
+        return simulation(outcome) if outcome else None
     names = steps_files(steps, (replicas + prefill_replicas) * p.data_parallel_size)
     with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
-        parts = [
-            files.enter_context(output(name, force=force, inputs=inputs)).name for name in names
-        ]
-        answer = process.run(scheduler_rules, clock, arrivals, watch, steps=parts, **job)
-        if not answer:
-            raise GivenUp  # nothing is written
-        return made(answer)
+        parts = []
+        for name in names:
+            file = files.enter_context(output(name, force=force, inputs=inputs))
+            parts.append(file.name)
+        outcome = process.run(scheduler_rules, clock, arrivals, watcher, steps=parts, **job)
+        if not outcome:
+            raise GivenUp  # so that no file is written
+        return simulation(outcome)
     return None
 
 
@@ -172,37 +233,41 @@ def steps_files(steps: str | Path, engines: int) -> list[str]:
     return [str(steps)]
 
 
-def handed_over(p: Plan, replicas: int) -> dict:
-    """Return how many engines read prompts, and how long their KV cache takes to where answers are made.
+def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
+    """Return how many replicas prefill, and how long their KV cache travels: seconds a request, and a token.
 
-    Every rank sends what it has over its own link: the nodes' network, where a server fills a node or more.
+    Every rank sends its part over its own link: the network between nodes, where a server fills half a node or more.
     """
     d = p.deployment
-    link = node_link(d.gpu) if 2 * p.gpus <= p.gpus_per_node else network_link(d.network)
+    link = network_link(d.network)
+    if 2 * p.gpus <= p.gpus_per_node:
+        link = node_link(d.gpu)
     token_s = p.kv_bytes_per_token / (d.replica_gpus * link.gb_s * 1e9)
-    return {"replicas": replicas, "wait_s": HAND_OVER_S + link.message_us / 1e6, "token_s": token_s}
+    wait_s = KV_TRANSFER_S + link.message_us / 1e6
+    return {"replicas": replicas, "wait_s": wait_s, "token_s": token_s}
 
 
 def rules(
     p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
 ) -> Rules:
-    """Return what the plan's server tells its scheduler. A hybrid's states are cached with its prefixes since 0.32.0.
+    """Return the rules of the plan's scheduler. Since 0.32.0 a hybrid model's states are cached with its prefixes.
 
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
     """
-    s, kinds = p.settings, fit(p.deployment).layout.groups
-    states = [group for group in kinds if group.keeps_states]
+    settings = p.settings
+    groups = fit(p.deployment).layout.groups
+    states = [group for group in groups if group.keeps_states]
     if enable_prefix_caching is None:
-        enable_prefix_caching = not states or (s.version.caches_states and len(states) < len(kinds))
+        hybrid = len(states) < len(groups)
+        enable_prefix_caching = not states or (settings.version.caches_states and hybrid)
     return Rules(
         num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
         block_size=p.block_size,
-        groups=tuple((group.kind, group.size) for group in kinds),
+        groups=tuple((group.kind, group.size) for group in groups),
         state_blocks=max((group.blocks_per_request for group in states), default=2),
-        **{
-            name: getattr(s, name)
-            for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
-        },
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
         enable_prefix_caching=enable_prefix_caching,
         pipeline_parallel_size=p.pipeline_parallel_size,
     )
@@ -216,7 +281,7 @@ def check(
     replicas: Sequence[int],
     router: str,
 ) -> None:
-    """Raise BadInput for what the plan cannot take, or no server could keep."""
+    """Raise BadInput for a load that the plan cannot take, or a limit that no server could keep."""
     if not p.fits:
         raise BadInput(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", " ".join(p.advice[:1]))
     for count in replicas:
@@ -229,23 +294,29 @@ def check(
         raise BadInput(
             f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}."
         )
-    longest = max(arrivals, key=lambda a: a.prompt_tokens + a.output_tokens)
-    if longest.prompt_tokens + longest.output_tokens > p.max_model_len:
-        lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
-        remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
-        raise BadInput(
-            f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy
-        )
+    _check_lengths(p, arrivals)
     check_size(arrivals)
-    least_ms = {"tpot": clock.gpu_ms([(1, 1)])}
-    least_ms["ttft"] = least_ms["e2el"] = (
-        least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
-    )
+    _check_limits(p, slo, clock)
+
+
+def _check_lengths(p: Plan, arrivals: Sequence[Arrival]) -> None:
+    longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens + arrival.output_tokens)
+    if longest.prompt_tokens + longest.output_tokens <= p.max_model_len:
+        return
+    lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
+    remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
+    raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
+
+
+def _check_limits(p: Plan, slo: dict[str, float], clock: Clock) -> None:
+    token_ms = clock.gpu_ms([(1, 1)])
+    first_token_ms = token_ms + (clock.way_in_s + clock.way_out_s) * 1e3
+    least_ms = {"tpot": token_ms, "ttft": first_token_ms, "e2el": first_token_ms}
     for name, limit in slo.items():
         if limit < least_ms[name]:
             alone = f"{p.model} takes {least_ms[name]:.1f} ms on {p.gpus} × {p.gpu}"
-            said = f"No request can have {name} within {limit:g} ms: alone, {alone}."
+            problem = f"No request can have {name} within {limit:g} ms: alone, {alone}."
             remedy = (
                 "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8."
             )
-            raise BeyondReach(said, remedy, least_ms[name])
+            raise BeyondReach(problem, remedy, least_ms[name])

@@ -1,4 +1,4 @@
-"""The worker process: started at the first job, kept for the next, ended with this process."""
+"""The worker process of the simulator: started at the first job, kept for the next, stopped with this process."""
 
 import atexit
 import os
@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from typing import IO, Any
 
 from workshop import python_process
 from workshop.errors import WorkshopError
@@ -16,68 +17,84 @@ from workshop.simulate.engine import ENVIRONMENT, Rules, check_installed
 
 
 class Worker:
-    """A process that has vLLM loaded and runs jobs one by one; in WORKSHOP_VLLM_PYTHON's Python where that is set.
+    """A process that has loaded vLLM and runs jobs one by one.
 
-    Jobs and answers are pickled: both halves are this package, and nobody else writes to their pipes.
+    Its Python is WORKSHOP_VLLM_PYTHON's where that is set. Jobs and answers are pickled: both ends are this package, and
+    nothing else writes to their pipes.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         python = os.environ.get("WORKSHOP_VLLM_PYTHON")
         if not python:
             check_installed()
             python = python_process.PYTHON
-        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
         try:
             self._process = subprocess.Popen(
                 python_process.command("workshop.simulate.worker", python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._errors,
                 env=python_process.environment(ENVIRONMENT, python=python),
                 cwd=python_process.NEUTRAL_FOLDER,
             )
         except OSError as error:
-            remedy = "Name a Python."
             raise WorkshopError(
-                f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy
+                f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).",
+                "Name a Python.",
             ) from None
+        self._jobs = _opened(self._process.stdin)
+        self._answers = _opened(self._process.stdout)
         atexit.register(self.end)
 
-    def run(self, job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
-        """Return the worker's answer. Raises WorkshopError where it could not, in its words.
+    def run(
+        self, job: dict[str, Any], watch: Callable[[dict[str, Any]], bool] | None = None
+    ) -> dict[str, Any] | None:
+        """Return the worker's answer, or None where the watcher stopped the job.
 
-        seen: is given what is known so far; where it returns False the job ends, and so this returns None.
+        Args:
+            watch: called with the simulation so far; if it returns False, the job stops.
+
+        Raises:
+            WorkshopError: the worker refused the job, or stopped before its answer; with its last words.
         """
         try:
-            answer = self._ask({**job, "watched": seen is not None})
-            while isinstance(answer, dict) and "so_far" in answer:
-                answer = self._ask(seen(answer["so_far"]))
+            answer = self._ask({**job, "watched": watch is not None})
+            while watch is not None and isinstance(answer, dict) and "so_far" in answer:
+                answer = self._ask(watch(answer["so_far"]))
         except (OSError, EOFError, pickle.UnpicklingError):
-            remedy = "workshop doctor says what is lacking."
             raise WorkshopError(
-                f"The simulation ended early: {self._last_words()}", remedy
+                f"The simulation ended early: {self._last_words()}",
+                "workshop doctor says what is lacking.",
             ) from None
         if isinstance(answer, WorkshopError):
             raise answer
         return answer
 
-    def _ask(self, words: object) -> object:
-        pickle.dump(words, self._process.stdin)
-        self._process.stdin.flush()
-        return pickle.load(self._process.stdout)
+    def _ask(self, message: object) -> Any:
+        pickle.dump(message, self._jobs)
+        self._jobs.flush()
+        return pickle.load(self._answers)
 
     def _last_words(self) -> str:
-        self._said.seek(0)
-        return python_process.last_line(self._said.read()) or "it said nothing."
+        self._errors.seek(0)
+        return python_process.last_line(self._errors.read()) or "it said nothing."
 
     def end(self) -> None:
-        """End the process; a job that runs is given up."""
+        """Stop the process, and with it a job that still runs."""
         self._process.kill()
         self._process.wait()
 
 
+def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe of a process that was started with one."""
+    if pipe is None:
+        raise LookupError("this process was started without the pipe")
+    return pipe
+
+
 DEFAULTS = {"replicas": 1, "engines": 1, "router": "round-robin", "steps": None, "prefill": None}
-_kept: list[Worker] = []
+_workers: list[Worker] = []  # none, or the one that runs
 _one_at_a_time = threading.Lock()
 
 
@@ -85,21 +102,24 @@ def run(
     rules: Rules,
     clock: Clock,
     arrivals: Sequence[Arrival],
-    seen: Callable[[dict], bool] | None = None,
-    **how: object,
-) -> dict | None:
-    """Run a job in this process's worker; a worker that is gone is replaced. One job at a time.
+    watch: Callable[[dict[str, Any]], bool] | None = None,
+    **options: Any,
+) -> dict[str, Any] | None:
+    """Run a job in this process's worker, one at a time; a worker that stopped is replaced.
 
-    how: what is not as in DEFAULTS; worker.run says what it is.
+    Args:
+        options: what differs from DEFAULTS; `worker.run` explains each.
+
+    Returns:
+        What `worker.run` returns, or None where the watcher stopped the job.
     """
-    job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **how}
+    job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **options}
     with _one_at_a_time:
-        if not _kept:
-            _kept.append(Worker())
+        if not _workers:
+            _workers.append(Worker())
         try:
-            return _kept[0].run(job, seen)
-        except (
-            BaseException
-        ):  # also Ctrl-C: an answer that nobody waits for must not be the next job's
-            _kept.pop().end()
+            return _workers[0].run(job, watch)
+        except BaseException:
+            # also Ctrl-C: the next job must not read the answer of this one
+            _workers.pop().end()
             raise
