@@ -223,7 +223,7 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
         lacking("vLLM is not installed: make test installs it on Linux")
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     worker = simulate_process.Worker()
-    monkeypatch.setattr(simulate_process, "_kept", [worker])
+    monkeypatch.setattr(simulate_process, "_workers", [worker])
     model = load_model("llama-3.2-1b")
     job = {
         "config": dict(model.raw),
