@@ -288,7 +288,7 @@ class TestComparison:
         explorer.pin()
         explorer.sliders["temperature"].value = 0.3
         assert "with the pinned settings" in explorer.picture.value
-        explorer.pin(None)
+        explorer.unpin()
         assert "with the pinned settings" not in explorer.picture.value
 
     def test_same_seed_side_by_side(self, explorer):

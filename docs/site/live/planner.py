@@ -24,7 +24,7 @@ CONTEXTS = [
 SEQUENCES = [("vLLM's default", None), *((f"{n:,}", n) for n in (1, 8, 32, 128, 256, 512, 1024))]
 
 
-class Planner(make.Explorer):
+class Planner(make.Explorer[Plan]):
     """Every setting of a deployment → its plan: what fits, why, what to run, what would help."""
 
     def __init__(self, model: str = "llama-3.1-70b"):
@@ -39,17 +39,16 @@ class Planner(make.Explorer):
             "max_num_seqs": ("max_num_seqs", SEQUENCES, None),
             "enforce_eager": ("CUDA graphs", [("yes", False), ("no (eager)", True)], False),
         }
+        controls: dict[str, widgets.Dropdown | widgets.FloatSlider]
         controls = {"model": make.models(model), "gpu": make.gpus("h100")}
-        controls |= {
-            name: make.choice(words, options, value)
-            for name, (words, options, value) in choices.items()
-        }
+        for name, (words, options, value) in choices.items():
+            controls[name] = make.choice(words, options, value)
         controls["gpu_memory_utilization"] = make.real("utilization", 0.92, 0.5, 0.98, 0.01)
         super().__init__(controls, label_px=130)
 
     def compute(self) -> Plan:
-        asked = self.said
-        return plan(asked.pop("model"), asked.pop("gpu"), exact=False, **asked)
+        settings = self.values
+        return plan(settings.pop("model"), settings.pop("gpu"), exact=False, **settings)
 
     def picture_of(self, result: Plan) -> html.Html:
         return picture(result)

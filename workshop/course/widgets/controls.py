@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
 
 import ipywidgets as widgets
 from inference_planner.catalog import list_gpus, list_models, load_gpu
 
 from workshop.course import html
 from workshop.errors import WorkshopError
+
+# What a learner can set, and what a picture is drawn of. ipywidgets has no type hints: a control's value is Any.
+ControlT = TypeVar("ControlT", bound="widgets.DOMWidget")
+ResultT = TypeVar("ResultT")
 
 AUTO = {"description_width": "initial"}
 # ipywidgets gives a slider's handle no name, and says a place in a list for its value. The stylesheet sees to both.
@@ -34,14 +39,20 @@ class View(widgets.VBox):
 
 
 class Watching(View):
-    """A view that looks again every `every_s` seconds, in a thread, until it is stopped; a subclass has `look`."""
+    """A view that looks again every `every_s` seconds, in a thread, until it is stopped."""
 
     def __init__(self, *children: widgets.Widget, every_s: float):
-        self.every_s, self._thread, self._end = every_s, None, threading.Event()
+        self.every_s = every_s
+        self._thread: threading.Thread | None = None
+        self._end = threading.Event()
         super().__init__(*children)
 
-    def start(self) -> Watching:
-        """Look until `stop`; returns the view, so that a cell can end in it."""
+    def look(self) -> object:
+        """Look once, and draw what is seen. Each subclass has its own."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        """Look until `stop`; return the view, so that a cell can end in it."""
         if self._thread is None:
             self._end.clear()
             self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -57,7 +68,7 @@ class Watching(View):
             self.children = (*self.children, widgets.HTML(html.alert(error)))
 
     def stop(self) -> object:
-        """Look no more, but once at the end; return what that says."""
+        """Stop looking; look a last time, and return what that says."""
         if self._thread is not None:
             self._end.set()
             self._thread.join(timeout=10)
@@ -65,24 +76,36 @@ class Watching(View):
         return self.look()
 
 
-class Explorer(View):
-    """Controls (by name), and a picture of the result of what they say; the result is None after an error.
+class Explorer(View, Generic[ResultT]):
+    """Controls by name, and a picture of the result that belongs to their values.
 
-    A subclass has `compute`, which turns what the controls say into a result, and `picture_of`, which draws it; with
-    `words` it says below each control what that means now, and with `arranged` it lays the page out in another way.
+    A subclass has `compute`, which turns the values into a result, and `picture_of`, which draws it. Its `words` write
+    a sentence below each control, and `arranged` lays the page out in another way. After an error the result is None.
     """
 
-    def __init__(self, controls: Mapping[str, widgets.Widget], *, label_px: int = 0, indent_px: int | None = None,
-                 max_width: str | None = "1080px"):  # fmt: skip
-        """Lay them out: beside the picture with labels of `label_px`, or above it in a row where that is 0."""
-        self.controls, self.label_px, self.result, self._held = (
-            dict(controls),
-            label_px,
-            None,
-            False,
-        )
+    def __init__(
+        self,
+        controls: Mapping[str, Any],
+        *,
+        label_px: int = 0,
+        indent_px: int | None = None,
+        max_width: str | None = "1080px",
+    ):
+        """Lay the controls out, and draw.
+
+        Args:
+            controls: ipywidgets that have a value and a label, by name.
+            label_px: width of the labels; the controls stand beside the picture. With 0 they stand in a row above it.
+            indent_px: where the sentences below the controls begin; by default after the labels.
+            max_width: of the page, in CSS.
+        """
+        self.controls = dict(controls)
+        self.label_px = label_px
+        self.result: ResultT | None = None
+        self._is_held = False
         self.indent_px = label_px + 4 if indent_px is None else indent_px
-        self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
+        self.says = {name: widgets.HTML() for name in controls}
+        self.picture = widgets.HTML()
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
@@ -92,39 +115,43 @@ class Explorer(View):
     def arranged(self) -> tuple[widgets.Widget, ...]:
         """Return what stands on the page, from top to bottom."""
         if self.label_px:
-            return (beside(self.rows(), self.picture),)
+            return (beside(self.control_rows(), self.picture),)
         return in_a_row(*self.controls.values(), gap="2px 22px"), self.picture
 
-    def rows(self) -> list[tuple[widgets.Widget, ...]]:
+    def control_rows(self) -> list[tuple[widgets.Widget, ...]]:
         """Return each control with what stands below it."""
-        return [(each, self.says[name]) for name, each in self.controls.items()]
+        return [(control, self.says[name]) for name, control in self.controls.items()]
 
     def _changed(self, name: str) -> None:
-        if not self._held:
-            with self.held():
-                self.adapt(name)
-            self.draw()
+        if self._is_held:
+            return
+        with self.held():
+            self.adapt(name)
+        self.draw()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Change controls without drawing at each."""
-        self._held = True
+        self._is_held = True
         try:
             yield
         finally:
-            self._held = False
+            self._is_held = False
 
     @property
-    def said(self) -> dict[str, object]:
+    def values(self) -> dict[str, Any]:
+        """The value of each control, by name."""
         return {name: control.value for name, control in self.controls.items()}
 
     def adapt(self, name: str) -> None:
         """Change other controls after `name` changed: ranges, options."""
 
-    def compute(self) -> object:
+    def compute(self) -> ResultT:
+        """Return the result that belongs to the values of the controls."""
         raise NotImplementedError
 
-    def picture_of(self, result: object) -> str:
+    def picture_of(self, result: ResultT) -> str:
+        """Return the result as HTML."""
         raise NotImplementedError
 
     def words(self) -> Mapping[str, object]:
@@ -134,8 +161,8 @@ class Explorer(View):
     def draw(self) -> None:
         """Compute and draw; this is what a step of a slider costs."""
         try:
-            self.result = self.compute()
-            self.picture.value = self.picture_of(self.result)
+            self.result = result = self.compute()
+            self.picture.value = self.picture_of(result)
         except WorkshopError as error:
             self.result = None
             self.picture.value = html.alert(error)
@@ -174,58 +201,80 @@ def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
 
 
 def made(
-    kind: type, name: str, value: object, width: str = "auto", **more: object
-) -> widgets.Widget:
-    """Return a control of that kind whose label is `name`, in full; its margins are 2 px."""
+    kind: type[ControlT], name: str, value: object, width: str = "auto", **traits: object
+) -> ControlT:
+    """Return a control of that kind whose label is `name`, in full; its margins are 2 px.
+
+    Args:
+        kind: a class of ipywidgets.
+        traits: what else that class takes.
+    """
     layout = widgets.Layout(width=width, max_width="calc(100% - 4px)")
-    return kind(value=value, description=name, style=AUTO, layout=layout, **more)
+    return kind(value=value, description=name, style=AUTO, layout=layout, **traits)
 
 
 def choice(name: str, options: Iterable, value: object, width: str = "auto") -> widgets.Dropdown:
+    """Return a list to choose from."""
     return made(widgets.Dropdown, name, value, width, options=list(options))
 
 
 def models(value: str) -> widgets.Dropdown:
-    """Return the models of the catalogue, and `value` where that is a folder."""
-    return choice(
-        "model",
-        dict.fromkeys([*([] if value in list_models() else [value]), *list_models()]),
-        value,
-    )
+    """Return a list of the models of the catalog, and of `value` where that is a folder."""
+    names = list_models()
+    if value not in names:
+        names = [value, *names]
+    return choice("model", dict.fromkeys(names), value)
 
 
 def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
-    """Return the GPUs of the catalogue (or those of `names`) by their titles."""
+    """Return a list of the GPUs of the catalog (or of those in `names`) by their titles."""
     value = load_gpu(value).name
-    known = list_gpus() if names is None else dict.fromkeys([*names, value])
-    return choice("GPU", [(load_gpu(name).title, name) for name in known], value)
+    listed = list_gpus() if names is None else dict.fromkeys([*names, value])
+    return choice("GPU", [(load_gpu(name).title, name) for name in listed], value)
 
 
 def steps(
-    name: str, values: Iterable[int], value: int, width: str = "auto"
+    name: str, values: Iterable[float], value: float, width: str = "auto"
 ) -> widgets.SelectionSlider:
     """Return a slider over some numbers, and `value`."""
-    options = [(f"{each:,}", each) for each in sorted({*values, value})]
+    options = [(f"{number:,}", number) for number in sorted({*values, value})]
     slider = made(widgets.SelectionSlider, name, value, width, options=options)
     slider.add_class("workshop-listed")  # its number can be written over, and nothing would follow
     return slider
 
 
 def whole(
-    name: str, value: int, low: int, high: int, step: int = 1, **more: object
+    name: str,
+    value: int,
+    low: int,
+    high: int,
+    step: int = 1,
+    *,
+    width: str = "auto",
+    **traits: object,
 ) -> widgets.IntSlider:
     """Return a slider over whole numbers."""
-    return made(widgets.IntSlider, name, value, min=low, max=high, step=step, **more)
+    return made(widgets.IntSlider, name, value, width, min=low, max=high, step=step, **traits)
 
 
 def real(
-    name: str, value: float, low: float, high: float, step: float, **more: object
+    name: str,
+    value: float,
+    low: float,
+    high: float,
+    step: float,
+    *,
+    width: str = "auto",
+    **traits: object,
 ) -> widgets.FloatSlider:
     """Return a slider over numbers."""
-    return made(widgets.FloatSlider, name, value, min=low, max=high, step=step, **more)
+    return made(widgets.FloatSlider, name, value, width, min=low, max=high, step=step, **traits)
 
 
-def button(words: str, act: object, width: str = "auto", **more: object) -> widgets.Button:
-    made = widgets.Button(description=words, layout=widgets.Layout(width=width), **more)
-    made.on_click(lambda _: act())
-    return made
+def button(
+    text: str, act: Callable[[], object], width: str = "auto", **traits: object
+) -> widgets.Button:
+    """Return a button that calls `act` when it is clicked."""
+    made_button = widgets.Button(description=text, layout=widgets.Layout(width=width), **traits)
+    made_button.on_click(lambda _: act())
+    return made_button

@@ -55,7 +55,7 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
     )
 
 
-class BitsExplorer(Explorer):
+class BitsExplorer(Explorer[Bits]):
     """Weights of one matrix of the teaching model, rounded to few bits: choose how many, and how many share a scale.
 
     Each weight becomes a whole number (its code) times a scale. Fewer bits make the steps wider; a scale for fewer
@@ -81,7 +81,7 @@ class BitsExplorer(Explorer):
         super().__init__(controls, max_width="860px")
 
     def compute(self) -> Bits:
-        return bits_case(**self.said)
+        return bits_case(**self.values)
 
     def picture_of(self, result: Bits) -> str:
         return picture(result).drawn

@@ -115,17 +115,17 @@ def slurm_lines(p: Plan) -> list[str]:
 
 def kubernetes_lines(p: Plan) -> list[str]:
     """Return the server's document, without what is the same for every model."""
-    found = {d["kind"]: d.get("spec") for d in kubernetes.manifests(p)}
-    if "LeaderWorkerSet" in found:
-        group = found["LeaderWorkerSet"]["leaderWorkerTemplate"]
-        pod, top = (
-            group["leaderTemplate"]["spec"],
-            {"kind": "LeaderWorkerSet", "size": group["size"]},
-        )
+    specs = {document["kind"]: document.get("spec", {}) for document in kubernetes.manifests(p)}
+    if "LeaderWorkerSet" in specs:
+        group = specs["LeaderWorkerSet"]["leaderWorkerTemplate"]
+        pod = group["leaderTemplate"]["spec"]
+        top = {"kind": "LeaderWorkerSet", "size": group["size"]}
     else:
-        pod, top = found["Deployment"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
+        pod = specs["Deployment"]["template"]["spec"]
+        top = {"kind": "Deployment", "replicas": 1}
     box = pod["containers"][0]
-    probe = {name: box["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")}
+    startup_probe = box["startupProbe"]
+    probe = {name: startup_probe[name] for name in ("periodSeconds", "failureThreshold")}
     short = {
         **top,
         "nodeSelector": pod["nodeSelector"],
@@ -133,12 +133,12 @@ def kubernetes_lines(p: Plan) -> list[str]:
         "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]},
         "startupProbe": probe,
         "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
-        "claim": found["PersistentVolumeClaim"]["resources"]["requests"],
+        "claim": specs["PersistentVolumeClaim"]["resources"]["requests"],
     }
     return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()
 
 
-class ThreePlaces(Explorer):
+class ThreePlaces(Explorer[Elsewhere]):
     """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container: equal colours, equal facts.
 
     What a place is told differs in its words only: how many GPUs, how the model is split over them, the longest
@@ -171,11 +171,10 @@ class ThreePlaces(Explorer):
         super().__init__(controls, max_width="1180px")
 
     def compute(self) -> Elsewhere:
-        said = self.said
-        model, gpu = said.pop("model"), said.pop("gpu")
-        longest = plan(model, gpu).config.max_position_embeddings
-        length = min(said.pop("max_model_len"), longest)
-        return three(plan(model, gpu, usage="serve", max_model_len=length, **said))
+        values = self.values
+        longest = plan(values["model"], values["gpu"]).config.max_position_embeddings
+        values["max_model_len"] = min(values["max_model_len"], longest)
+        return three(plan(usage="serve", **values))
 
     def picture_of(self, result: Elsewhere) -> Html:
         p = result.plan

@@ -13,7 +13,7 @@ from workshop.errors import WorkshopError
 MS_A_STEP = 150
 
 
-class KvCacheExplorer(Explorer):
+class KvCacheExplorer(Explorer[State]):
     """A paged KV cache as requests fill it: press ▶, or drag `step`.
 
     vLLM cuts the KV cache into blocks of 16 tokens and gives a request one more when its last is full. When none is
@@ -34,16 +34,23 @@ class KvCacheExplorer(Explorer):
 
     def __init__(self, model: str = "llama-3.1-8b", blocks: int = 24, requests: int = 4):
         self.play = widgets.Play(value=0, min=0, max=1, interval=MS_A_STEP, show_repeat=False)
-        self.model, self.step = models(model), whole("step", 0, 0, 1)
+        self.model = models(model)
+        self.step = whole("step", 0, 0, 1)
         self.blocks = whole("blocks", blocks, 8, 64, 4)
         self.requests = whole("requests", requests, 1, len(REQUESTS))
         widgets.link((self.play, "value"), (self.step, "value"))
-        controls = {name: getattr(self, name) for name in ("model", "blocks", "requests", "step")}
+        controls = {
+            "model": self.model,
+            "blocks": self.blocks,
+            "requests": self.requests,
+            "step": self.step,
+        }
         super().__init__(controls, label_px=70)
 
-    def rows(self) -> list[tuple[widgets.Widget, ...]]:
+    def control_rows(self) -> list[tuple[widgets.Widget, ...]]:
         player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
-        return [*super().rows()[:-1], (*super().rows()[-1], player)]
+        *others, step = super().control_rows()
+        return [*others, (*step, player)]
 
     @property
     def states(self) -> tuple[State, ...]:
@@ -61,15 +68,18 @@ class KvCacheExplorer(Explorer):
 
     def picture_of(self, result: State) -> str:
         last = next((s.event for s in reversed(self.states[: result.step + 1]) if s.event), "")
-        return picture(result, load_model(self.model.value), last)
+        return picture(result, load_model(self.values["model"]), last)
 
     def words(self) -> Mapping[str, str]:
-        each, tokens = token_bytes(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
-        running = sum(s.state == "running" for s in self.result.requests) if self.result else 0
+        bytes_per_token = token_bytes(load_model(self.values["model"]))
+        tokens = self.blocks.value * BLOCK_SIZE
+        running = 0
+        if self.result:
+            running = sum(request.state == "running" for request in self.result.requests)
         come = "comes" if self.requests.value == 1 else "come"
         return {
-            "model": f"{size(each)} of KV cache a token.",
-            "blocks": f"× {BLOCK_SIZE} = {tokens:,} tokens, {size(tokens * each)}.",
+            "model": f"{size(bytes_per_token)} of KV cache a token.",
+            "blocks": f"× {BLOCK_SIZE} = {tokens:,} tokens, {size(tokens * bytes_per_token)}.",
             "requests": f"{come} one after the other; now {running} run{'s' if running == 1 else ''}.",
             "step": "each gives every running request one token. Press ▶, or drag.",
         }

@@ -95,7 +95,7 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
     )
 
 
-class LoadExplorer(make.Explorer):
+class LoadExplorer(make.Explorer[Simulation | dict | None]):
     """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on the plan's clock.
 
     The simulation runs in a process of its own: the picture is drawn while it computes, and a newer change ends it.
@@ -143,41 +143,45 @@ class LoadExplorer(make.Explorer):
         self._newest += 1  # what still runs is given up
         if not self.live:
             self._idle.set()
-            return recordings.read(RECORDED)[self.said["load"]]
-        said = self.said
-        limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
-        limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])
-        weights = said["weights"] or None
+            return recordings.read(RECORDED)[self.values["load"]]
+        values = self.values
+        longest_request = _around(values["prompt"])[1] + _around(values["answer"])[1]
         p = plan(
-            said["model"],
-            said["gpu"],
-            tensor_parallel_size=said["gpus"],
-            quantization=weights,
-            **limits,
+            values["model"],
+            values["gpu"],
+            tensor_parallel_size=values["gpus"],
+            quantization=values["weights"] or None,
+            max_model_len=max(2048, longest_request),
+            max_num_batched_tokens=values["max_num_batched_tokens"],
+            max_num_seqs=values["max_num_seqs"],
         )
         self._idle.clear()
-        threading.Thread(target=self._simulate, args=(self._newest, p, said), daemon=True).start()
+        threading.Thread(target=self._simulate, args=(self._newest, p, values), daemon=True).start()
         return self.result
 
-    def _simulate(self, turn: int, p: Plan, said: Mapping) -> None:
-        def shown(found: Simulation, note: str = "") -> bool:
+    def _simulate(self, turn: int, p: Plan, values: Mapping) -> None:
+        """Simulate, in a thread; draw what is known so far until a newer turn begins."""
+
+        def show(simulation: Simulation, note: str = "") -> bool:
             with self._lock:
                 if turn != self._newest:
                     return False
-                self.result = found
-                said = {**found.to_dict(), "busiest": found.busiest}
-                self.picture.value = picture(said, note or "computing …", done=bool(note))
+                self.result = simulation
+                figures = {**simulation.to_dict(), "busiest": simulation.busiest}
+                self.picture.value = picture(figures, note or "computing …", done=bool(note))
                 return True
 
         load = drawn(
-            rate=said["rate"],
+            rate=values["rate"],
             seconds=SECONDS,
-            prompt=_around(said["prompt"]),
-            output=_around(said["answer"]),
+            prompt=_around(values["prompt"]),
+            output=_around(values["answer"]),
         )
         try:
-            if found := on_plan(p, load, seen=shown):
-                shown(found, f"{len(load):,} requests in {SECONDS:.0f} s, {found.steps:,} steps.")
+            simulation = on_plan(p, load, seen=show)
+            if simulation:
+                requests = f"{len(load):,} requests in {SECONDS:.0f} s"
+                show(simulation, f"{requests}, {simulation.steps:,} steps.")
         except WorkshopError as error:
             if turn == self._newest:
                 self.picture.value = html.alert(error)
@@ -203,13 +207,14 @@ class LoadExplorer(make.Explorer):
     def words(self) -> Mapping[str, str]:
         if not self.live:
             return {"load": "model, GPU and load, as they were measured."}
-        said, gpu = self.said, load_gpu(self.said["gpu"])
+        values = self.values
+        gpu = load_gpu(values["gpu"])
         return {
             "gpu": f"{gpu.engine_gib:.0f} GiB for the engine, {gpu.bandwidth_gb_s:,.0f} GB/s.",
             "gpus": "tensor parallel: each holds a part of every layer.",
             "rate": f"at random moments, for {SECONDS:.0f} s.",
-            "prompt": "{:,} to {:,} tokens.".format(*_around(said["prompt"])),
-            "answer": "{:,} to {:,} tokens.".format(*_around(said["answer"])),
+            "prompt": "{:,} to {:,} tokens.".format(*_around(values["prompt"])),
+            "answer": "{:,} to {:,} tokens.".format(*_around(values["answer"])),
             "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such pieces.",
             "max_num_seqs": "max_num_seqs: requests of one step; the others wait.",
         }

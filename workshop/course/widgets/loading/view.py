@@ -112,10 +112,8 @@ def picture(moment: Moment) -> Html:
     return panel(*head, tiles(figures, columns=5), div(*lines, cls="log fixed"))
 
 
-class LoadingView(Explorer):
+class LoadingView(Explorer[Moment]):
     """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is `moments`."""
-
-    picture_of = staticmethod(picture)
 
     def __init__(self, name: str = "70b"):
         self.model = choice("recorded start of", RECORDED, name)
@@ -129,3 +127,6 @@ class LoadingView(Explorer):
 
     def compute(self) -> Moment:
         return moments(recorded_text(self.model.value))[self.place.value]
+
+    def picture_of(self, result: Moment) -> Html:
+        return picture(result)

@@ -1,10 +1,13 @@
 """The logprobs viewer: a text coloured by what the model thought of each token."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
+from typing import TYPE_CHECKING, TypeGuard
 
 import ipywidgets as widgets
 
@@ -17,6 +20,9 @@ from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, button, in_a_row, made, real, whole
 from workshop.course.widgets.sampling.picture import spoken, token_label
 from workshop.errors import BadInput, WorkshopError
+
+if TYPE_CHECKING:
+    from workshop.client.client import Client
 
 LONGEST_LIST = 12
 MOST_BITS = 13.0  # the darkest shade: one token of 8,192
@@ -79,12 +85,7 @@ def picture(
     first = next((number for number, row in enumerate(drawn) if row.part == "completion"), 0)
     said, rules, radios = [], [], []
     for n, row in enumerate(drawn):
-        known = (
-            "no logprob"
-            if row.logprob is None
-            else f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
-        )
-        said.append(escape(f"{row.part} token {spoken(row.token)}: {known}"))
+        said.append(escape(f"{row.part} token {spoken(row.token)}: {_likelihood(row)}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
@@ -102,14 +103,22 @@ def picture(
     return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
 
 
+def _likelihood(row: Row) -> str:
+    """Return how probable a token was, as a screen reader says it."""
+    if row.probability is None:
+        return "no logprob"
+    return f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
+
+
 def shade(row: Row, colour_by: str) -> str:
     """Return the colour of a token: the more surprising, the stronger; no logprob, none."""
-    if row.logprob is None:
+    bits = row.surprise_bits
+    if bits is None:
         return "transparent"
     if colour_by == "rank":
         rank = math.inf if row.rank is None else row.rank
         return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
-    return surprise_colour(row.surprise_bits) if row.surprise_bits > 0.25 else "transparent"
+    return surprise_colour(bits) if bits > 0.25 else "transparent"
 
 
 def surprise_colour(bits: float) -> str:
@@ -148,7 +157,7 @@ def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
         shown = "⟨start⟩" if row.logprob is None else "▯"
     look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
     listed = "; ".join(
-        f"{token_label(one.token)} {percent(one.probability)}" for one in _listed(row)[:5]
+        f"{token_label(one.token)} {percent(math.exp(one.logprob))}" for one in _listed(row)[:5]
     )
     own = f'class="{look}" title="{escape(listed)}" style="background:{shade(row, colour_by)}"'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
@@ -173,7 +182,7 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
     """What is known of one token: its numbers, and bars of its alternatives."""
     kind = kind if row.part == "completion" else "raw"  # a prompt is not sampled
     body = "The first token has no logprob: nothing stands before it that could predict it."
-    if row.logprob is not None:
+    if row.logprob is not None and row.probability is not None:
         unknown = f", below the {len(row.alternatives) - 1} best"
         unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
         p = f"{percent(row.probability)} · logprob {row.logprob:.3f} ({kind}) · {row.surprise_bits:.1f} bits"
@@ -188,7 +197,8 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
 
 
 def _alternative(one: logprobs.Alternative, own: bool) -> str:
-    p, mark = one.probability, " ◀ stands in the text" if own else ""
+    p = math.exp(one.logprob)
+    mark = " ◀ stands in the text" if own else ""
     bar = f'<span><i style="width:{100 * p:.1f}%"></i></span>'
     name = f'<span class="mono cut">{escape(token_label(one.token))}</span>'
     said = f'<span class="number">{percent(p)}{mark}</span>'
@@ -209,7 +219,7 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
     return div(join(lines[1:]), cls="sums")
 
 
-class LogprobsViewer(Explorer):
+class LogprobsViewer(Explorer[list[Row]]):
     """A text, each token coloured by what the model thought of it; click one for its logprob, rank and alternatives.
 
     Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of prompt and
@@ -228,10 +238,16 @@ class LogprobsViewer(Explorer):
         k: how many alternatives to ask for (with a client).
     """
 
-    def __init__(self, source: object, prompt: str = "San Francisco is a", k: int = 8):
-        self.client = source if hasattr(source, "openai") else None
+    def __init__(
+        self,
+        source: Client | Iterable[Row] | object,
+        prompt: str = "San Francisco is a",
+        k: int = 8,
+    ):
+        self.client: Client | None = source if _is_client(source) else None
         self.rows = [] if self.client else _rows(source)
-        self._name, self.banner = f"lp{next(_names)}", widgets.HTML()
+        self._name = f"lp{next(_names)}"
+        self.banner = widgets.HTML()
         self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]
         self.colour = made(
@@ -273,16 +289,21 @@ class LogprobsViewer(Explorer):
 
     def ask(self) -> None:
         """Send the prompt; keep the old picture if that fails."""
+        if self.client is None:
+            return
         try:
             if not self.prompt.value:
                 raise BadInput("The prompt is empty.", "Type at least one character.")
-            k, more = (
-                self.k.value,
-                {"temperature": self.ask_temperature.value, "seed": self.seed.value},
-            )
-            more |= {"logprobs": k, "prompt_logprobs": k, "return_token_ids": True, "timeout": 60}
+            k = self.k.value
             response = self.client.complete(
-                self.prompt.value, max_tokens=self.max_tokens.value, **more
+                self.prompt.value,
+                max_tokens=self.max_tokens.value,
+                temperature=self.ask_temperature.value,
+                seed=self.seed.value,
+                logprobs=k,
+                prompt_logprobs=k,
+                return_token_ids=True,
+                timeout=60,
             )
             self.show(logprobs.rows(response, k=k))
         except WorkshopError as error:
@@ -290,25 +311,31 @@ class LogprobsViewer(Explorer):
 
     def show(self, source: object) -> None:
         """Show a response, or rows; BadInput if it has no logprobs."""
-        self.rows, self.banner.value = _rows(source), ""
+        self.rows = _rows(source)
+        self.banner.value = ""
         self.draw()
 
     @property
     def settings(self) -> Settings | None:
         """What the processed logprobs are processed with; None while raw ones are shown."""
-        return (
-            None
-            if self.kind.value == "raw"
-            else Settings(**{name: self.said[name] for name in SLIDERS})
-        )
+        if self.kind.value == "raw":
+            return None
+        values = self.values
+        return Settings(**{name: values[name] for name in SLIDERS})
 
     def compute(self) -> list[Row]:
         self.processing.layout.display = "none" if self.kind.value == "raw" else ""
         return processed(self.rows, self.settings)
 
     def picture_of(self, result: list[Row]) -> str:
-        look = {"colour_by": self.colour.value, "kind": self.kind.value}
-        return picture(result, name=self._name, **look) if result else ""
+        if not result:
+            return ""
+        values = self.values
+        return picture(result, colour_by=values["colour"], name=self._name, kind=values["kind"])
+
+
+def _is_client(source: object) -> TypeGuard[Client]:
+    return hasattr(source, "openai")
 
 
 def _rows(source: Iterable[Row] | object) -> list[Row]:

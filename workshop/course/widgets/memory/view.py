@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 
 from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory import parameters
 
 from workshop.course.widgets import controls as make
@@ -18,7 +19,7 @@ from workshop.course.widgets.memory.picture import picture
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
 
 
-class MemorySliders(make.Explorer):
+class MemorySliders(make.Explorer[Memory]):
     """What fills each GPU: weights, overhead, KV cache. Move a control; read the verdict and the nearest remedy.
 
     A bar is one GPU, in GiB (2**30 bytes). vLLM takes `gpu_memory_utilization` of it: weights first, then what it
@@ -42,15 +43,16 @@ class MemorySliders(make.Explorer):
     def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
         self.remedies = remedies
         start = Case(model=model, **case)
+        weights = [(label, name) for name, label in LABELS.items()]
+        self._weights = make.choice("weights", weights, start.weights)
+        self._context = make.steps("context", CONTEXTS, start.context)
         controls = {
             "model": make.models(start.model),
-            "weights": make.choice(
-                "weights", [(label, name) for name, label in LABELS.items()], start.weights
-            ),
+            "weights": self._weights,
             "kv_cache_dtype": make.choice(
                 "KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype
             ),
-            "context": make.steps("context", CONTEXTS, start.context),
+            "context": self._context,
             "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
             "gpu": make.gpus(start.gpu),
             "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
@@ -64,29 +66,31 @@ class MemorySliders(make.Explorer):
         """Offer the precisions and context lengths that this model has, keep what was chosen where possible."""
         if name != "model":
             return
-        model, weights, context = (
-            load_model(self.said["model"]),
-            self.controls["weights"],
-            self.controls["context"],
-        )
-        # what is quantised already stays as it is
-        known = WEIGHTS[:1] if model.quantization else WEIGHTS
-        kept, longest = weights.value, model.max_position_embeddings
-        weights.options = [(LABELS[each], each) for each in known]
-        weights.value, chosen = (
-            kept if kept in known else "as published",
-            min(context.value, longest),
-        )
-        context.options = [
-            (f"{c:,}", c)
-            for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})
-        ]
-        context.value = chosen
+        model = load_model(self.values["model"])
+        self._offer_weights(model)
+        self._offer_contexts(model)
+
+    def _offer_weights(self, model: ModelConfig) -> None:
+        chosen = self._weights.value
+        offered = WEIGHTS
+        if model.quantization:  # what is quantized already stays as it is
+            offered = WEIGHTS[:1]
+        self._weights.options = [(LABELS[name], name) for name in offered]
+        self._weights.value = chosen if chosen in offered else "as published"
+
+    def _offer_contexts(self, model: ModelConfig) -> None:
+        longest = model.max_position_embeddings
+        chosen = min(self._context.value, longest)
+        shorter = {length for length in (*CONTEXTS, chosen) if length < longest}
+        offered = sorted({*shorter, longest})
+        self._context.options = [(f"{length:,}", length) for length in offered]
+        self._context.value = chosen
 
     @property
     def case(self) -> Case:
-        said = self.said
-        return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
+        values = self.values
+        values["gpu_memory_utilization"] = round(values["gpu_memory_utilization"], 2)
+        return Case(**values)
 
     def compute(self) -> Memory:
         return memory(self.case)

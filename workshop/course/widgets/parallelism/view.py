@@ -203,7 +203,7 @@ def _span(values: range) -> str:
     return f"{values.start}" if len(values) == 1 else f"{values.start}–{values.stop - 1}"
 
 
-class ParallelismExplorer(make.Explorer):
+class ParallelismExplorer(make.Explorer[Layout]):
     """Who holds which layers and heads, and what travels between GPUs in one step.
 
     Tensor parallel (TP) cuts every layer by heads; two all-reduces a layer add the parts up. Pipeline parallel (PP)
@@ -222,8 +222,6 @@ class ParallelismExplorer(make.Explorer):
         **choice: where the other controls stand at first: gpu, nodes, gpus_per_node, tp, pp, network, requests.
     """
 
-    picture_of = staticmethod(picture)
-
     def __init__(self, model: str = "llama-3.1-70b", **choice):
         start = Choice(model=model, **choice)
         networks = [(network_link(name).name, name) for name in NETWORKS if name != "nvlink"]
@@ -241,10 +239,13 @@ class ParallelismExplorer(make.Explorer):
 
     @property
     def choice(self) -> Choice:
-        return Choice(**self.said)
+        return Choice(**self.values)
 
     def compute(self) -> Layout:
         return layout(self.choice)
+
+    def picture_of(self, result: Layout) -> Html:
+        return picture(result)
 
     def words(self) -> Mapping[str, str]:
         choice = self.choice

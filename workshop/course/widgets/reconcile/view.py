@@ -144,7 +144,7 @@ def _spoken(row: Row) -> str:
     return f"{row.quantity}: predicted {_number(row.predicted)}, actual {_number(row.actual)} {row.unit}{error}"
 
 
-class ReconcileView(Explorer):
+class ReconcileView(Explorer[Reconciliation | None]):
     """The plan beside what vLLM's log says: weights, KV cache, tokens, and why they differ; then what to change.
 
     A bar shows the error in percent of the log's number. Below stands which flags would give more, and how much.
@@ -186,8 +186,9 @@ class ReconcileView(Explorer):
         self.own.layout.display = "" if self.choice.value == OWN else "none"
 
     def compute(self) -> Reconciliation | None:
-        if self.choice.value != OWN:
-            return reconcile(*self._recorded[self.choice.value].values())
+        log = self.values["log"]
+        if log != OWN:
+            return reconcile(*self._recorded[log].values())
         path, model = Path(self.path.value.strip()).expanduser(), self.model.value.strip()
         return reconcile(path, model or None, self.gpu.value or None) if path.name else None
 

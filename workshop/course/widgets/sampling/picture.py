@@ -181,19 +181,39 @@ def bars(
     label: Callable[[Token], str],
     *,
     pinned: Pipeline | None = None,
-    generated=(),
+    generated: Iterable[Token] = (),
 ) -> Bars:
     """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
-    generated, pin = list(generated), pinned and _share(pinned.steps[-1])
-    model, sampled = _share(result.steps[0]), _share(result.steps[-1])
+    generated = list(generated)
+    model = _share(result.steps[0])
+    sampled = _share(result.steps[-1])
+    of_pinned = _share(pinned.steps[-1]) if pinned else None
     rows = []
-    for t in shown:
-        by = next((step.name for step in result.steps if t not in step.probabilities), "")
-        rows.append(Bar(label(t), model(t), sampled(t), pin and pin(t), by, generated.count(t)))
-    axis = next(end for end in AXES if end >= min(1.0, 1.5 * max(row.model for row in rows)))
-    shares = zip(*((row.model, row.sampled, row.pinned or 0.0) for row in rows), strict=True)
-    rest = [max(0.0, 1.0 - sum(each)) for each in shares]
-    return Bars(tuple(rows), axis, Bar("all others", *rest[:2], pin and rest[2]), result)
+    for token in shown:
+        removers = (step.name for step in result.steps if token not in step.probabilities)
+        row = Bar(
+            label(token),
+            model(token),
+            sampled(token),
+            of_pinned(token) if of_pinned else None,
+            removed_by=next(removers, ""),
+            generated=generated.count(token),
+        )
+        rows.append(row)
+    longest = max(row.model for row in rows)
+    axis = next(end for end in AXES if end >= min(1.0, 1.5 * longest))
+    others = Bar(
+        "all others",
+        _rest(row.model for row in rows),
+        _rest(row.sampled for row in rows),
+        _rest(row.pinned or 0.0 for row in rows) if of_pinned else None,
+    )
+    return Bars(tuple(rows), axis, others, result)
+
+
+def _rest(shares: Iterable[float]) -> float:
+    """Return what the shares leave of 1."""
+    return max(0.0, 1.0 - sum(shares))
 
 
 def _share(step: Step) -> Callable[[Token], float]:

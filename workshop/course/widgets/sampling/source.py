@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import httpx
 
@@ -59,14 +59,49 @@ class Completion:
     ended: bool = False
 
 
-class ServerSource:
-    """A vLLM server; of others what speaks the same protocol."""
+@runtime_checkable
+class Source(Protocol):
+    """Where distributions come from. `live`: it takes any settings; `prompts`: the only ones, or () for any prompt."""
 
-    live, prompts = True, ()  # any prompt will do
+    live: bool
+    prompts: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Say in one line what it is."""
+        ...
+
+    def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
+        """Return the distribution of the token after the prompt and the tokens generated so far."""
+        ...
+
+    def text(self, tokens: tuple[Token, ...]) -> str:
+        """Return the text of tokens."""
+        ...
+
+    def complete(
+        self,
+        prompt: str,
+        output: tuple[Token, ...],
+        settings: Settings,
+        *,
+        n: int,
+        seed: int,
+        max_tokens: int,
+    ) -> list[Completion]:
+        """Return n completions of at most `max_tokens` tokens."""
+        ...
+
+
+class ServerSource:
+    """A vLLM server, or another server that speaks the same protocol."""
+
+    live = True
+    prompts: tuple[str, ...] = ()  # any prompt will do
 
     def __init__(self, llm: Client):
-        # logprobs that it gives; whether it has only chat
-        self.llm, self.listed, self.chat = llm, MOST_LISTED, False
+        self.llm = llm
+        self.listed = MOST_LISTED  # how many logprobs it gives
+        self.chat = False  # whether it has only chat
         self._asked = lru_cache(maxsize=200)(self._ask)
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
@@ -112,10 +147,8 @@ class ServerSource:
             best_first, None if whole else min(ranked, default=0.0), ids[: len(ids) - len(output)]
         )
 
-    def _send(
-        self, prompt: str, output: tuple[Token, ...], listed: int, **request: object
-    ) -> object:
-        """Ask for what comes after the prompt and what was generated, with so many logprobs."""
+    def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> Any:
+        """Return the server's response (of `openai`) to the prompt and what was generated, with so many logprobs."""
         known = self.position(prompt).prompt if output else ()
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
@@ -205,7 +238,9 @@ class RecordedSource:
         except ValueError as error:
             raise BadInput(f"{path} is no recording: {error}.", REMEDY) from None
         self.prompts = tuple(self._data["prompts"])
-        self._texts = {int(key): text for key, text in self._data["texts"].items()}
+        self._texts: dict[Token, str] = {
+            int(token_id): text for token_id, text in self._data["texts"].items()
+        }
 
     def describe(self) -> str:
         """Say of what, when and with which vLLM the recording was made."""
@@ -225,7 +260,10 @@ class RecordedSource:
         return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
 
     def text(self, tokens: tuple[Token, ...]) -> str:
-        return "".join(self._texts.get(token, f"⟨{token}⟩") for token in tokens)
+        return "".join(self._text_of(token) for token in tokens)
+
+    def _text_of(self, token: Token) -> str:
+        return self._texts.get(token, f"⟨{token}⟩")
 
     def complete(
         self,

@@ -27,13 +27,12 @@ from workshop.course.widgets.sampling.source import (
     Position,
     RecordedSource,
     ServerSource,
+    Source,
 )
 from workshop.errors import WorkshopError
 
 if TYPE_CHECKING:
     from workshop.client.client import Client
-
-    Source = RecordedSource | ServerSource  # or what has their attributes and methods
 
 PROMPT = "San Francisco is a"
 HIGHEST_TOP_K = (
@@ -48,10 +47,9 @@ SLIDERS = {
     "presence_penalty": (real, -2, 2, 0.1),
 }
 SEEDS = 5  # 1 to 5, under both settings
-_KEEP = object()
 
 
-class SamplingExplorer(Explorer):
+class SamplingExplorer(Explorer[Pipeline]):
     """The distribution of the next token, and what the sampling parameters make of it, in vLLM's order.
 
     An outline is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p, top_k and
@@ -75,15 +73,22 @@ class SamplingExplorer(Explorer):
         prompt: str = PROMPT,
         settings: Settings | None = None,
     ):
-        is_client = hasattr(source, "complete") and hasattr(source, "openai")
-        self.source = ServerSource(source) if is_client else source or RecordedSource()
-        self.output, self._shown = [], []  # tokens: generated; that have a row
+        if source is None:
+            source = RecordedSource()
+        self.source: Source = source if isinstance(source, Source) else ServerSource(source)
+        self.output: list[Token] = []  # what was generated
+        self._shown: list[Token] = []  # what has a row
         self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
-        self.head, self.story, self.banner, self.which = (widgets.HTML() for _ in range(4))
-        if known := self.source.prompts:
-            self.prompt = choice("prompt", known, prompt if prompt in known else known[0], "100%")
+        self.head = widgets.HTML()
+        self.story = widgets.HTML()
+        self.banner = widgets.HTML()
+        self.which = widgets.HTML()
+        prompts = self.source.prompts
+        if prompts:
+            first = prompt if prompt in prompts else prompts[0]
+            self.prompt = choice("prompt", prompts, first, "100%")
         else:
             self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
         self.prompt.observe(lambda _: self.ask(), "value")
@@ -93,7 +98,7 @@ class SamplingExplorer(Explorer):
             self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
         self.sliders["min_p"].readout_format = ".3f"
         super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
-        self.pin(None)
+        self.unpin()
         self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
@@ -104,7 +109,7 @@ class SamplingExplorer(Explorer):
             "90px",
             tooltip="temperature 1, everything else off",
         )
-        self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
+        self.unpin_button = button("Unpin", self.unpin, "80px")
         pins = widgets.HBox(
             [off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]
         )
@@ -115,7 +120,7 @@ class SamplingExplorer(Explorer):
             button("Start again", self.ask),
         )
         buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
-        body = beside([*self.rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
+        body = beside([*self.control_rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
         self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
         self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
         tabs = widgets.Tab(
@@ -125,7 +130,7 @@ class SamplingExplorer(Explorer):
 
     @property
     def settings(self) -> Settings:
-        return Settings(**self.said)
+        return Settings(**self.values)
 
     def set(self, settings: Settings) -> None:
         """Move all sliders, and draw once."""
@@ -135,10 +140,19 @@ class SamplingExplorer(Explorer):
         self.draw()
 
     def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
-        prompt, output = self.prompt.value, tuple(self.output)
+        """Return n completions of what stands there now, from the source."""
         return self.source.complete(
-            prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS
+            self._prompt_text,
+            tuple(self.output),
+            settings,
+            n=n,
+            seed=seed,
+            max_tokens=draws.MAX_TOKENS,
         )
+
+    @property
+    def _prompt_text(self) -> str:
+        return self.prompt.value or ""
 
     def _completions(self) -> Html:
         return draws.completions(
@@ -166,7 +180,7 @@ class SamplingExplorer(Explorer):
     def _move(self) -> bool:
         """Fetch the distribution after what stands there now; keep the old picture if that fails."""
         try:
-            self._position = self.source.position(self.prompt.value, tuple(self.output))
+            self._position = self.source.position(self._prompt_text, tuple(self.output))
         except WorkshopError as error:
             self.banner.value = alert(error)
             return False
@@ -177,7 +191,7 @@ class SamplingExplorer(Explorer):
             self.source.describe(), self._model, len(self._position.logprobs)
         )
         self.story.value = draws.story(
-            self.prompt.value, [self._text(token) for token in self.output]
+            self._prompt_text, [self._text(token) for token in self.output]
         )
         self.draw()
         return True
@@ -193,12 +207,15 @@ class SamplingExplorer(Explorer):
         return self._under(self.settings)
 
     def _under(self, settings: Settings) -> Pipeline:
-        more = {
-            "output_tokens": self.output,
-            "model": self._model,
-            "ceiling": self._position.ceiling,
-        }
-        return pipeline(self._position.logprobs, settings, **more)
+        position = self._position
+        assert position is not None, "nothing is drawn before there is a distribution"
+        return pipeline(
+            position.logprobs,
+            settings,
+            output_tokens=self.output,
+            model=self._model,
+            ceiling=position.ceiling,
+        )
 
     def picture_of(self, result: Pipeline) -> Html:
         pinned = None if self.pinned is None else self._under(self.pinned)
@@ -207,6 +224,8 @@ class SamplingExplorer(Explorer):
         )
 
     def words(self) -> dict[str, Html]:
+        if self.result is None:
+            return {}
         now = words(self.settings, self.result, generated=len(self.output))
         return {
             name: join([span(each, cls="ink-text"), f" {USUAL[name]}"])
@@ -225,7 +244,8 @@ class SamplingExplorer(Explorer):
 
     def take_best(self) -> None:
         if self.result is not None:
-            self._append(max(self.result.probabilities, key=self.result.probabilities.get))
+            probabilities = self.result.probabilities
+            self._append(max(probabilities, key=probabilities.__getitem__))
 
     def _append(self, token: Token) -> None:
         if self.output and END.fullmatch(self._text(self.output[-1])):
@@ -241,14 +261,19 @@ class SamplingExplorer(Explorer):
             self.output.pop()
             self._move()
 
-    def pin(self, settings: Settings | object | None = _KEEP) -> None:
-        """Keep the present settings (or the given ones) as B; None forgets them."""
-        self.pinned = self.settings if settings is _KEEP else settings
+    def pin(self, settings: Settings | None = None) -> None:
+        """Keep some settings as B, by default the present ones."""
+        self.pinned = settings or self.settings
+        self._show_pinned(draws.in_words(self.pinned))
+
+    def unpin(self) -> None:
+        """Forget the settings kept as B."""
+        self.pinned = None
+        self._show_pinned("the model’s own distribution (pin other settings to compare with those)")
+
+    def _show_pinned(self, description: str) -> None:
         self.unpin_button.layout.display = "none" if self.pinned is None else ""
-        own = "the model’s own distribution (pin other settings to compare with those)"
-        self.which.value = says(
-            f"A: the sliders; B: {own if self.pinned is None else draws.in_words(self.pinned)}"
-        )
+        self.which.value = says(f"A: the sliders; B: {description}")
         self.draw()
 
 
