@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from inference_planner.attention import ceil_div, chunked, full, grouped, main_kind, mamba, sliding
+from inference_planner.attention import ceil_div, grouped, has_states, kind_of_spec, main_kind
 from inference_planner.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 
@@ -100,9 +100,7 @@ def layout(
         return _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
     each = kv_dtype_bytes(m, kv_cache_dtype)
     token_bytes = main_kind(m).token_bytes(m, tp, each)
-    block = step = 128 if m.mla and m.mamba else BLOCK_SIZE  # of FlashMLA beside states
-    if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
-        block = step * ceil_div(mamba.state_bytes(m, tp), step * token_bytes)
+    block = _block_size(m, tp, token_bytes)
     counts = [len(mine) for _, _, mine in grouped(m)]
     # the rarest kind's count, unless the kinds are about equally many
     group_size = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
@@ -114,21 +112,27 @@ def layout(
         # pages of one size: of smaller tokens it holds more
         tokens = page // (block * mean) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
-        if kind is mamba and cached_states:
-            blocks = m.state_space.blocks
+        states = kind.states(m, tp)
+        if states and cached_states:
+            blocks = states.blocks
         groups += [
-            Group(kind.key, mine[i::parts], tokens, page, blocks, size) for i in range(parts)
+            Group(kind.key, mine[i::parts], tokens, page, blocks, size, kind.keeps_states)
+            for i in range(parts)
         ]
     return Layout(tuple(groups), block)
 
 
-# classes of KV-cache specs, and the kind by whose formula a request of another length takes blocks
-SPECS = {
-    **dict.fromkeys(("FullAttentionSpec", "MLAAttentionSpec", "SinkFullAttentionSpec"), full),
-    **dict.fromkeys(("SlidingWindowSpec", "SlidingWindowMLASpec"), sliding),
-    "ChunkedLocalAttentionSpec": chunked,
-    "MambaSpec": mamba,
-}
+def _block_size(m: ModelConfig, tp: int, token_bytes: int) -> int:
+    """Return the tokens of a block. Beside layers with states, a page of attention must hold a state.
+
+    Source: platforms/interface.py, _align_hybrid_block_size.
+    """
+    if not has_states(m):
+        return BLOCK_SIZE
+    step = main_kind(m).block_step
+    every_state = (kind.states(m, tp) for kind, _, _ in grouped(m))
+    largest = max((states.bytes for states in every_state if states), default=0)
+    return step * max(1, ceil_div(largest, step * token_bytes))
 
 
 def _built_layout(
@@ -146,10 +150,14 @@ def _built_layout(
     """
     groups: list[Group] = []
     for g in built.groups:
-        block, kind = g.block_size * sizes[0] // sizes[1], SPECS.get(g.kind)
-        if kind and not (kind is mamba and cached_states):
+        block = g.block_size * sizes[0] // sizes[1]
+        g = replace(g, block_size=block)
+        kind = kind_of_spec(g.kind)
+        if kind:
+            g = replace(g, kind=kind.key, keeps_states=kind.keeps_states)
+        if kind and not (kind.keeps_states and cached_states):
             g = replace(g, blocks_per_request=kind.blocks(g.size, block, max_model_len, in_flight))
-        groups.append(replace(g, block_size=block, kind=kind.key if kind else g.kind))
+        groups.append(g)
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)
 

@@ -14,7 +14,7 @@ runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inference_planner.attention import Widths, main_kind
+from inference_planner.attention import Peak, ProfileRun, Widths, has_states, kinds, main_kind
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.gpus import GPU, MIB
 from inference_planner.deployment import Deployment
@@ -35,17 +35,6 @@ CUBLASLT_WORKSPACE = MIB  # for a product with a bias
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
-# attention/mla_attention.py, determine_chunked_prefill_workspace_size
-MLA_PREFILL_TOKENS = 64 * 1024
-
-
-@dataclass(frozen=True)
-class Peak:
-    """One candidate for the peak, in bytes, with what it is made of."""
-
-    name: str
-    bytes: int
-    parts: str
 
 
 def runner(m: ModelConfig, version: Version) -> int:
@@ -56,7 +45,7 @@ def runner(m: ModelConfig, version: Version) -> int:
     if version.model_runner_v2_for_all:
         return 2
     v2_moe = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM"}
-    return 1 if m.mamba or (m.moe and m.architecture not in v2_moe) else 2
+    return 1 if has_states(m) or (m.moe and m.architecture not in v2_moe) else 2
 
 
 def compiles(s: Settings) -> bool:
@@ -125,26 +114,13 @@ def _layers(d: Deployment) -> Iterator[Peak]:
         k, act = m.experts.experts_per_token, m.experts.intermediate_size // tp
         parts = f"{k} experts a token, what they hold and what they say"
         yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
-    if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
-        inner = m.mamba.inner // tp
-        parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
-        yield Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts)
     if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantise activations"
         yield Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts)
-    if m.mla:
-        live = t * e * (h + w.attn + w.q + w.kv)
-        yield _mla_prefill(m, s, tp, live + experts + blas)
-
-
-def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
-    """MLA decompresses the latents of long contexts in chunks; the profile run takes the largest chunk."""
-    tokens = max(
-        min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs
-    )
-    width = m.num_attention_heads // tp * (m.latent.qk_nope_head_dim + m.latent.v_head_dim)
-    parts = f"keys and values of {tokens} tokens of context, decompressed"
-    return Peak("MLA prefill", tokens * width * DTYPE_BYTES[m.dtype] + beside, parts)
+    run = ProfileRun(tp, t, s.max_num_seqs, s.max_model_len, workspace_bytes=experts + blas)
+    for kind in kinds(m):
+        if peak := kind.peak(m, run):
+            yield peak
 
 
 def _sampler(d: Deployment) -> Peak:
@@ -233,7 +209,7 @@ def graph_estimate(d: Deployment, layers: int) -> int:
         return sizes[-1] * a_request + 2 * MIB + each * (len(s.graph_sizes) - 1)
     if not s.version.graphs_are_estimated:
         return 0
-    planned = d.gpu.hopper_or_newer and not m.mla and not any(m.layer_windows)
+    planned = d.gpu.hopper_or_newer and main_kind(m).plans_splits and not any(m.layer_windows)
     again = planned * (2 if m.traits.qk_norm or m.traits.gated_attention or tp > 1 else 1)
     sums = (sizes[-1] + again * sizes[-2:][0]) * a_request
     return (

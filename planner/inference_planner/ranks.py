@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from inference_planner.allocator import Allocator
-from inference_planner.attention import main_kind
+from inference_planner.attention import has_states, main_kind
 from inference_planner.basis import registries
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.gpus import MIB
@@ -110,7 +110,7 @@ def _cut_group(m: ModelConfig, tp: int) -> int:
     """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
     q = m.quantization
     # its widths may be means
-    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba:
+    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(m):
         return 0
     dense = (
         (w, i)
@@ -153,8 +153,7 @@ def context_sizes(m: ModelConfig, tp: int) -> list[int]:
     """
     if any(m.layer_windows) or any(m.layer_chunks):
         return []
-    kv, heads = 1 if m.mla else m.num_key_value_heads, m.num_attention_heads
-    return [n for n in range(2, tp // kv + 1) if tp % n == 0 and (m.mla or heads // kv % n == 0)]
+    return main_kind(m).context_sizes(m, tp)
 
 
 def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
@@ -162,7 +161,7 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     usable = context_sizes(m, tp)
     if dcp in usable:
         return
-    copies = max(1, tp // (1 if m.mla else m.num_key_value_heads))
+    copies = main_kind(m).copies(m, tp)
     shares = f"has {copies} copies, and {dcp} does not share these out"
     why = f"with tensor_parallel_size {tp} a KV head of {m.name} {shares}"
     if any(m.layer_windows) or any(m.layer_chunks):

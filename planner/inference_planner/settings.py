@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from inference_planner import versions
+from inference_planner.attention import main_kind
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU
 from inference_planner.errors import BadInput
@@ -32,7 +33,6 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
-FLASHINFER_HEADS = (64, 128, 256, 512)
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
@@ -160,12 +160,7 @@ def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
     Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads of some sizes without
     sinks; latents have none but Triton's before Hopper, and sparse ones none at all (0.32.0, v1/attention/backends).
     """
-    if model.mla and model.mla.index_heads:
-        return 9.0
-    flashinfer = not model.mla and not model.traits.sinks and model.head_dim in FLASHINFER_HEADS
-    if kv_cache_dtype.startswith("fp8"):
-        return 8.0 if flashinfer else 8.9
-    return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
+    return main_kind(model).cache_capability(model, kv_cache_dtype)
 
 
 def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:

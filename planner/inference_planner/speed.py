@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from inference_planner.attention import grouped, mamba
+from inference_planner.attention import grouped
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.communication import traffic
@@ -38,9 +38,6 @@ LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention
 MOE_LAYER_US = 20.0  # routing and gathering of experts
 MXFP4_LAYER_US = 23.0  # gpt-oss' kernels for 4-bit experts on Hopper (three runs)
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
-DELTA_LAYER_US = (
-    22.0  # gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
-)
 FP8_LAYER_US = 8.4  # quantising activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
@@ -85,12 +82,21 @@ def _mxfp4(m: ModelConfig) -> bool:
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
-    us += sum(len(mine) * kind.kernels_us for kind, _, mine in grouped(m))
-    us += len(m.mamba.layers) * DELTA_LAYER_US if m.mamba and m.mamba.delta else 0
+    us += sum(len(of_kind) * kind.kernels_us(m) for kind, _, of_kind in grouped(m))
     us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
     us += len(m.experts.layers) * MXFP4_LAYER_US if _mxfp4(m) else 0
     us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0
     return us / 1e3
+
+
+def _state_bytes(m: ModelConfig, tp: int) -> int:
+    """Return the bytes of the states that one request keeps on a rank of every stage together."""
+    total = 0
+    for kind, _, of_kind in grouped(m):
+        states = kind.states(m, tp)
+        if states:
+            total += len(of_kind) * states.bytes
+    return total
 
 
 def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
@@ -134,8 +140,8 @@ def decode_terms(
     )
     kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
-    if m.mamba:  # a request's states are read and written by every step
-        states = 2 * batch * len(m.mamba.layers) * mamba.state_bytes(m, tp)
+    if states := _state_bytes(m, tp):  # a request's states are read and written by every step
+        states *= 2 * batch
         terms.append(
             Term(
                 "states",

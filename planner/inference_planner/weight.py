@@ -35,6 +35,9 @@ class Weight:
     kv_heads: int = 0  # for qkv
     kv_rows: int = 0  # rows of K and V together, for qkv
     bytes_each: int = 0  # 0: the model's dtype
+    has_decoded_copy: bool = (
+        False  # if quantized, it stands in memory once more, in the model's dtype
+    )
     shards: int = 1  # logical parts with a scale each (q, k, v; gate, up)
 
     def elements(self) -> int:

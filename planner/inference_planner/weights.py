@@ -161,8 +161,7 @@ def tensor_bytes(
     each = DTYPE_BYTES[m.dtype]
     bias = [w.bias_on_rank(tp) * each] if w.bias else []
     if is_quantized(m, w, layer):
-        unpacked = m.mla and w.name == "self_attn.kv_b_proj"  # once, for decoding
-        decoded = [rows * cols * each] if unpacked else []
+        decoded = [rows * cols * each] if w.has_decoded_copy else []
         q = present(m.quantization)
         if q.eight and ignored(q.eight, layer, w.name):
             q = replace(q, method="modelopt", weight_bits=8, group_size=-1)

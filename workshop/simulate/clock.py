@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from inference_planner import speed
-from inference_planner.attention import layers, mamba
+from inference_planner.attention import layers
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
@@ -251,24 +251,23 @@ def _attention(d: Deployment) -> tuple[Layers, ...]:
     pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     groups = []
     for (kind, size), count in Counter(layers(model)).items():
-        if kind is not mamba:
+        if not kind.keeps_states:
             elements = kind.token_elements(model, d.tp)
             groups.append(Layers(count * elements * element_ms, count * pair_ms, size or inf))
     return tuple(groups)
 
 
 def _scans(d: Deployment) -> Scans:
-    if d.model.mamba is None:
-        return Scans()
-    states = d.model.mamba
-    count = len(states.layers)
-    operations = SCAN_OPERATIONS * states.inner * states.d_state / d.tp
-    launch_ms = DELTA_LAUNCH_MS if states.delta else MAMBA_LAUNCH_MS
-    return Scans(
-        piecewise_ms=count * launch_ms,
-        eager_ms=count * MAMBA_LAUNCH_MS,
-        token_ms=count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE,
-    )
+    piecewise_ms = eager_ms = token_ms = 0.0
+    for (kind, _), count in Counter(layers(d.model)).items():
+        states = kind.states(d.model, d.tp)
+        if states is None:
+            continue
+        operations = SCAN_OPERATIONS * states.recurrence_elements / d.tp
+        piecewise_ms += count * (DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS)
+        eager_ms += count * MAMBA_LAUNCH_MS
+        token_ms += count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
+    return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
 
 
 # Communication

@@ -5,7 +5,15 @@
 
 from functools import lru_cache
 
-from inference_planner.attention.base import Attention, Widths, ceil_div
+from inference_planner.attention.base import (
+    Attention,
+    CacheSpec,
+    Peak,
+    ProfileRun,
+    States,
+    Widths,
+    ceil_div,
+)
 from inference_planner.attention.heads import Heads
 from inference_planner.attention.latent import Latent, LatentProjections
 from inference_planner.attention.mamba import Mamba
@@ -14,54 +22,84 @@ from inference_planner.catalog.config import ModelConfig
 
 __all__ = [
     "Attention",
+    "CacheSpec",
+    "Peak",
+    "ProfileRun",
+    "States",
     "Widths",
     "ceil_div",
-    "chunked",
-    "full",
     "grouped",
+    "has_states",
+    "kind_named",
     "kind_of",
+    "kind_of_spec",
+    "kinds",
     "layers",
     "main_kind",
-    "mamba",
 ]
-__all__ += ["sliding"]
 
-full, latent, projections = Heads(), Latent(), LatentProjections()
-sliding, chunked, mamba = Sliding(), Chunked(), Mamba()
+FULL = Heads()
+# Each layer is of the first kind that says so. A new kind is one line here, before FULL, which takes every other layer.
+KINDS: tuple[Attention, ...] = (
+    Mamba(),
+    Sliding(),
+    Chunked(),
+    Latent(),
+    LatentProjections(),
+    FULL,
+)
 
 
-def main_kind(m: ModelConfig) -> Attention:
+def main_kind(model: ModelConfig) -> Attention:
     """Return the kind of the layers that see the whole context: what a token costs, how heads split."""
-    return latent if m.mla else projections if m.latent_projections else full
+    return next(kind for kind in KINDS if kind.is_main(model))
 
 
-def kind_of(m: ModelConfig, layer: int) -> Attention:
+def kind_of(model: ModelConfig, layer: int) -> Attention:
     """Return the kind of one layer."""
-    return layers(m)[layer][0]
+    return layers(model)[layer][0]
+
+
+def kind_named(key: str) -> Attention:
+    """Return the kind with this key; the one that sees the whole context if no kind has it."""
+    return next((kind for kind in KINDS if kind.key == key), FULL)
+
+
+def kind_of_spec(name: str) -> Attention | None:
+    """Return the kind that vLLM describes by this class of KV-cache specs; None if there is none."""
+    return next((kind for kind in KINDS if name in kind.spec_names), None)
 
 
 @lru_cache(maxsize=512)
-def layers(m: ModelConfig) -> tuple[tuple[Attention, int], ...]:
+def layers(model: ModelConfig) -> tuple[tuple[Attention, int], ...]:
     """Return each layer's kind, and the tokens of its window or chunk (0 where it has none)."""
-    return tuple(_layer(m, i) for i in range(m.num_hidden_layers))
+    return tuple(_layer(model, layer) for layer in range(model.num_hidden_layers))
 
 
-def _layer(m: ModelConfig, i: int) -> tuple[Attention, int]:
-    if m.mamba and i in m.mamba.layers:
-        return mamba, 0
-    window = m.layer_windows[i] if m.layer_windows else None
-    if window:
-        return sliding, window
-    chunk = m.layer_chunks[i] if m.layer_chunks else None
-    if chunk:
-        return chunked, chunk
-    return main_kind(m), 0
+def _layer(model: ModelConfig, layer: int) -> tuple[Attention, int]:
+    for kind in KINDS:
+        size = kind.layer_size(model, layer)
+        if size is not None:
+            return kind, size
+    raise LookupError(f"no kind of attention takes layer {layer}")
 
 
 @lru_cache(maxsize=512)
-def grouped(m: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
-    """Return (kind, size, the layers that are so), in the order in which they first come; those with a cache or state."""
-    found: dict[tuple[Attention, int], list[int]] = {}
-    for i, kind in enumerate(layers(m)[: m.num_hidden_layers - m.kv_shared_layers]):
-        found.setdefault(kind, []).append(i)
-    return tuple((kind, size, tuple(mine)) for (kind, size), mine in found.items())
+def kinds(model: ModelConfig) -> tuple[Attention, ...]:
+    """Return the kinds of the model's layers, and its main kind, each once."""
+    return tuple(dict.fromkeys([*(kind for kind, _ in layers(model)), main_kind(model)]))
+
+
+def has_states(model: ModelConfig) -> bool:
+    """Return True if some layers keep states of fixed size instead of a cache."""
+    return any(kind.keeps_states for kind in kinds(model))
+
+
+@lru_cache(maxsize=512)
+def grouped(model: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
+    """Return (kind, size, its layers) of all layers with a cache or a state, in the order of their first layers."""
+    layers_of: dict[tuple[Attention, int], list[int]] = {}
+    own_cache = layers(model)[: model.num_hidden_layers - model.kv_shared_layers]
+    for layer, kind_and_size in enumerate(own_cache):
+        layers_of.setdefault(kind_and_size, []).append(layer)
+    return tuple((kind, size, tuple(of_kind)) for (kind, size), of_kind in layers_of.items())

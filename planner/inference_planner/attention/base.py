@@ -1,45 +1,99 @@
-"""What a kind of attention says of itself: what a token leaves behind, weights, how it splits, its blocks, its time.
+"""What a kind of attention says of itself: cache, states, weights, split over ranks, memory peak, blocks and time.
 
-All sizes are of one layer. Adding a kind is a module with a subclass, and a line in attention/__init__.py.
+All sizes are of one layer. A new kind is a module with a subclass of `Attention`, and a line in attention/__init__.py.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import BFLOAT16
 from inference_planner.weight import Weight
 
+FP8_CAPABILITY = 8.9  # least compute capability of Triton's attention kernels for an FP8 cache
 
-def ceil_div(a: int, b: int) -> int:
-    """Return a / b, rounded up."""
-    return -(-a // b)
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Elements a token on one rank, as the profile run holds them."""
+    """Elements that one token takes on one rank in vLLM's profile run."""
 
     attn: int  # output of attention: heads × head dim of V
     q: int  # queries
     kv: int  # keys (and as many values)
 
 
-class Attention:
-    """One kind of layer. `size` is what the kind is limited by (tokens of a window or chunk); 0 where it is not."""
+@dataclass(frozen=True)
+class ProfileRun:
+    """vLLM's run on dummy tokens, in which it measures its peak of memory, as one rank sees it."""
 
-    key = ""
+    tp: int  # tensor_parallel_size
+    tokens: int  # max_num_batched_tokens
+    max_num_seqs: int
+    max_model_len: int
+    workspace_bytes: int  # scratch space that the kernels of experts and of matrix products keep
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One candidate for the peak of the profile run, in bytes, with what it is made of."""
+
+    name: str
+    bytes: int
+    parts: str
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of fixed size that one layer keeps for one request."""
+
+    bytes: int  # of one state on one rank
+    blocks: int  # states of a request where prefixes are cached; 1 elsewhere
+    recurrence_elements: int  # of the recurrence's part, over all ranks
+    has_delta_rule: bool  # the state is updated by a gated delta rule, not by a Mamba scan
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """vLLM's description of a group of layers, for the simulator: the name of its class, and its arguments."""
+
+    name: str
+    arguments: dict[str, int | str] = field(default_factory=dict[str, "int | str"])
+
+
+class Attention:
+    """One kind of layer. `size` is the tokens of its window or chunk; 0 where it sees the whole context."""
+
+    key = ""  # its name in a layout, and in the simulator
+    spec_names: tuple[str, ...] = ()  # vLLM's classes of KV-cache specs that describe such layers
+    keeps_states = False  # it keeps a state of fixed size a request, not a cache that grows
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
-    kernels_us = (
-        0.0  # small kernels of a layer and step beside those that every layer has (plan/speed.py)
-    )
+    plans_splits = True  # on Hopper, CUDA graphs plan how its work is split, and run twice for that
+    block_step = 16  # tokens; beside layers with states a block is a multiple of it
+
+    def is_main(self, model: ModelConfig) -> bool:
+        """Return True if the layers of the model that see the whole context are of this kind."""
+        return False
+
+    def layer_size(self, model: ModelConfig, layer: int) -> int | None:
+        """Return the tokens that layer number `layer` sees (0: all of them), or None if it is of another kind."""
+        return 0 if self.is_main(model) else None
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
         raise NotImplementedError
 
     def token_bytes(self, m: ModelConfig, tp: int, each: int) -> int:
-        """Return the bytes that one token leaves there, where an element takes `each`."""
+        """Return the bytes that one token leaves there, if an element takes `each` bytes."""
         return self.token_elements(m, tp) * each
+
+    def states(self, m: ModelConfig, tp: int) -> States | None:
+        """Return the states that a request keeps instead of a cache; None for kinds with a cache."""
+        return None
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         """Yield the layer's weights of attention, as vLLM builds them and in that order."""
@@ -53,18 +107,57 @@ class Attention:
         """Return why `tp` ranks cannot share it beyond the attention heads, or an empty string."""
         return ""
 
+    def copies(self, m: ModelConfig, tp: int) -> int:
+        """Return how many of `tp` ranks keep the same K and V."""
+        return 1
+
+    def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
+        """Return the decode context parallel sizes that can share out the tokens of these copies."""
+        return []
+
     def held(self, m: ModelConfig, tp: int) -> str:
         """Say what each of `tp` ranks keeps."""
         raise NotImplementedError
 
+    def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
+        """Return the least compute capability at which vLLM has kernels for a cache of this dtype.
+
+        Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if nothing else is said.
+        """
+        if kv_cache_dtype.startswith("fp8"):
+            return FP8_CAPABILITY
+        return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
+
     def widths(self, m: ModelConfig, tp: int) -> Widths:
         """Return what the profile run holds of it."""
         raise NotImplementedError
+
+    def peak(self, m: ModelConfig, run: ProfileRun) -> Peak | None:
+        """Return the peak of the profile run that only this kind has; None if it has none of its own."""
+        return None
+
+    def kernels_us(self, m: ModelConfig) -> float:
+        """Return the µs of small kernels of a layer and step, beside those that every layer has (speed.py)."""
+        return 0.0
 
     def kept(self, tokens: int, size: int) -> int:
         """Return how many of `tokens` of context stay in the cache at least."""
         return tokens
 
     def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
-        """Return the blocks of `block` tokens that one request of max_model_len may hold; `in_flight` are computed."""
+        """Return the blocks of `block` tokens that one request of max_model_len may hold.
+
+        Args:
+            in_flight: tokens of the batches that are computed at the same time.
+        """
         return ceil_div(max_model_len, block)
+
+    def simulator_spec(
+        self, size: int, block_size: int, max_model_len: int, state_blocks: int
+    ) -> CacheSpec:
+        """Return how vLLM's cache manager describes such layers to its scheduler.
+
+        Args:
+            state_blocks: states of a request where prefixes are cached; 0 where states are not cached.
+        """
+        return CacheSpec("FullAttentionSpec", {"block_size": block_size})

@@ -3,18 +3,25 @@
 Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/models/llama.py.
 """
 
-# m model, t traits, h hidden size, d head dim, q rows of queries, kv rows of K and V
+# m model
 from collections.abc import Iterator
 
 from inference_planner.attention.base import Attention, Widths
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.weight import Weight
 
+FLASHINFER_HEADS = (64, 128, 256, 512)  # sizes of heads that FlashInfer has kernels for
+FLASHINFER_CAPABILITY = 8.0
+
 
 class Heads(Attention):
     """K and V of shape [kv_heads, head_dim] a token, for the whole context."""
 
     key = "full"
+    spec_names = ("FullAttentionSpec", "SinkFullAttentionSpec")
+
+    def is_main(self, model: ModelConfig) -> bool:
+        return True
 
     def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
         """Return KV heads, head dim of K, and of V."""
@@ -27,37 +34,66 @@ class Heads(Attention):
         return max(1, self.sizes(m)[0] // tp)
 
     def split_problem(self, m: ModelConfig, tp: int) -> str:
-        kv = m.num_key_value_heads
-        if kv >= tp and kv % tp:
-            return f"{tp} does not divide the {kv} KV heads"
-        if kv < tp and tp % kv:
-            return f"{tp} is not a multiple of the {kv} KV heads, so they cannot be copied evenly"
+        kv_heads = m.num_key_value_heads
+        if kv_heads >= tp and kv_heads % tp:
+            return f"{tp} does not divide the {kv_heads} KV heads"
+        if kv_heads < tp and tp % kv_heads:
+            return f"{tp} is not a multiple of the {kv_heads} KV heads, so they cannot be copied evenly"
         return ""
 
+    def copies(self, m: ModelConfig, tp: int) -> int:
+        return max(1, tp // m.num_key_value_heads)
+
+    def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
+        query_heads_of_one = m.num_attention_heads // m.num_key_value_heads
+        sizes = range(2, tp // m.num_key_value_heads + 1)
+        return [n for n in sizes if tp % n == 0 and query_heads_of_one % n == 0]
+
     def held(self, m: ModelConfig, tp: int) -> str:
-        kv = m.num_key_value_heads
-        return (
-            f"{kv // tp} of {kv} KV heads"
-            if kv >= tp
-            else f"1 of {kv} KV heads, each copied {tp // kv} times"
-        )
+        kv_heads = m.num_key_value_heads
+        if kv_heads >= tp:
+            return f"{kv_heads // tp} of {kv_heads} KV heads"
+        return f"1 of {kv_heads} KV heads, each copied {tp // kv_heads} times"
+
+    def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
+        has_flashinfer = not m.traits.sinks and m.head_dim in FLASHINFER_HEADS
+        if kv_cache_dtype.startswith("fp8") and has_flashinfer:
+            return FLASHINFER_CAPABILITY
+        return super().cache_capability(m, kv_cache_dtype)
 
     def widths(self, m: ModelConfig, tp: int) -> Widths:
-        q = m.num_attention_heads // tp * m.head_dim
-        return Widths(q, q, self.kv_heads(m, tp) * m.head_dim)
+        queries = m.num_attention_heads // tp * m.head_dim
+        return Widths(attn=queries, q=queries, kv=self.kv_heads(m, tp) * m.head_dim)
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
-        t, h, (kv_heads, d, v) = m.traits, m.hidden_size, self.sizes(m)
-        q, kv = m.num_attention_heads * d * (1 + t.gated_attention), kv_heads * (d + v)
-        fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
+        traits = m.traits
+        kv_heads, head_dim, v_head_dim = self.sizes(m)
+        query_rows = m.num_attention_heads * head_dim * (2 if traits.gated_attention else 1)
+        kv_rows = kv_heads * (head_dim + v_head_dim)
         yield Weight(
-            "self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused
+            "self_attn.qkv_proj",
+            query_rows + kv_rows,
+            m.hidden_size,
+            "qkv",
+            quantizable=True,
+            bias=traits.qkv_bias,
+            shards=3,
+            kv_heads=kv_heads,
+            kv_rows=kv_rows,
         )
         yield Weight(
-            "self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias
+            "self_attn.o_proj",
+            m.hidden_size,
+            m.num_attention_heads * v_head_dim,
+            "row",
+            quantizable=True,
+            bias=traits.o_bias,
         )
-        if t.qk_norm:
-            yield Weight("self_attn.q_norm", d if t.qk_norm == "head" else q)
-            yield Weight("self_attn.k_norm", d if t.qk_norm == "head" else kv // 2)
-        if t.sinks:
+        if traits.qk_norm == "head":
+            yield Weight("self_attn.q_norm", head_dim)
+            yield Weight("self_attn.k_norm", head_dim)
+        elif traits.qk_norm:
+            yield Weight("self_attn.q_norm", query_rows)
+            yield Weight("self_attn.k_norm", kv_rows // 2)
+        if traits.sinks:
             yield Weight("self_attn.sinks", m.num_attention_heads, split="vector")

@@ -123,11 +123,7 @@ class Group:
     page_bytes: int
     blocks_per_request: int
     size: int  # tokens of a window or chunk; 0 without
-
-    @property
-    def keeps_states(self) -> bool:
-        """True of layers with a state a request instead of a cache."""
-        return self.kind == "mamba"
+    keeps_states: bool = False  # a state a request instead of a cache
 
 
 @dataclass(frozen=True)
@@ -207,6 +203,7 @@ class ModelConfig:
         None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     )
     mamba: Mamba | None = None
+    attention_sizes: tuple[object, ...] = ()  # of any further kind, as its own module defines them
     kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
     per_layer_input: tuple[int, int] | None = (
         None  # rows and columns a layer of a second input table (Gemma 3n, 4)

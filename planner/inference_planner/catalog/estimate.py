@@ -239,6 +239,7 @@ def decoder(f: Fields) -> dict[str, Any]:
         return {
             **facts,
             "mla": mla,
+            "own_kv_heads": True,  # whatever the config says
             "head_dim": part + mla.qk_rope_head_dim,
             "rotary_dim": mla.qk_rope_head_dim,
         }

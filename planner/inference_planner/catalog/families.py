@@ -225,7 +225,7 @@ def minicpm3(f: Fields) -> dict[str, Any]:
 
 def deepseek(f: Fields) -> dict[str, Any]:
     mla, experts = _mla(f), f.int("n_routed_experts", 0, least=0)
-    found = {**_latent(f, mla), "mla": mla}
+    found = {**_latent(f, mla), "mla": mla, "own_kv_heads": True}
     if not experts:
         return found
     first, every = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)

@@ -136,8 +136,9 @@ def _build(
 ) -> ModelConfig:
     hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
     heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
-    said = f.int("num_key_value_heads", facts.get("kv_heads", heads))
-    kv = heads if "mla" in facts else said
+    kv = f.int("num_key_value_heads", facts.get("kv_heads", heads))
+    if facts.get("own_kv_heads"):
+        kv = heads
     if kv > heads or heads % kv:
         f.refuse(
             "num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}"
@@ -191,11 +192,12 @@ def _build(
         mla=facts.get("mla"),
         latent_projections=facts.get("latent_projections"),
         mamba=facts.get("mamba"),
+        attention_sizes=facts.get("attention_sizes", ()),
     )
 
 
 def _head_dim(f: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
-    if f.has("head_dim") and "mla" not in facts:
+    if f.has("head_dim") and not facts.get("own_kv_heads"):
         return f.int("head_dim")
     if facts.get("head_dim"):
         return facts["head_dim"]
