@@ -196,9 +196,9 @@ def default_configs() -> dict[str, dict]:
     The sizes are those of the Transformers library's (or vLLM's own) config class of the model type; for text models
     whose config class only their own code has, Llama's.
     """
-    from workshop.servers.vllm_main import answer_for_vllm
+    from workshop.workarounds import cpu_package_name
 
-    answer_for_vllm()
+    cpu_package_name.apply()
     from transformers import CONFIG_MAPPING, LlamaConfig
     from transformers.models.auto import modeling_auto
     from vllm.model_executor.models import registry

@@ -88,9 +88,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 16, 64])
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    from workshop.servers.vllm_main import answer_for_vllm
+    from workshop.workarounds import cpu_package_name
 
-    answer_for_vllm()
+    cpu_package_name.apply()
     from vllm import LLM
 
     engine = LLM(model=str(CONFIG), enforce_eager=True, max_model_len=2048).llm_engine

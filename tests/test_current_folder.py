@@ -21,14 +21,15 @@ from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
-from workshop.servers import local, vllm_main, vm
+from workshop.servers import local, vm
 from workshop.servers.local import claims, jupyter, supervise
 from workshop.servers.slurm import fabric
-from workshop.servers.vllm_main import installed
 from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
+from workshop.vllm_package import installed
+from workshop.workarounds import ray_current_folder
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
@@ -200,7 +201,7 @@ def test_offline_batches_leave_nothing_of_the_folder_to_the_engines_processes(pl
         raise Enough
 
     monkeypatch.setattr(local, "engine_device", lambda: "cpu")
-    monkeypatch.setattr(offline, "answer_for_vllm", enough)
+    monkeypatch.setattr(offline.cpu_package_name, "apply", enough)
     before = dict(os.environ)
     try:
         with pytest.raises(Enough):
@@ -262,7 +263,7 @@ def test_ray_is_told_of_a_folder_where_nobody_has_files(words, elsewhere, tmp_pa
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(sys, "argv", ["vllm_main", *words])
     monkeypatch.chdir(tmp_path)
-    vllm_main.keep_ray_out_of_the_current_folder()
+    ray_current_folder.apply()
     assert ray.init("10.0.0.1:6379", namespace="x") == "joined"
     folder = python_process.NEUTRAL_FOLDER if elsewhere else str(tmp_path)
     assert seen == [(folder, "10.0.0.1:6379", {"namespace": "x"})] and os.getcwd() == str(tmp_path)

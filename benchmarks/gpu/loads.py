@@ -31,11 +31,11 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from measure import ENVIRONMENT, model_folder  # noqa: E402
 
-from workshop.servers.vllm_main import answer_for_vllm  # noqa: E402
 from workshop.simulate.arrivals import Arrival, drawn, prompts  # noqa: E402
 from workshop.simulate.report import percentiles  # noqa: E402
+from workshop.workarounds import cpu_package_name  # noqa: E402
 
-answer_for_vllm()  # also in the processes that vLLM starts: the CPU's build, to try this script
+cpu_package_name.apply()  # also in the processes that vLLM starts: the CPU's build, to try this script
 
 LOADS = HERE.parent / "simulate" / "loads.json"
 LONGEST_S = 120.0  # of one load

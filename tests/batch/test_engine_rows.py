@@ -14,7 +14,8 @@ import pytest
 from workshop.batch.rows import CHAT, COMPLETIONS, Row
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.vllm_main import answer_for_vllm, installed
+from workshop.vllm_package import installed
+from workshop.workarounds import cpu_package_name
 
 pytestmark = pytest.mark.skipif(
     not installed()[0], reason="vLLM is not installed: its request classes are needed"
@@ -26,7 +27,7 @@ LONGEST = 100
 def llm():
     """What `Maker` needs of an LLM: its tokenizer, its renderer and two facts."""
     version = importlib.metadata.version
-    answer_for_vllm()  # replaces it for the whole process
+    cpu_package_name.apply()  # replaces it for the whole process
     from vllm.config import ModelConfig
     from vllm.renderers import renderer_from_config
 

@@ -12,8 +12,8 @@ from workshop.servers.vllm_main import installed
 pytestmark = pytest.mark.skipif(not installed()[1], reason="vLLM is not installed here")
 NO_DEVICE = """
 import sys
-from workshop.servers.vllm_main import answer_for_vllm
-answer_for_vllm()
+from workshop.workarounds import cpu_package_name
+cpu_package_name.apply()
 from vllm import platforms
 from vllm.platforms.interface import UnspecifiedPlatform
 platforms.current_platform = UnspecifiedPlatform()  # what the build for GPUs finds where none is
@@ -25,7 +25,7 @@ engine.add("a", list(range(20)), 2)
 print(sum(tokens for _, tokens, _, _ in engine.schedule().work))
 """
 WORKER = """
-from workshop.servers import exact_worker
+from workshop.engine import exact_worker
 exact_worker.main()
 """
 

@@ -46,11 +46,11 @@ def test_flag_past_the_guard_is_refused_in_every_spelling(flag, tmp_path):
 def test_no_other_flag_of_vllm_is_refused(monkeypatch):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    from workshop.servers.vllm_main import answer_for_vllm
+    from workshop.workarounds import cpu_package_name
 
     # given back after the test
     monkeypatch.setattr(importlib.metadata, "version", importlib.metadata.version)
-    answer_for_vllm()
+    cpu_package_name.apply()
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

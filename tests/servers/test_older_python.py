@@ -22,7 +22,7 @@ RUN = (
     "servers.slurm.job",
     "servers.slurm.preflight",
     "servers.slurm.ray",
-    "servers.exact_worker",
+    "engine.exact_worker",
 )
 NEWER = {  # since 3.11 or later
     "": {"tomllib"},

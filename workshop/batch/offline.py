@@ -24,7 +24,8 @@ from workshop.errors import WorkshopError
 from workshop.servers import local, processes
 from workshop.servers.guard import auth
 from workshop.servers.local import scratch
-from workshop.servers.vllm_main import answer_for_vllm, installed
+from workshop.vllm_package import installed
+from workshop.workarounds import cpu_package_name
 
 QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
 AHEAD = 64  # rows that are read and tokenized together
@@ -188,7 +189,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
     # stdout is for what the command prints
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    answer_for_vllm()
+    cpu_package_name.apply()
     from vllm import LLM, EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.core import EngineCoreProc

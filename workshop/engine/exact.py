@@ -1,6 +1,6 @@
 """Exact planning: ask vLLM's own model class for its weights and KV cache, and keep the answer.
 
-servers/exact_worker.py builds the class in a process of its own, so that nothing here imports torch. Activations, graphs
+exact_worker.py builds the class in a process of its own, so that nothing here imports torch. Activations, graphs
 and kernels stay those of the planner's formulas. Answers are kept in WORKSHOP_HOME by config, version and split; the
 planner has recorded answers for machines without vLLM (inference_planner/builds.py).
 """
@@ -39,7 +39,7 @@ from workshop import python_process
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
 
-WORKER = Path(__file__).parents[1] / "servers" / "exact_worker.py"  # runs in the engine's Python
+WORKER = Path(__file__).with_name("exact_worker.py")  # runs in the engine's Python
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
     "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
@@ -112,7 +112,7 @@ class Asker:
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed at the end
         self.late.clear()
         self.process = subprocess.Popen(
-            python_process.command("workshop.servers.exact_worker", python=python()),
+            python_process.command("workshop.engine.exact_worker", python=python()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
-from workshop.servers.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu, installed
+from workshop.vllm_package import WITHOUT_A_MODEL, installed
+from workshop.workarounds import no_gpu_platform
 
 KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples
@@ -54,8 +56,8 @@ class Rules:
 
 
 @dataclass
-class Step:
-    """One step as it was scheduled."""
+class ScheduledStep:
+    """One step as vLLM's scheduler decided it."""
 
     # (request, its tokens, tokens computed before, whether it samples a token)
     work: list[tuple[str, int, int, bool]]
@@ -65,8 +67,12 @@ class Step:
     running: int  # once it is scheduled, as are the next two
     waiting: int
     kv_cache_usage: float  # a share, 0 to 1
-    output: object
+    output: Any  # vLLM's SchedulerOutput
     began_s: float = 0.0  # on the first GPU
+
+    def tokens(self) -> list[tuple[int, int]]:
+        """Return (new tokens, tokens computed before) of each request."""
+        return [(new, before) for _, new, before, _ in self.work]
 
 
 class Engine:
@@ -75,7 +81,7 @@ class Engine:
     def __init__(self, rules: Rules):
         check_installed()
         os.environ.update(ENVIRONMENT)
-        be_on_a_cpu()
+        no_gpu_platform.apply()
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -120,7 +126,7 @@ class Engine:
         """Give each step to `write` from now on, as `workshop serve --trace` notes it."""
         Recorder(self._scheduler, write, now)
 
-    def schedule(self) -> Step:
+    def schedule(self) -> ScheduledStep:
         """Return the next step; its work is empty where nothing can run now."""
         scheduler = self._scheduler
         output = scheduler.schedule()
@@ -130,7 +136,7 @@ class Engine:
             work.append(
                 (name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk)
             )
-        return Step(
+        return ScheduledStep(
             work=work,
             preempted=list(output.preempted_req_ids or ()),
             hits={new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
@@ -140,7 +146,7 @@ class Engine:
             output=output,
         )
 
-    def update(self, step: Step) -> list[tuple[str, int]]:
+    def update(self, step: ScheduledStep) -> list[tuple[str, int]]:
         """Give the scheduler the step's answers; return (request, its new tokens)."""
         names = [name for name, *_ in step.work]
         answer = self._answer(

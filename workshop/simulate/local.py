@@ -26,12 +26,12 @@ from workshop.errors import WorkshopError
 from workshop.servers import local, records
 from workshop.servers.local import supervise
 from workshop.servers.record_file import ServerRecord
-from workshop.servers.vllm_main import WITHOUT_A_MODEL
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import PERCENTILES, Outcome, percentiles
+from workshop.vllm_package import WITHOUT_A_MODEL
 
 MANY = 16  # requests at once, of the second measurement
 SHORT, LONG, TOKENS = 16, 200, 48

@@ -142,8 +142,8 @@ def test_torchs_stores_listen_where_they_are_told():
     code = """
 import psutil, socket
 from datetime import timedelta
-from workshop.servers.vllm_main import listen_where_told
-listen_where_told()
+from workshop.workarounds import loopback_tcp_store
+loopback_tcp_store.apply()
 from torch.distributed import TCPStore, rendezvous
 with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]

@@ -8,7 +8,6 @@ folder's tag in its name; other files are noted while the server's processes hav
 
 import contextlib
 import hashlib
-import multiprocessing
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ import psutil
 
 from workshop.errors import WorkshopError
 from workshop.servers.home import home, private_folder, write_private
+from workshop.workarounds import shared_memory_names
 
 VARIABLE = "WORKSHOP_SERVER_FOLDER"
 PREFIX = "workshop-"
@@ -96,20 +96,12 @@ def clear(folder: Path) -> None:
 
 
 def name_shared_memory() -> None:
-    """Put the server's tag into the names of this process's shared memory: so it is known, however the process ends.
+    """Put the server's tag into the names of the shared memory that this process creates.
 
-    By what CPython has for it, from 3.8 to 3.14. A process that multiprocessing starts inherits its semaphores' prefix.
+    So its owner is known however the process ends. Does nothing outside a server.
     """
-    from multiprocessing import shared_memory  # a browser's Python has none
-
     if folder := os.environ.get(VARIABLE):
-        tag = _tag(Path(folder))
-        prefix = f"/psm_{tag}_"
-        shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = (
-            prefix,
-            len(prefix) + 8,
-        )
-        multiprocessing.current_process()._config["semprefix"] = f"/mp-{tag}"
+        shared_memory_names.apply(_tag(Path(folder)))
 
 
 def _tag(folder: Path) -> str:

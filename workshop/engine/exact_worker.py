@@ -1,6 +1,6 @@
 """What vLLM's own model classes say of a model: weights and KV cache of every pipeline stage, without GPU or weights.
 
-    python -m workshop.servers.exact_worker < JOBS.jsonl > RESULTS.jsonl
+    python -m workshop.engine.exact_worker < JOBS.jsonl > RESULTS.jsonl
 
 A process of its own, with an interpreter that has vLLM: plan/exact.py writes the jobs and reads the results. The class
 is built on PyTorch's meta device, as one rank of a process group that has no other rank; its attention layers say which
@@ -19,8 +19,9 @@ from pathlib import Path
 
 from inference_planner.allocator import Allocator
 
-from workshop.servers.no_machine import be_no_machine
-from workshop.servers.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu
+from workshop.engine.fake_machine import be_no_machine
+from workshop.vllm_package import WITHOUT_A_MODEL
+from workshop.workarounds import no_gpu_platform
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
 # FlashAttention's; what packs layers of different sizes into a block
@@ -310,7 +311,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ.update(ENVIRONMENT)
-    be_on_a_cpu()
+    no_gpu_platform.apply()
     be_no_machine()
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), file=out, flush=True)

@@ -1,0 +1,46 @@
+"""Each workaround names the upstream bug, the versions that have it and its end, and the room's table lists them all."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from workshop import workarounds
+
+FOLDER = Path(workarounds.__file__).parent
+MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+TESTS = Path(__file__).parent
+ROW = re.compile(r"^\| `(\w+)` +\| (.+?) +\| (.+?) +\| (.+?) +\|$", re.MULTILINE)
+TABLE = {row[0]: row[1:] for row in ROW.findall(workarounds.__doc__ or "")}
+
+
+def test_the_table_lists_every_module_in_order():
+    assert list(TABLE) == MODULES
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_says_what_the_table_says(name):
+    text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
+    sentences = " ".join(text.split())
+    upstream, versions, _ = TABLE[name]
+    assert f"Upstream: {upstream}" in sentences
+    assert f"Versions: {versions}. Ends when: " in sentences
+    if upstream == "no issue found":
+        assert "To reproduce: " in sentences or "on purpose" in sentences
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_has_one_way_to_be_applied(name):
+    module = importlib.import_module(f"workshop.workarounds.{name}")
+    elsewhere = "\nApplied in `" in module.__doc__
+    assert elsewhere != (hasattr(module, "apply") or hasattr(module, "flags"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_has_a_test_that_fails_once_upstream_has_fixed_it(name):
+    tests = "".join(path.read_text() for path in TESTS.glob("test_*.py"))
+    assert f"def test_{name}(" in tests

