@@ -46,9 +46,8 @@ def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
         "mistral-7b-v0.3", *T4, "--kubernetes", "--name", "mine", "--output", "out", cwd=tmp_path
     )
     assert done.returncode == 0 and "kubectl apply -k out/overlays/mine" in done.stdout
-    assert (tmp_path / "out/overlays/mine/server.yaml").is_file() and (
-        tmp_path / "out/base/code.yaml"
-    ).is_file()
+    assert (tmp_path / "out/overlays/mine/server.yaml").is_file()
+    assert (tmp_path / "out/code/workshop/servers/pod.py").is_file()
 
 
 def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():

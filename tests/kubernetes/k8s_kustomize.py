@@ -1,7 +1,7 @@
 """What `kubectl kustomize FOLDER` prints, for the part of kustomize that kubernetes/ uses; anything else is an error.
 
-Resources, components, JSON patches (RFC 6902) and deletions by kind, and replacements of one field. Where kubectl is
-at hand, tests compare the two.
+Resources, components, ConfigMaps of files and of literals, JSON patches (RFC 6902) and deletions by kind, and
+replacements of one field. Where kubectl is at hand, tests compare the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Any
 
 import yaml
 
-KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "replacements"}
+KNOWN = {
+    "apiVersion",
+    "kind",
+    "resources",
+    "components",
+    "configMapGenerator",
+    "patches",
+    "replacements",
+}
 
 
 def build(folder: Path) -> list[dict]:
@@ -28,6 +36,8 @@ def _accumulate(folder: Path, found: list[dict]) -> list[dict]:
     for name in kustomization.get("resources", []):
         path = folder / name
         found += build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
+    for generator in kustomization.get("configMapGenerator", []):
+        _generate(folder, found, generator)
     for name in kustomization.get("components", []):
         found = _accumulate((folder / name).resolve(), found)
     for patch in kustomization.get("patches", []):
@@ -35,6 +45,24 @@ def _accumulate(folder: Path, found: list[dict]) -> list[dict]:
     for replacement in kustomization.get("replacements", []):
         _replace(found, replacement)
     return found
+
+
+def _generate(folder: Path, found: list[dict], generator: dict) -> None:
+    """Add a ConfigMap, or its data to one that is there already (behavior: merge)."""
+    options = generator["options"]
+    assert options["disableNameSuffixHash"], "names with a digest are not implemented here"
+    data = dict(literal.split("=", 1) for literal in generator.get("literals", []))
+    for entry in generator["files"]:
+        key, _, name = entry.partition("=")
+        path = (folder / name).resolve()
+        assert path.is_relative_to(folder), f"kustomize reads no file outside {folder}: {name}"
+        data[key] = path.read_text()
+    if generator.get("behavior") == "merge":
+        (there,) = (each for each in found if each["metadata"]["name"] == generator["name"])
+        there["data"] |= data
+        return
+    metadata = {"name": generator["name"], "labels": options["labels"]}
+    found.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
 
 def _patch(found: list[dict], patch: dict) -> list[dict]:

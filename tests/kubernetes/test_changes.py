@@ -12,7 +12,7 @@ from pathlib import Path
 import k8s_kustomize
 import pytest
 import yaml
-from k8s_cases import TREE, by_kind, run
+from k8s_cases import TREE, by_kind, run, words_of
 from k8s_policies import problems
 from k8s_read import GPU, Expected, containers, env, of, serving, templates, value, vllm
 from test_overlays import validate
@@ -215,7 +215,8 @@ def without_errors(effect, docs: list[dict]) -> bool:
 def test_the_readmes_own_folder_builds(tmp_path):
     section = (TREE / "README.md").read_text().split("## Changes of your own")[1].split("\n### ")[0]
     (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
-    shutil.copytree(TREE, tmp_path / "kubernetes")
+    words = words_of("mistral-7b")
+    run([*words[: words.index("--output")], "--output", str(tmp_path / "kubernetes")])
     own = tmp_path / re.match(r"# (\S+)/kustomization.yaml", text)[1]
     own.mkdir()
     (own / "kustomization.yaml").write_text(text.replace("patches:\n", "patches: []\n"))

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import jsonschema
+import k8s_kustomize
 import kubernetes_validate
 import pytest
 import yaml
@@ -17,7 +18,9 @@ from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
 from workshop.engine.exact import plan
-from workshop.servers import kubernetes, pod
+from workshop.servers import kubernetes
+from workshop.servers.kubernetes import code
+from workshop.servers.kubernetes.rendering import make
 
 KUBERNETES_VERSION = "1.34"
 SCHEMAS = {
@@ -35,6 +38,7 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, 
     words = words_of(name)
     run([*words[: words.index("--output")], "--output", str(tmp_path)])
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
+    made.remove(Path("code/kustomization.yaml"))  # elsewhere with copies, here without
     for path in made:
         committed = TREE / path
         assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
@@ -172,13 +176,33 @@ def test_any_other_model_holds_to_them_too(model, gpu, hardware):
 
 def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     data = of(resolved("mistral-7b"), "ConfigMap")[0]["data"]
-    assert len(data) == len(pod.CODE)
+    assert len(data) == len(code.MODULES)
     # kubectl apply keeps a copy in an annotation of 256 KiB
     assert sum(map(len, data.values())) < 250_000
-    for name in pod.CODE:
+    for name in code.MODULES:
         folder = TREE.parent / ("planner" if name.startswith("inference_planner/") else "")
         text = "" if name.endswith("__init__") else (folder / f"{name}.py").read_text()
         assert data[f"{name.replace('/', '.')}.py"] == text
+
+
+def test_a_tree_elsewhere_has_the_same_code_as_copies(tmp_path):
+    words = words_of("mistral-7b")
+    run([*words[: words.index("--output")], "--output", str(tmp_path)])
+    copies = {path.relative_to(tmp_path / "code") for path in tmp_path.rglob("*.py")}
+    assert copies == {Path(f"{name}.py") for name in code.MODULES}
+    here = of(resolved("mistral-7b"), "ConfigMap")
+    assert of(k8s_kustomize.build(tmp_path / "overlays/mistral-7b"), "ConfigMap") == here
+
+
+def test_a_tree_in_the_checkout_has_no_copies_and_points_to_the_packages():
+    assert code.is_in_checkout(TREE) and not list(TREE.rglob("*.py"))
+    committed = (TREE / "code/kustomization.yaml").read_text()
+    assert committed == make("code", in_checkout=True)
+
+
+def test_no_python_stands_in_the_committed_manifests():
+    for path in TREE.rglob("*.yaml"):
+        assert "import " not in path.read_text(), path
 
 
 def test_the_readmes_table_has_the_overlays_own_figures():

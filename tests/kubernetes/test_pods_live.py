@@ -51,9 +51,7 @@ class Pods:
             "--master-port": free_port("127.0.0.1", 29501),
         }
         for key, text in of(self.docs, "ConfigMap")[0]["data"].items():
-            path = (
-                folder / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
-            )
+            path = folder / "code" / (key.removesuffix(".py").replace(".", "/") + ".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         self.leader, early = leader_address(self.docs)

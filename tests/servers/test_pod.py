@@ -23,6 +23,7 @@ from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.servers import kubernetes, pod
 from workshop.servers.home import cannot_write
+from workshop.servers.kubernetes import code
 from workshop.servers.weights import hub as prefetch_hub
 
 
@@ -263,7 +264,7 @@ def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):
 
 
 def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
-    for key, text in kubernetes.code().items():
+    for key, text in code.config_map().items():
         path = tmp_path / "code" / (key.removesuffix(".py").replace(".", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -300,7 +301,7 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
 
 def test_whatever_the_pods_modules_import_comes_with_them():
     """Only a class's keys need more, and a pod has one key alone."""
-    files = {name.replace("/", "."): source_of(name) for name in pod.CODE}
+    files = {name.replace("/", "."): source_of(name) for name in code.MODULES}
     for name, path in files.items():
         if name.endswith("__init__"):
             continue  # empty in the pod
@@ -349,18 +350,22 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
     docs = kubernetes.manifests(
         plan("llama-3.1-70b", "h100", max_model_len=8192, **plan_of_a_group)
     )
-    spoilt, code, planted = tmp_path / "spoilt", tmp_path / "code", tmp_path / "planted"
+    spoilt, modules, planted = tmp_path / "spoilt", tmp_path / "code", tmp_path / "planted"
     spoilt.mkdir()
     for name in ("json", "psutil", "httpx", "workshop", "sitecustomize", "typing", "ssl"):
         (spoilt / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')\n")
-    for key, text in kubernetes.code().items():
-        path = code / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+    for key, text in code.config_map().items():
+        path = modules / (key.removesuffix(".py").replace(".", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     starts = python_starts(docs)
     assert {command[3] for command, _ in starts} == {"download", "wait", "workers"}
     for command, variables in starts:
-        variables |= {"PYTHONPATH": str(code), "HF_ENDPOINT": hub.url, "PATH": os.environ["PATH"]}
+        variables |= {
+            "PYTHONPATH": str(modules),
+            "HF_ENDPOINT": hub.url,
+            "PATH": os.environ["PATH"],
+        }
         words = [sys.executable, *command[1:]]
         if command[3] != "workers":
             words[-1] = str(tmp_path / "models" / "Tiny-Llama")

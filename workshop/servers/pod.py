@@ -4,8 +4,8 @@
     python3 -m workshop.servers.pod wait FOLDER
     python3 -m workshop.servers.pod workers COUNT
 
-The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap (CODE lists it); of
-other packages it needs httpx and psutil, which vLLM brings.
+The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap
+(workshop/servers/kubernetes/code.py lists it); of other packages it needs httpx and psutil, which vLLM brings.
 """
 
 import contextlib
@@ -22,28 +22,6 @@ import psutil
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import CannotWrite, NoSpace, cannot_write
 
-# What a pod needs of the package, the guard in front of vLLM included.
-CODE = (
-    "inference_planner/__init__",
-    "inference_planner/errors",
-    "workshop/__init__",
-    "workshop/errors",
-    "workshop/servers/__init__",
-    "workshop/servers/guard/__init__",
-    "workshop/servers/guard/asgi",
-    "workshop/servers/guard/auth",
-    "workshop/servers/disk",
-    "workshop/servers/home",
-    "workshop/servers/pod",
-    "workshop/servers/programs",
-    "workshop/servers/progress",
-    "workshop/engine/__init__",
-    "workshop/engine/http",
-    "workshop/servers/weights/__init__",
-    "workshop/servers/weights/prefetch",
-    "workshop/servers/weights/hub",
-    "workshop/servers/weights/check",
-)
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0

@@ -1,0 +1,173 @@
+"""What the templates need, computed from a plan and the options of a cluster."""
+
+import hashlib
+import math
+import re
+import shlex
+
+from inference_planner import machines, versions
+from inference_planner.catalog import list_gpus, load_gpu
+from inference_planner.catalog.config import present
+from inference_planner.command import check_starts, flags
+from inference_planner.command import words as flag_words
+from inference_planner.parallelism import Plan
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.guard.auth import GUARD
+from workshop.servers.kubernetes import code, placement
+from workshop.servers.kubernetes.options import Options
+from workshop.servers.kubernetes.rendering import MODELS, PORT, PROBE_EVERY_S, read_template
+from workshop.servers.start_time import start_budget_s
+
+GIB = 1 << 30
+MASTER_PORT = 29501
+PVC_MARGIN = 1.05  # of the volume over the weights: the file system
+PVC_SPARE_GIB = 2  # tokenizer and configs
+PVC_STEP_GIB = 10  # a round number
+OTHER_THAN_DNS = r"[^a-z0-9]+"
+
+
+class Case:
+    """A plan and its options, and what the templates need of them, computed from the plan.
+
+    Raises WorkshopError: it does not fit; BadInput: it cannot become manifests.
+    """
+
+    def __init__(self, plan: Plan, options: Options | None = None):
+        self.plan = plan
+        self.options = options or Options()
+        self.product = load_gpu(plan.gpu).kubernetes_product
+        self.name = self.options.name or default_name(plan)
+        deployment = present(plan.deployment)
+        # without those that differ from node to node; '' for a flag alone
+        self.flags = flags(deployment)
+        self._check_plan()
+        self.options.check(self.name)
+        self._check_model()
+        check_starts(deployment)
+        self.hub = plan.config.hub_ids[0]  # what is downloaded and served
+        self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
+        # of the version that the plan's formulas are of
+        self.image = self.options.image or f"vllm/vllm-openai:v{plan.vllm_version}"
+        self.node_labels = self._node_labels()
+        self.download_labels = placement.download_labels(self.product, self.node_labels)
+        self.many = plan.nodes > 1  # pods make the server
+        # several nodes mount the weights at once
+        self.shared_volume = self.many or self.options.replicas > 1
+        self.download = f"{self.name}-weights-{self._download_digest()}"
+        self._set_sizes()
+
+    def _node_labels(self) -> dict[str, str]:
+        """Return the labels of the server's nodes: by default the GPU's, which NVIDIA's feature discovery writes."""
+        labels = {}
+        for text in self.options.node_selector:
+            label, _, value = text.partition("=")
+            labels[label] = value
+        return labels or {"nvidia.com/gpu.product": self.product}
+
+    def _download_digest(self) -> str:
+        """Return six digits that change with what the Job runs: a Job cannot be changed, so another one is made."""
+        parts: list[object] = [
+            self.image,
+            self.hub,
+            self.folder,
+            self.options.pull_secret,
+            self.options.hf_endpoint,
+            self.shared_volume,
+            code.MODULES,
+            sorted(self.download_labels.items()),
+            read_template("weights.yaml.j2"),
+            read_template("pods.j2"),
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:6]
+
+    def _check_plan(self) -> None:
+        plan = self.plan
+        if not plan.fits:
+            raise WorkshopError(
+                f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}: {plan.reasons[-1]}",
+                " ".join(plan.advice),
+            )
+        if not self.product:
+            choices = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
+            raise BadInput(
+                f"The manifests are for NVIDIA GPUs, and {plan.gpu} is none.",
+                f"Choose from: {choices}.",
+            )
+
+    def _check_model(self) -> None:
+        if not self.plan.config.hub_ids:
+            remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
+            raise BadInput(
+                f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
+                remedy,
+            )
+
+    def _set_sizes(self) -> None:
+        """Set the sizes of volume, memory and processors, and the time that a start may take."""
+        self.gpus_per_pod = self.plan.gpus // self.plan.nodes
+        # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
+        self.weight_bytes = machines.checkpoint_bytes(self.hub)
+        self.pvc_gib = self._volume_gib()
+        seconds = start_budget_s(self.weight_bytes, self.options.load_gb_per_s)
+        self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
+        # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
+        self.shm_gib = 1 + self.gpus_per_pod
+        # API server and engine, workers; /dev/shm counts
+        self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib
+        self.cpus = 2 + self.gpus_per_pod  # the least of vLLM's guide
+
+    def _volume_gib(self) -> int:
+        """Return the size of the volume. Raises BadInput: --pvc-size cannot hold the weights."""
+        weights_gib = self.weight_bytes / GIB
+        needed_gib = weights_gib * PVC_MARGIN + PVC_SPARE_GIB
+        default_gib = math.ceil(needed_gib / PVC_STEP_GIB) * PVC_STEP_GIB
+        size = self.options.pvc_size
+        if size is None:
+            return default_gib
+        if size * GIB < self.weight_bytes + machines.SPARE_BYTES:
+            spare_gib = machines.SPARE_BYTES // GIB
+            raise BadInput(
+                f"A volume of {size} GiB cannot hold {self.plan.model}: its weights take "
+                f"{weights_gib:.1f} GiB, and {spare_gib} GiB must stay free.",
+                f"Give --pvc-size {default_gib} or more, or leave it out.",
+            )
+        return size
+
+    @property
+    def command(self) -> str:
+        """The command line that makes these manifests."""
+        plan = self.plan
+        gpu = load_gpu(plan.gpu).name
+        words = ["workshop", "kubernetes", self.hub, "--gpu", gpu]
+        words += ["--gpus-per-node", str(self.gpus_per_pod)]
+        if self.many:
+            words += ["--nodes", str(plan.nodes)]
+        words += flag_words(self.flags)
+        if plan.vllm_version != versions.DEFAULT:
+            words += ["--vllm-version", plan.vllm_version]
+        return shlex.join([*words, *self.options.words()])
+
+    def arguments(self, headless: bool = False) -> list[str]:
+        """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server of the pods.
+
+        headless: for a pod that only works for the server, and has no API.
+        """
+        arguments = [self.folder]
+        for flag, value in self.flags.items():
+            arguments.append(f"{flag}={value}" if value else flag)
+        if self.many:
+            arguments += ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)"]
+            arguments += ["--master-addr=$(LWS_LEADER_ADDRESS)", f"--master-port={MASTER_PORT}"]
+        if headless:
+            return [*arguments, "--headless"]
+        arguments += [f"--served-model-name={self.hub}", "--host=0.0.0.0", f"--port={PORT}"]
+        # The guard: vLLM's own --api-key leaves paths open, and would stand in the arguments.
+        return [*arguments, f"--middleware={GUARD}"]
+
+
+def default_name(plan: Plan) -> str:
+    """Return a Service's name made of the model and the GPUs, of at most 40 characters."""
+    model = re.sub(OTHER_THAN_DNS, "-", plan.model.lower()).strip("-")[:28].strip("-")
+    gpu = re.sub(OTHER_THAN_DNS, "-", plan.gpu)
+    return f"{model}-{plan.gpus}x{gpu}"[:40].strip("-")

@@ -1,0 +1,104 @@
+"""What a plan does not say about a cluster, and how each of it must look."""
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from workshop.errors import BadInput
+from workshop.servers.start_time import LOAD_GB_PER_S
+
+# Kubernetes' own rules for names, labels and resources
+SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+IMAGE = r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})"
+ADDRESS = r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?"
+SERVICE = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
+HOST_MEANING = "a host's name, as llm.example.org"
+
+
+def _checked(form: str, meaning: str, default: Any = None) -> Any:
+    """Return a field of Options whose texts must match `form`; `meaning` says the same in words."""
+    return field(default=default, metadata={"form": form, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plan does not say about a cluster.
+
+    name: of the Service; None: made of the model and the GPUs.
+    pvc_size: GiB of the volume; None: computed from the weights.
+    load_gb_per_s: speed of the volume, in 10**9 bytes a second.
+    image: None: vLLM's own, of the version that the plan is for.
+    node_selector: labels ("key=value") in place of the GPU's.
+    rdma: a resource such as "rdma/ib", one for each pod.
+    """
+
+    name: str | None = None
+    pvc_size: int | None = None
+    storage_class: str | None = _checked(SLUG, "the name of a StorageClass")
+    load_gb_per_s: float = LOAD_GB_PER_S
+    replicas: int = 1
+    image: str | None = _checked(IMAGE, "an image with its version, as registry/vllm:v0.25.1")
+    pull_secret: str | None = _checked(SLUG, "the name of a Secret")
+    hf_endpoint: str | None = _checked(ADDRESS, "an address, as https://mirror.example")
+    node_selector: tuple[str, ...] = _checked(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
+    ingress: str | None = _checked(SLUG, HOST_MEANING)
+    http_route: str | None = _checked(SLUG, HOST_MEANING)
+    gateway: str | None = _checked(
+        rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME"
+    )
+    priority_class: str | None = _checked(SLUG, "the name of a PriorityClass")
+    queue: str | None = _checked(SLUG, "the name of a LocalQueue of Kueue")
+    rdma: str | None = _checked(rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib")
+    openshift: bool = False
+
+    def check(self, name: str) -> None:
+        """Raise BadInput for what Kubernetes would refuse; name: the Service's."""
+        if not 0 < self.load_gb_per_s <= 1000:
+            raise BadInput(
+                f"{self.load_gb_per_s:g} GB/s is no speed of a volume.",
+                "Give GB/s above 0, for example 0.25.",
+            )
+        if not re.fullmatch(SERVICE, name):
+            remedy = "Use up to 40 lower-case letters, digits and '-', beginning with a letter."
+            raise BadInput(f"{name!r} cannot be the name of a Service.", remedy)
+        for option in fields(self):
+            if option.metadata:
+                self._check_form(option.name, option.metadata["form"], option.metadata["meaning"])
+        if bool(self.http_route) != bool(self.gateway):
+            raise BadInput(
+                "--http-route and --gateway belong together.",
+                "Give the host's name, and the Gateway's.",
+            )
+
+    def _check_form(self, name: str, form: str, meaning: str) -> None:
+        value = getattr(self, name)
+        texts = value if isinstance(value, tuple) else (value,)
+        for text in texts:
+            if text is not None and not re.fullmatch(form, text):
+                flag = flag_of(name)
+                raise BadInput(f"{flag} {text!r} is not {meaning}.", f"Give {meaning}.")
+
+    def words(self) -> list[str]:
+        """Return the options of the command line that differ from the defaults."""
+        words: list[str] = []
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value == option.default:
+                continue
+            flag = flag_of(option.name)
+            if isinstance(value, tuple):
+                for text in value:
+                    words += [flag, text]
+            elif value is True:
+                words.append(flag)
+            elif isinstance(value, float):
+                words += [flag, f"{value:g}"]
+            else:
+                words += [flag, str(value)]
+        return words
+
+
+def flag_of(name: str) -> str:
+    """Return the command line's flag for an option: pvc_size → --pvc-size."""
+    return f"--{name.replace('_', '-')}"
