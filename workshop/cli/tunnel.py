@@ -2,9 +2,10 @@ import click
 
 from workshop.cli.say import say
 from workshop.client.reach import choose
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
 from workshop.servers import records, tunnel
-from workshop.servers.machine import free_port
+
+LOGIN = "YOU@LOGIN-NODE"  # stands in the printed commands when --login is not given
 
 
 @click.command
@@ -12,12 +13,12 @@ from workshop.servers.machine import free_port
 @click.option(
     "--login",
     metavar="USER@HOST",
-    help="The cluster's login node, as for ssh. Without: on the cluster itself.",
+    help="The cluster's login node, as for ssh.",
 )
 @click.option(
     "--port",
     type=click.IntRange(1024, 65535),
-    help="On this machine; by default the first free one from 8000.",
+    help="The port of the laptop; by default the first free one from 8000.",
 )
 @click.option(
     "--print",
@@ -26,29 +27,19 @@ from workshop.servers.machine import free_port
     help="On the cluster: print the commands for a laptop and VS Code.",
 )
 def command(name: str | None, login: str | None, port: int | None, only_print: bool) -> None:
-    """Give the server NAME of a cluster an address of this machine, which stays when the server starts again elsewhere.
+    """Reach the server NAME of a cluster from your laptop.
 
-    On a laptop, with --login: by an ssh tunnel; `workshop.connect()` here finds the server while it is open. On the
-    cluster, without: for programs that know only an address (connect() needs none). With --print and --login it opens
-    nothing, and prints what to type on a laptop.
+    On the laptop, with --login: opens an ssh tunnel; `workshop.connect()` finds the server while it is open, also after
+    the server has started again on another node. On the cluster: prints the `ssh -L` command to type on the laptop.
     """
     if login:
         tunnel.checked_login(login)
-    if only_print and not login:
-        raise BadInput(
-            "--print needs --login.", "Give the login node as for ssh: --login you@login.cluster"
-        )
-    if only_print:
-        for line in tunnel.explain(choose(name), login, port or 8000):
+    if only_print or not login:
+        for line in tunnel.explain(choose(name), login or LOGIN, port or 8000):
             say(line)
         return
     try:
-        if login:
-            _through(login, name, port)
-        else:
-            name, port = choose(name).name, port or free_port("127.0.0.1")
-            words = f"✓ {name} has the address http://127.0.0.1:{port}/v1, with its own key. Ctrl-C takes it away."
-            tunnel.forward(name, port, lambda: say(words, fg="green"))
+        _through(login, name, port)
     except KeyboardInterrupt:
         say("The tunnel is closed.")
 

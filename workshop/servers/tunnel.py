@@ -1,19 +1,16 @@
-"""`workshop tunnel`: a server on a cluster's node under an address of this machine, which stays when the server moves.
+"""Reach a server on a cluster's node from a laptop, through ssh and the login node.
 
-From a laptop ssh carries it through the login node, as the address of a node means nothing outside. The server's key
-comes over ssh as well, from the record in the home folder, and goes into a record of the laptop's own (0600).
-On the cluster itself every connection is passed on to where the server is at that moment, by its record: a program
-that knows only an address keeps it.
+A laptop cannot reach a compute node directly, so `ssh -L` forwards a port of the laptop. The server's key is read over
+ssh from its record in the home folder on the cluster, and written into a record of the laptop's own (0600). When the
+server starts again on another node, the tunnel is opened anew under the same address.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 import re
 import shlex
 import socket
-import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,18 +26,14 @@ from workshop.servers.records import ServerRecord
 
 WAIT_S = 20.0
 LOOK_EVERY_S = 5.0  # at the server, through the tunnel
-CONNECT_S = 5.0
-CHUNK_BYTES = 2**16
-BROKEN_LOOK_S = 1.0
-AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-RETRY_S = 5  # told to clients that find no server; OpenAI's try again by themselves
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
     address = urlsplit(record.url)
-    host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
+    host = address.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
     options = "ssh -N -o ExitOnForwardFailure=yes -o ServerAliveInterval=30 -L"
     return [*options.split(), f"127.0.0.1:{port}:{host}:{address.port or 80}", login]
 
@@ -67,38 +60,47 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         raise WorkshopError(f"ssh to {login} did not work: {why}.", by_hand) from None
     if done.returncode:
         raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", by_hand)
-    found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
-    if broken and not found:
-        said = f"{broken} server records came from {login} over ssh, and none of them can be read."
-        raise WorkshopError(said, f"See what it prints: ssh {login} workshop servers")
-    return choose(found, name, login)
+    cluster_records, unreadable = _records_in(done.stdout.decode("utf-8", errors="replace"))
+    if unreadable and not cluster_records:
+        raise WorkshopError(
+            f"{unreadable} server records came from {login} over ssh, and none of them can be read.",
+            f"See what it prints: ssh {login} workshop servers",
+        )
+    return choose(cluster_records, name, login)
 
 
 def _records_in(text: str) -> tuple[list[ServerRecord], int]:
-    """Return the records among the lines that ssh brought, and how many more were no good."""
-    found, broken = [], 0
+    """Return the records in the output of ssh, and the number of lines that look like one but cannot be read."""
+    cluster_records: list[ServerRecord] = []
+    unreadable = 0
     for line in text.split("\n"):
-        if line.startswith("{"):
-            try:
-                found.append(ServerRecord(**record_file.checked(json.loads(line))))
-            except (ValueError, RecursionError):
-                broken += 1
-    return found, broken
+        if not line.startswith("{"):
+            continue
+        try:
+            cluster_records.append(ServerRecord(**record_file.checked(json.loads(line))))
+        except (ValueError, RecursionError):
+            unreadable += 1
+    return cluster_records, unreadable
 
 
-def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRecord:
-    """Return the one ready server (of that name), or say which there are."""
-    ready = [record for record in found if record.state == "ready" and name in (None, record.name)]
+def choose(cluster_records: list[ServerRecord], name: str | None, login: str) -> ServerRecord:
+    """Return the one ready server of that name, or of any name if `name` is None.
+
+    Raises:
+        WorkshopError: no server is ready, or several are; it names all servers with their states.
+    """
+    ready = [record for record in cluster_records if record.state == "ready"]
+    if name is not None:
+        ready = [record for record in ready if record.name == name]
     if len(ready) == 1:
         return ready[0]
-    names = ", ".join(f"{record.name} ({record.state})" for record in found) or "none"
+    names = ", ".join(f"{record.name} ({record.state})" for record in cluster_records) or "none"
     if ready:
         raise WorkshopError(
-            f"Several servers are ready on {where}: {names}.", "Say which: workshop tunnel NAME …"
+            f"Several servers are ready on {login}: {names}.", "Say which: workshop tunnel NAME …"
         )
-    raise WorkshopError(
-        f"No server{f' {name!r}' if name else ''} is ready on {where}.", f"Known there: {names}."
-    )
+    wanted = "server" if name is None else f"server {name!r}"
+    raise WorkshopError(f"No {wanted} is ready on {login}.", f"Known there: {names}.")
 
 
 def open_tunnel(
@@ -122,15 +124,15 @@ def open_tunnel(
     }
     nobody = {"pid": None, "process_started": None, "state": "starting"}
     begun = {"boot_id": records.boot_id(), "started": records.now(), "job_id": None}
-    claim, process = claims.claim(replace(record, **here, **nobody, **begun)), None
+    claim = claims.claim(replace(record, **here, **nobody, **begun))
+    process = None
     try:
         while True:
-            process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
-            _wait(
-                process,
-                claim.write(pid=process.pid, process_started=processes.started(process.pid)),
-                login,
-            )
+            ssh_command = command_for(record, login, port)
+            process = subprocess.Popen(ssh_command, stdin=subprocess.DEVNULL)
+            born = processes.started(process.pid)
+            local = claim.write(pid=process.pid, process_started=born)
+            _wait(process, ssh_command, local, login)
             ready(claim.write(state="ready"))
             moved = _moved(process, claim.record, record, login, say)
             end(process, claim.record)
@@ -164,10 +166,13 @@ def _moved(
                 say(f"{error.message} It is looked for again.")
 
 
-def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], ssh_command: list[str], local: ServerRecord, login: str
+) -> None:
+    """Return once the server answers through the tunnel; raise a WorkshopError if ssh ends before that."""
     answered = processes.until(lambda: process.poll() is not None or answers(local), WAIT_S)
     if process.poll() is not None:
-        remedy = f"Try it by hand: {shlex.join(process.args)}"
+        remedy = f"Try it by hand: {shlex.join(ssh_command)}"
         raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.", remedy)
     if not answered:
         remedy = "Does the login node reach the server's node? On it: workshop servers"
@@ -177,139 +182,28 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
 
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:
-    """Return what to do by hand, a line each, for a laptop and for VS Code."""
-    file = path_of(record.name)
+    """Return the lines that tell a user how to reach the server from a laptop and from VS Code.
+
+    Args:
+        record: the server's record on the cluster.
+        login: `user@host` of the cluster's login node, as for ssh.
+        port: the port of the laptop under which the server will appear.
+    """
+    record_file_path = path_of(record.name)
+    read_key = shlex.join(["ssh", login, "cat", shlex.quote(str(record_file_path))])
     return [
         f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
-        f"The key is in {file} on the cluster: {shlex.join(['ssh', login, 'cat', shlex.quote(str(file))])}",
+        f"The key is in {record_file_path} on the cluster: {read_key}",
         "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
         f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
     ]
 
 
-def forward(name: str, port: int, opened: Callable[[], None] = lambda: None) -> None:
-    """Pass connections to 127.0.0.1:port on to the server `name`, until interrupted; call `opened` once it listens."""
-    try:
-        asyncio.run(_forwarding(name, port, opened))
-    except OSError:
-        raise WorkshopError(
-            f"Port {port} is taken, or not yours to use.", "Give another --port, or none."
-        ) from None
-
-
 def path_of(name: str) -> Path:
     """Return where the record of a server lies: this user's own, else one that was shared with them."""
     own = records.path_of(name)
-    return (
-        own
-        if own.exists()
-        else Path(os.path.expanduser(os.environ.get("WORKSHOP_SHARED", ""))) / own.name
-    )
-
-
-def record_of(name: str) -> ServerRecord:
-    """Return the record of a ready server as it stands; no queue is asked."""
-    try:
-        record = records.load(path_of(name))
-    except FileNotFoundError:
-        raise WorkshopError(f"The server {name} is stopped.") from None
-    if record.state != "ready":
-        raise WorkshopError(
-            f"The server {name} is {record.state}{f': {record.reason}' if record.reason else ''}."
-        )
-    return record
-
-
-async def _forwarding(name: str, port: int, opened: Callable[[], None]) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.TimeoutError), contextlib.closing(writer):
-            try:
-                far = await _connected(await asyncio.to_thread(record_of, name))
-            except WorkshopError as error:
-                writer.write(_refusal(error))
-                writer.write_eof()
-                # Closing before the request is read would reset the connection, and the answer would be lost.
-                await asyncio.wait_for(_discard(reader), CONNECT_S)
-                return
-            await _join((reader, writer), far)
-
-    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
-        opened()
-        await server.serve_forever()
-
-
-async def _connected(record: ServerRecord) -> Connection:
-    address = urlsplit(record.url)
-    try:
-        return await asyncio.wait_for(
-            asyncio.open_connection(address.hostname, address.port or 80), CONNECT_S
-        )
-    except (OSError, asyncio.TimeoutError):  # noqa: UP041
-        raise WorkshopError(f"{record.name} does not answer at {record.url}.") from None
-
-
-async def _join(near: Connection, far: Connection) -> None:
-    """Pass everything on in both directions, until both sides have ended.
-
-    An end of one direction is passed on as such (the other direction goes on), and a reset as a reset: an answer that
-    broke off must not look complete.
-    """
-    whole = False
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            watches = [tasks.create_task(_watch(writer)) for _, writer in (near, far)]
-            pumps = [
-                tasks.create_task(_pump(near[0], far[1])),
-                tasks.create_task(_pump(far[0], near[1])),
-            ]
-            await asyncio.wait(pumps)
-            for watch in watches:
-                watch.cancel()
-        whole = True
-    except* OSError:
-        pass
-    finally:
-        if not whole:
-            _reset(near[1])
-            _reset(far[1])
-        far[1].close()
-
-
-async def _watch(writer: asyncio.StreamWriter) -> None:
-    """Raise a ConnectionResetError once a connection is broken, also while nothing is read from it or written to it."""
-    connection = writer.get_extra_info("socket")
-    while True:
-        await asyncio.sleep(BROKEN_LOOK_S)
-        if connection.fileno() >= 0 and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise ConnectionResetError
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end of what one side sends; an OSError if either side's connection breaks."""
-    while data := await reader.read(CHUNK_BYTES):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that its other side sees a reset, not an end; what waits to be sent is dropped."""
-    connection = writer.get_extra_info("socket")
-    with contextlib.suppress(OSError):  # it is closed already
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
-    writer.transport.abort()
-
-
-async def _discard(reader: asyncio.StreamReader) -> None:
-    """Read to the end of what one side sends, and keep nothing of it."""
-    while await reader.read(CHUNK_BYTES):
-        pass
-
-
-def _refusal(error: WorkshopError) -> bytes:
-    body = json.dumps(
-        {"error": {"message": str(error), "type": "server_not_ready", "code": 503}}
-    ).encode()
-    head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_S}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    if own.exists():
+        return own
+    shared_folder = Path(os.path.expanduser(os.environ.get("WORKSHOP_SHARED", "")))
+    return shared_folder / own.name
