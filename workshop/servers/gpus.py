@@ -93,7 +93,10 @@ def _nvml() -> Look | None:
         return None
     except nvml.NVMLError as error:
         absent = (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_DRIVER_NOT_LOADED)
-        return None if error.value in absent else Look(maker="nvidia", problem=f"NVML: {error}")
+        code = getattr(error, "value", None)
+        if code in absent:
+            return None
+        return Look(maker="nvidia", problem=f"NVML: {error}")
     try:
         gpus: list[Gpu] = []
         for index in range(nvml.nvmlDeviceGetCount()):
@@ -194,10 +197,12 @@ def _amd_smi() -> Look | None:
     return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
 
-def _size(given: object) -> int:
-    """Return bytes of {"value": 196592, "unit": "MB"}; 0 where it says N/A."""
+def _size(size: object) -> int:
+    """Return the bytes of amd-smi's {"value": 196592, "unit": "MB"}, or 0 if it says N/A."""
+    if not isinstance(size, dict):
+        return 0
     with suppress(KeyError, TypeError, ValueError):
-        return int(given["value"]) * UNIT_BYTES[given["unit"]]
+        return int(size["value"]) * UNIT_BYTES[size["unit"]]
     return 0
 
 

@@ -87,7 +87,8 @@ class Lock:
 
     def hand_over(self) -> None:
         """Let go of the descriptor alone: a child that inherited it holds the lock from now on."""
-        os.close(self.descriptor)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
         self.descriptor = None
 
     @contextlib.contextmanager
@@ -131,10 +132,12 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 def flock(descriptor: int) -> bool:
     """Take the lock of an open file; return False if somebody else has it."""
+    if fcntl is None:  # Windows
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
-    except (AttributeError, OSError):  # Windows; a file system without locks
+    except OSError:  # a file system without locks
         pass
     return True

@@ -29,13 +29,13 @@ def started(pid: int) -> int | None:
     return _look(pid)[1]
 
 
-def alive(pid: int, start: int) -> bool:
+def alive(pid: int, start: int | None) -> bool:
     """Return whether the process `pid` that was started at `start` still runs (a zombie does not)."""
     running, now = _look(pid)
     return running and now == start
 
 
-def ended(pid: int, start: int, within_s: float) -> bool:
+def ended(pid: int, start: int | None, within_s: float) -> bool:
     """Wait until the process that was started at `start` has ended; return whether it has in this time."""
     return until(lambda: not alive(pid, start), within_s)
 
@@ -100,7 +100,7 @@ def spawn(
         return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **given)
 
 
-def send(pid: int, start: int, number: int) -> bool:
+def send(pid: int, start: int | None, number: int) -> bool:
     """Signal the process if it was started at `start`; return whether it was there. PermissionError: it is another's."""
     handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:

@@ -34,10 +34,28 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
 
 
-def new(**fields: str) -> ServerRecord:
+def new(
+    *,
+    name: str,
+    url: str,
+    model: str,
+    log: str,
+    where: str = "local",
+    boot_id: str = "",
+    job_id: str | None = None,
+) -> ServerRecord:
     """Return the record of a server of this machine that is about to start, with a new key."""
     return ServerRecord(
-        api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields
+        name=name,
+        url=url,
+        model=model,
+        api_key=secrets.token_urlsafe(32),
+        where=where,
+        host=socket.gethostname(),
+        boot_id=boot_id,
+        job_id=job_id,
+        log=log,
+        started=now(),
     )
 
 

@@ -63,13 +63,16 @@ class Launch:
     def url(self) -> str:
         """The address for clients, ending in /v1."""
         address = machine.reachable_address(self.host)
-        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/v1"
+        if ":" in address:
+            address = f"[{address}]"
+        return f"http://{address}:{self.port}/v1"
 
     @property
     def note(self) -> str:
         """What to know about who can reach it; '' if only this machine can."""
-        found = {each[4][0] for each in socket.getaddrinfo(self.host, self.port)}
-        if all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(self.host, self.port)}
+        without_scopes = (address.partition("%")[0] for address in addresses)
+        if all(ipaddress.ip_address(address).is_loopback for address in without_scopes):
             return ""
         return "Other machines reach it: each path but /health wants its key, and the network sees key and texts."
 

@@ -7,7 +7,6 @@ was is kept beside it. No file of theirs is ever written over.
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -123,21 +122,26 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
 
 def _keep(copy: Path) -> Path:
     """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
-    moment = (
-        f"{datetime.now():%Y-%m-%d_%H%M%S}"  # comes twice: in one second, and in one hour of autumn
-    )
-    for number in itertools.count(1):
-        kept = copy.with_name(f"{copy.stem}.{moment}{f'-{number}' if number > 1 else ''}.ipynb")
-        with contextlib.suppress(FileExistsError), kept.open("xb") as target:
-            try:
-                target.write(copy.read_bytes())
-                target.flush()
-                os.fsync(target.fileno())
-                shutil.copymode(copy, kept)
-            except BaseException:
-                kept.unlink()
-                raise
-            return kept
+    moment = datetime.now().strftime("%Y-%m-%d_%H%M%S")
+    kept = copy.with_name(f"{copy.stem}.{moment}.ipynb")
+    number = 1
+    while True:
+        try:
+            target = kept.open("xb")
+            break
+        except FileExistsError:  # a moment comes twice: in one second, and in one hour of autumn
+            number += 1
+            kept = copy.with_name(f"{copy.stem}.{moment}-{number}.ipynb")
+    with target:
+        try:
+            target.write(copy.read_bytes())
+            target.flush()
+            os.fsync(target.fileno())
+            shutil.copymode(copy, kept)
+        except BaseException:
+            kept.unlink()
+            raise
+    return kept
 
 
 def _look(path: Path) -> tuple[str, bool]:

@@ -42,9 +42,12 @@ def stop(name: str) -> str:
 
 def _terminate(record: ServerRecord) -> None:
     """End the engine with all that it started: politely, then not."""
-    pid, start = record.pid, record.process_started
+    pid = record.pid
+    start = record.process_started
     with contextlib.suppress(OSError):
         records.path_of(record.name, ".stop").touch(mode=0o600)
+    if pid is None:
+        return  # the process that starts it sees the .stop file
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:

@@ -129,6 +129,7 @@ class _Watch:
         """Wait for the engine's end; raise Stopped if somebody asked for it, else with the reason."""
         self.report = lambda progress: None
         while True:
+            assert self.process is not None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1.0)
             self.read()
@@ -136,6 +137,7 @@ class _Watch:
 
     def alive(self) -> None:
         """Return if the engine runs; raise Stopped if its end was asked for, else with the reason."""
+        assert self.process is not None
         code = self.process.poll()
         if code is None:
             return
@@ -195,6 +197,7 @@ def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Pope
     watcher = processes.spawn(
         command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept
     )
+    assert watcher.stdin is not None  # a pipe, by `kept`
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
         watcher.stdin.write(
             pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"]))
