@@ -1,18 +1,32 @@
-"""What a plan can be asked on a command line: one table, read by click (`workshop plan`) and argparse (planner/)."""
+"""The options of `inference-planner` and `workshop plan`: one table, in the terms of argparse."""
 
 import re
 from typing import Any
+
+from inference_planner.errors import BadInput
+
+UNITS = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}
 
 
 def tokens(text: str) -> int:
     """Read a whole number; 8k is 8,000 and 8K is 8,192, as vLLM reads its own flags.
 
-    Raises ValueError: it is none; the message says what is one.
+    Raises ValueError: the text is not such a number.
     """
-    found = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", text.strip().replace(",", "").replace("_", ""))
-    if not found:
+    digits = text.strip().replace(",", "").replace("_", "")
+    number = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", digits)
+    if not number:
         raise ValueError(f"{text[:40]!r} is not a whole number (131072, 128K and 128k are).")
-    return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[found[2]]
+    return int(number[1]) * UNITS[number[2]]
+
+
+def required(model: str | None, gpu: str | None) -> tuple[str, str]:
+    """Return the model and the GPU. Raises BadInput: one of them is missing."""
+    if model and gpu:
+        return model, gpu
+    missing = "--gpu" if model else "MODEL"
+    example = "For example: llama-3.1-70b --gpu h100 --gpus-per-node 4."
+    raise BadInput(f"{missing} is missing.", example)
 
 
 FLAG = {"action": "store_true"}

@@ -1,4 +1,4 @@
-"""`inference-planner MODEL --gpu GPU`: what `workshop plan` of the course says, with the standard library alone."""
+"""The command `inference-planner MODEL --gpu GPU`: `workshop plan` with the standard library alone."""
 
 # ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
 
@@ -15,9 +15,10 @@ import re
 import sys
 from typing import Any
 
-from inference_planner import words
-from inference_planner.arguments import ARGUMENTS, tokens
+from inference_planner import machines, report
+from inference_planner.arguments import ARGUMENTS, required, tokens
 from inference_planner.errors import BadInput, PlannerError, plain
+from inference_planner.parallelism import plan
 
 ABOUT = "Predict memory, parallelism and speed of MODEL on GPUs. Exit code 0 if it fits, 1 if not, 2 for wrong use."
 EXAMPLES = """\
@@ -31,8 +32,8 @@ ANSI = re.compile(r"\x1b\[\d*m")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the reader of the command line."""
-    found = argparse.ArgumentParser(
+    """Return the parser of the command line."""
+    options = argparse.ArgumentParser(
         "inference-planner",
         usage="%(prog)s [OPTIONS] [MODEL]",
         description=ABOUT,
@@ -40,28 +41,28 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument(
+    options.add_argument(
         "model",
         nargs="?",
         metavar="MODEL",
         help="A catalogue name, or a folder with a config.json.",
     )
-    for flags, how in ARGUMENTS.items():
-        settings: dict[str, Any] = dict(how)
+    for flags, keywords in ARGUMENTS.items():
+        settings: dict[str, Any] = dict(keywords)
         if settings.get("type") is tokens:
             settings["type"] = whole
-        found.add_argument(*flags, **settings)
-    found.add_argument(
+        options.add_argument(*flags, **settings)
+    options.add_argument(
         "--machines",
         action="store_true",
         dest="on_machines",
         help="Print which common cloud VMs hold the model (no --gpu needed).",
     )
-    return found
+    return options
 
 
 def whole(text: str) -> int:
-    """Read a number of tokens; argparse shows the words of its own error alone."""
+    """Read a number of tokens. argparse shows the message of its own error class only."""
     try:
         return tokens(text)
     except ValueError as error:
@@ -69,35 +70,73 @@ def whole(text: str) -> int:
 
 
 def say(text: str) -> None:
-    """Print a text, in colours on a terminal alone."""
+    """Print a text, with colors only on a terminal."""
     print(text if sys.stdout.isatty() and os.name != "nt" else ANSI.sub("", text), flush=True)
 
 
+def run(
+    model: str | None,
+    gpu: str | None,
+    *,
+    listed: str | None,
+    on_machines: bool,
+    as_json: bool,
+    explain: bool,
+    **settings: Any,
+) -> int:
+    """Print what the arguments ask for, and return the exit code: 1 if the plan does not fit.
+
+    Args:
+        listed: "models" or "gpus", to print their names instead of a plan.
+        on_machines: print which cloud machines hold the model.
+        settings: the settings of `plan`.
+
+    Raises PlannerError: `plan` refuses the arguments, or no machine holds the model.
+    """
+    if listed:
+        say(report.names(listed, as_json))
+        return 0
+    if model and on_machines:
+        offers = machines.offers(model, **settings)
+        say(report.machines_json(offers) if as_json else report.machines_text(offers))
+        machines.check_any_fits(offers, model)
+        return 0
+    model, gpu = required(model, gpu)
+    result = plan(model, gpu, **settings)
+    if as_json:
+        say(report.plan_json(result))
+    else:
+        say(report.plan_text(result, report.columns(), explain))
+    return 0 if result.starts else 1
+
+
 def main() -> int:
-    """Answer; what goes wrong is one sentence."""
+    """Read the command line and run it. An error is printed as one sentence and a remedy."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    given, unknown = parser().parse_known_args()
+    arguments, unknown = parser().parse_known_args()
     try:
-        if course := [word for word in unknown if word in ELSEWHERE]:
-            raise BadInput(
-                f"{course[0]} is not in the planner alone.", "`workshop plan` of the course has it."
-            )
-        if unknown:
-            parser().error(plain(f"unrecognized arguments: {' '.join(unknown)}"))
-        return words.answer(say, **vars(given))
+        check_known(unknown)
+        return run(**vars(arguments))
     except PlannerError as error:
-        print(
-            f"✗ {error.message}",
-            *([f"→ {error.remedy}"] if error.remedy else []),
-            sep="\n",
-            file=sys.stderr,
-        )
+        print(f"✗ {error.message}", file=sys.stderr)
+        if error.remedy:
+            print(f"→ {error.remedy}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader has enough, as in `inference-planner … | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def check_known(unknown: list[str]) -> None:
+    """Refuse arguments that the table does not have. Raises BadInput for those that only the course has."""
+    for word in unknown:
+        if word in ELSEWHERE:
+            remedy = "`workshop plan` of the course has it."
+            raise BadInput(f"{word} is not in the planner alone.", remedy)
+    if unknown:
+        parser().error(plain(f"unrecognized arguments: {' '.join(unknown)}"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from inference_planner import weights
 from inference_planner.catalog import load_model
-from inference_planner.errors import BadInput
+from inference_planner.errors import BadInput, PlannerError
 from inference_planner.parallelism import Plan, plan
 from inference_planner.settings import Settings
 
@@ -79,6 +79,13 @@ def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object
             model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given
         )
     return sorted(found, key=lambda offer: not offer.fits)
+
+
+def check_any_fits(offers: list[Offer], model: str) -> None:
+    """Raise PlannerError if no machine holds the model."""
+    if not any(offer.fits for offer in offers):
+        remedy = "Several nodes may: plan MODEL with --gpu h100 --nodes 2, for SLURM or Kubernetes."
+        raise PlannerError(f"None of these {len(offers)} machines holds {model}.", remedy)
 
 
 def _offer(

@@ -138,6 +138,11 @@ class Plan:
         return self.fit.fits
 
     @property
+    def starts(self) -> bool:
+        """True if the plan fits, and vLLM has a class for the architecture."""
+        return self.fits and bool(self.command)
+
+    @property
     def weights_gib_per_gpu(self) -> float:
         return self.fit.weights[self.fit.tightest] / GIB
 

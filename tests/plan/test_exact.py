@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from inference_planner import builds, hardware, kv_cache, words
+from inference_planner import builds, hardware, kv_cache, report
 from inference_planner.basis import measured_architectures
 from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.config import Exact
@@ -228,32 +228,26 @@ class TestWorker:
         assert p.basis == "estimate" and any(sentence in reason for reason in p.reasons)
 
     def test_what_vllm_has_no_class_for_gets_no_command_and_no_tick(self, tmp_path, answers):
-        asked, out = folder(tmp_path), []
+        asked = folder(tmp_path)
         answers(
             {
                 "error": "Model architectures ['SuperNova'] are not supported for now.",
                 "vllm": "0.32.0",
             }
         )
-        assert (
-            words.answer(out.append, asked, "h200", make_plan=plan) == 1
-            and words.answer(out.append, asked, "h200", make_plan=plan, as_json=True) == 1
-        )
-        assert "would fit" in out[0] and "✓" not in out[0] and "vllm serve" not in out[0]
-        assert json.loads(out[1])["command"] == "" and json.loads(out[1])["kv_cache_tokens"]
+        p = plan(asked, "h200")
+        text, data = report.plan_text(p), json.loads(report.plan_json(p))
+        assert p.fits and not p.starts
+        assert "would fit" in text and "✓" not in text and "vllm serve" not in text
+        assert data["command"] == "" and data["kv_cache_tokens"]
         assert hardware.smallest(asked, "h200", make_plan=plan).reason.startswith(
             "vLLM 0.32.0 cannot build"
         )
         with pytest.raises(Unservable, match="cannot build"):
             check_starts(plan(asked, "h200").deployment)
         answers("no answer")
-        assert (
-            words.answer(
-                out.append, asked, "h200", make_plan=plan, max_num_seqs=64, kv_cache_dtype="fp8"
-            )
-            == 0
-            and "✓" in out[2]
-        )
+        other = plan(asked, "h200", max_num_seqs=64, kv_cache_dtype="fp8")
+        assert other.starts and "✓" in report.plan_text(other)
 
     @pytest.mark.parametrize("asked", [None, True])
     def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):

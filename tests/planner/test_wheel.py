@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import plan as cli
+from workshop.cli import places
+from workshop.cli.plan import command as plan_command
 from workshop.engine import exact
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +115,7 @@ def run(*command: object, code: int = 0, **more: object) -> str:
 
 def of_the_course(words: list[str]) -> tuple[int, str, str]:
     """What `workshop plan` says; its main() prints what it refuses."""
-    done = CliRunner().invoke(cli.command, words)
+    done = CliRunner().invoke(plan_command, words)
     return done.exit_code, done.stdout, getattr(done.exception, "message", "")
 
 
@@ -170,8 +171,8 @@ def test_a_reader_that_has_enough_sees_no_traceback(installed):
 
 def test_it_takes_every_option_of_the_course_but_those_of_other_places(installed):
     text = run(installed / "bin" / "inference-planner", "--help")
-    elsewhere = {*cli.HOMES, "kubernetes", "vm", "exact", "model"}
-    for option in cli.command.params:
+    elsewhere = {*places.HOMES, "kubernetes", "vm", "exact", "model"}
+    for option in plan_command.params:
         if option.name not in elsewhere:
             assert all(flag in text for flag in option.opts), option.name
 

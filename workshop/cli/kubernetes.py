@@ -1,4 +1,4 @@
-from workshop.cli.plan import place_command
+from workshop.cli.places import place_command
 
 command = place_command(
     "kubernetes",

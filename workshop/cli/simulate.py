@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from inference_planner.catalog.read import existing
 
-from workshop.cli.plan import Tokens
 from workshop.cli.plan import command as plan_command
+from workshop.cli.plan_options import Tokens
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
 from workshop.files import check_output, is_stream

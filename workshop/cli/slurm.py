@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from workshop.cli.plan import Tokens
+from workshop.cli.plan_options import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.servers.flags import words
 from workshop.servers.slurm import options as sbatch_options
