@@ -17,7 +17,7 @@ from typing import Any
 from inference_planner.basis import words
 from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
-from inference_planner.catalog.families import FAMILIES, NESTED
+from inference_planner.catalog.families import has_formulas
 from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import Choice
 from inference_planner.choose import choose as choose_split
@@ -75,7 +75,7 @@ def records() -> dict[str, dict[str, Any]]:
 def known(d: Deployment) -> Deployment:
     """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
     m = d.model
-    if (m.architecture in FAMILIES and m.architecture not in NESTED) or m.exact:
+    if has_formulas(m.architecture) or m.exact:
         return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:

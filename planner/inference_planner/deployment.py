@@ -68,7 +68,7 @@ class Deployment:
             self.ep
             and self.tp > 1
             and self.dp > 1
-            and self.model.architecture != "Qwen2MoeForCausalLM"
+            and not self.model.traits.cuts_shared_experts
         )
         cut = self.experts_cut(self.tp)
         return ExpertSplit(cut, self.tp * self.dp // cut, 1 if by_tokens else self.tp)

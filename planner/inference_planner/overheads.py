@@ -44,8 +44,9 @@ def runner(m: ModelConfig, version: Version) -> int:
     """
     if version.model_runner_v2_for_all:
         return 2
-    v2_moe = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM"}
-    return 1 if has_states(m) or (m.moe and m.architecture not in v2_moe) else 2
+    if has_states(m):
+        return 1
+    return 1 if m.moe and not m.traits.experts_in_runner_v2 else 2
 
 
 def compiles(s: Settings) -> bool:
@@ -72,7 +73,7 @@ def moe_workspace(d: Deployment) -> int:
     workspace. Source: fused_moe/experts/triton_moe.py workspace_shapes.
     """
     m, s, experts = d.model, d.settings, d.expert_split
-    if not m.moe or m.architecture == "GptOssForCausalLM":
+    if not m.moe or m.traits.mxfp4_kernels:
         return 0
     act, h = m.moe.intermediate_size // (experts.cut if experts else d.tp), m.hidden_size
     each = max(act, h) + max(2 * act, h)
@@ -110,7 +111,7 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     yield Peak("attention", t * e * tail + experts + blas, parts)
     # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
-    if m.architecture == "GptOssForCausalLM":
+    if m.traits.mxfp4_kernels:
         k, act = m.experts.experts_per_token, m.experts.intermediate_size // tp
         parts = f"{k} experts a token, what they hold and what they say"
         yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
@@ -270,7 +271,7 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
         reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
         source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
         yield Overhead("CUDA graphs", graphs + kept, reason, source)
-    if m.architecture == "GptOssForCausalLM" and s.version.counts_all_allocations:
+    if m.traits.mxfp4_kernels and s.version.counts_all_allocations:
         reason = "blocks that packing the 4-bit experts leaves half empty"
         yield Overhead(
             "repacked experts", REPACKED_EXPERTS, reason, "allocator traced on H200 and H100"

@@ -110,6 +110,9 @@ class Traits:
     rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
     gated_attention: bool = False  # each query brings a gate of its size (Qwen3-Next, 3.5)
     sinks: bool = False  # one learned attention sink a head (gpt-oss)
+    mxfp4_kernels: bool = False  # gpt-oss' kernels of 4-bit experts, without a workspace
+    experts_in_runner_v2: bool = False  # vLLM 0.25.1 runs its experts by model runner V2
+    cuts_shared_experts: bool = False  # over ranks, also where work is split by tokens (Qwen2-MoE)
 
 
 @dataclass(frozen=True)

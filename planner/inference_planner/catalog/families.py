@@ -6,6 +6,7 @@ those of `architectures` in config.json and of vLLM's registry (vllm/model_execu
 
 # f the fields of a config.json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from inference_planner.catalog.config import Mamba, Mla, Moe, Traits
@@ -326,9 +327,30 @@ FAMILIES: dict[str, tuple[Callable[[Fields], dict[str, Any]], tuple[str, ...]]] 
     "Llama4ForConditionalGeneration": (llama4, ("llama4",)),
     "JambaForCausalLM": (jamba, ("jamba",)),
 }
-# Configs whose text model is nested under this key, with the architecture that reads it.
+# What vLLM does for one architecture, whatever its config says.
+ARCHITECTURE_TRAITS: dict[str, dict[str, bool]] = {
+    "DeepseekV2ForCausalLM": {"experts_in_runner_v2": True},
+    "Qwen2MoeForCausalLM": {"experts_in_runner_v2": True, "cuts_shared_experts": True},
+    "GptOssForCausalLM": {"mxfp4_kernels": True},
+}
+# Multimodal configs, whose text model is nested under text_config.
 NESTED = {
     "Mistral3ForConditionalGeneration",
     "Gemma3ForConditionalGeneration",
     "Llama4ForConditionalGeneration",
 }
+
+
+def has_formulas(architecture: str) -> bool:
+    """Return True if the whole model follows from its config; of a multimodal one only the language part does."""
+    return architecture in FAMILIES and architecture not in NESTED
+
+
+def with_architecture(traits: Traits, architecture: str) -> Traits:
+    """Return the traits that a reader found, with those of the architecture itself."""
+    return replace(traits, **ARCHITECTURE_TRAITS.get(architecture, {}))
+
+
+def positions_are_scaled(architecture: str) -> bool:
+    """Return True if max_position_embeddings already includes rope scaling (vLLM 0.25.1, config/model.py)."""
+    return architecture.startswith("Gemma3")

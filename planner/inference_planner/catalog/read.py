@@ -11,7 +11,12 @@ from inference_planner.catalog import estimate
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.checkpoint import check_layers
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Traits
-from inference_planner.catalog.families import FAMILIES, NESTED
+from inference_planner.catalog.families import (
+    FAMILIES,
+    NESTED,
+    positions_are_scaled,
+    with_architecture,
+)
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
 from inference_planner.errors import BadInput, plain
 from inference_planner.json_values import as_list, as_object
@@ -144,13 +149,15 @@ def _build(
             "num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}"
         )
     head_dim = _head_dim(f, facts, hidden, heads)
-    traits = facts.get("traits", Traits())
+    traits = with_architecture(facts.get("traits", Traits()), architecture)
     spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
     positions = f.first_int(*spellings, default=facts.get("positions"))
     share, rope = "partial_rotary_factor", _rope(f)
     turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
     tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
+    # vLLM multiplies the positions by rope scaling, except where the config already has
+    longest = positions if positions_are_scaled(architecture) else _scaled(f, positions)
     moe = facts.get("moe")
     if moe and moe.experts_per_token > moe.num_experts:
         f.refuse(
@@ -172,10 +179,7 @@ def _build(
         intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
         vocab_size=f.int("vocab_size", facts.get("vocab")),
         dtype=_dtype(f, architecture),
-        # vLLM multiplies the positions by rope scaling, except where the config already has (0.25.1)
-        max_position_embeddings=positions
-        if architecture.startswith("Gemma3")
-        else _scaled(f, positions),
+        max_position_embeddings=longest,
         default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
