@@ -79,7 +79,7 @@ def jobs_of(m: ModelConfig) -> Iterator[dict]:
             }
 
 
-def build(m: ModelConfig, asker: exact.Asker) -> dict:
+def build(m: ModelConfig, worker: exact.ExactWorker) -> dict:
     """Return the record of a model: every split as vLLM's class says, or why it says nothing."""
     entry = {
         "name": m.name,
@@ -88,7 +88,7 @@ def build(m: ModelConfig, asker: exact.Asker) -> dict:
         "builds": [],
     }
     for job in jobs_of(m):
-        found = asker.ask(job)
+        found = worker.build(job)
         if "error" in found:
             entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = found[
                 "error"
@@ -105,12 +105,12 @@ def record(models: list[ModelConfig]) -> None:
     """Build models and write them down one by one; what is there already stays."""
     entries = json.loads(CATALOGUE.read_text())["models"] if CATALOGUE.exists() else []
     there = {entry["digest"] for entry in entries}
-    with exact.Asker() as asker:
+    with exact.ExactWorker() as worker:
         for m in models:
             if builds.digest(m.raw) in there:
                 continue
             began = time.perf_counter()
-            entry = build(m, asker)
+            entry = build(m, worker)
             there.add(entry["digest"])
             entries.append(entry)
             said = entry.get("errors") or f"{len(entry['builds'])} splits"
@@ -264,7 +264,7 @@ def registry(folders: list[Path]) -> None:
     """Write down what came of each architecture of the registry: ours anew, the class of those that were not built."""
     there = json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
     real = real_configs(folders)
-    with exact.Asker() as asker:
+    with exact.ExactWorker() as worker:
         for architecture, entry in default_configs().items():
             sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
             kept = there.get(architecture, {})
@@ -281,9 +281,9 @@ def registry(folders: list[Path]) -> None:
                 row = kept | row | {"ours": said_by_us(architecture, config)}
             else:
                 asked = {"config": config, "tp": 1, "pp": 1}
-                found = asker.ask(asked)
+                found = worker.build(asked)
                 if "error" in found and entry["multimodal"]:
-                    found = asker.ask(asked | {"language_model_only": True})
+                    found = worker.build(asked | {"language_model_only": True})
                 row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
             there[architecture] = row
             print(architecture, row, flush=True)

@@ -86,13 +86,13 @@ def of_exact(monkeypatch) -> None:
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     monkeypatch.setattr(exact, "version", lambda: "0.32.0")
     monkeypatch.setattr(exact.subprocess, "Popen", Start)
-    exact.Asker().ask({})
+    exact.ExactWorker().build({})
 
 
 def of_exact_with_another_python(monkeypatch) -> None:
     monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", os.path.relpath(sys.executable))
     monkeypatch.setattr(exact.subprocess, "Popen", Start)
-    exact.Asker().ask({})
+    exact.ExactWorker().build({})
 
 
 def of_simulate(monkeypatch) -> None:
@@ -234,8 +234,8 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
         "max_num_batched_tokens": 8192,
     }
     try:
-        with exact.Asker() as asker:
-            built = asker.ask(job)
+        with exact.ExactWorker() as worker:
+            built = worker.build(job)
         simulation = on_plan(
             plan("llama-3.2-1b", "h100", usage="serve"), [Arrival(0.0, 20, 2)], steps="steps.jsonl"
         )
@@ -370,8 +370,8 @@ class TestWhatAChildSays:
     )
     def test_of_exact(self, python, script, said):
         python(script)
-        with exact.Asker() as asker:
-            assert said in asker.ask({})["error"]
+        with exact.ExactWorker() as worker:
+            assert said in worker.build({})["error"]
 
     def test_of_exact_in_the_commands_sentence(self, python):
         python("echo \"ModuleNotFoundError: No module named 'pydantic'\" >&2; exit 1")

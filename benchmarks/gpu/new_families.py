@@ -30,8 +30,8 @@ GPU, JOB_LIMIT_S, AHEAD = "h200", 110.0, 2
 SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency")
 
 
-def predict(job: dict, asker, version: str) -> dict:
-    """Return what the plan says of a job before it ran; `asker` asks vLLM's classes."""
+def predict(job: dict, worker, version: str) -> dict:
+    """Return what the plan says of a job before it ran; `worker` asks vLLM's classes."""
     from inference_planner.catalog.read import from_dict
     from inference_planner.choose import Choice
     from inference_planner.deployment import prepare
@@ -45,7 +45,7 @@ def predict(job: dict, asker, version: str) -> dict:
     d = prepare(
         model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra
     )
-    p = plan_of(Choice(exact.attach(d, asker, **more), []))
+    p = plan_of(Choice(exact.attach(d, worker, **more), []))
     return {
         "name": job["name"],
         **{key: round(getattr(p, key), 4) for key in SAID},
@@ -176,12 +176,12 @@ def main() -> None:
     )
     asked = parser.parse_args()
     if asked.predict:
-        from workshop.engine.exact import Asker
+        from workshop.engine.exact import ExactWorker
 
-        with Asker() as asker:
+        with ExactWorker() as worker:
             jobs = json.loads(asked.jobs.read_text())
             lines = ",\n".join(
-                "  " + json.dumps(predict(job, asker, asked.version)) for job in jobs
+                "  " + json.dumps(predict(job, worker, asked.version)) for job in jobs
             )
         head = f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "vllm_version": "{asked.version}",\n'
         beside(asked.jobs).write_text(f'{head} "predictions": [\n{lines}\n ]\n}}\n')

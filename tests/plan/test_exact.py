@@ -194,7 +194,7 @@ class TestWorker:
     def test_a_cut_answer_on_disk_is_asked_for_again(self, tmp_path, answers):
         said = answers(answer_of(RECORDED["smollm3-3b"]))
         plan(folder(tmp_path), "h200", exact=True)
-        for kept in exact.kept_in().iterdir():
+        for kept in exact.answers_folder().iterdir():
             kept.write_text(kept.read_text()[:100])
         plan(folder(tmp_path), "h200", exact=True)
         assert len(said.read_text().splitlines()) == 2
@@ -273,8 +273,8 @@ class TestWorker:
         )
         once.chmod(0o700)
         monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(once))
-        with exact.Asker() as asker:
-            assert "ended after" in asker.ask({})["error"] and asker.ask({}) == {}
+        with exact.ExactWorker() as worker:
+            assert "ended after" in worker.build({})["error"] and worker.build({}) == {}
 
     def test_an_interpreter_that_is_not_there_is_one_sentence(self, tmp_path, monkeypatch):
         monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))

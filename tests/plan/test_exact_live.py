@@ -31,42 +31,42 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def asker():
+def worker():
     """One worker for all models: its imports take longer than what it does."""
     if not exact.version():
         lacking("vLLM is not installed: make workshop installs it")
     if exact.version() != json.loads(benchmark.CATALOGUE.read_text())["vllm"]:
         lacking("another vLLM than the record's: python benchmarks/exact.py record")
-    with exact.Asker() as asker:
-        yield asker
+    with exact.ExactWorker() as worker:
+        yield worker
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_class_says_what_the_record_says(asker, kind, monkeypatch):
+def test_a_class_says_what_the_record_says(worker, kind, monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     entry = RECORDS[KINDS[kind]]
     config = dict(load_model(entry["name"]).raw)
     for split in [s for s in entry["builds"] if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
         length = split["kv_cache"]["max_model_len"]
         asked = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
-        found = asker.ask({**asked, "max_num_batched_tokens": benchmark.BATCH})
+        found = worker.build({**asked, "max_num_batched_tokens": benchmark.BATCH})
         assert "error" not in found, found["error"]
         assert {k: found[k] for k in ("stages", "kv_cache")} == {
             k: split[k] for k in ("stages", "kv_cache")
         }
 
 
-def test_experts_are_dealt_out_over_all_ranks(asker):
+def test_experts_are_dealt_out_over_all_ranks(worker):
     """48 layers of 128 experts of 3 × 768 × 2048 in 16 bit: half of them on each of 2 data-parallel ranks."""
     config = dict(load_model("qwen3-30b-a3b").raw)
     alone, dealt = (
-        asker.ask({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2)
+        worker.build({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2)
     )
     saved = alone["stages"][0]["tensor_bytes"] - dealt["stages"][0]["tensor_bytes"]
     assert saved == pytest.approx(48 * 64 * 3 * 768 * 2048 * 2, rel=1e-5)
 
 
-def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, asker):
+def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, worker):
     """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/plan/test_wide.py's BUILT."""
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
@@ -76,18 +76,20 @@ def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, asker):
     assert p.weights_gib_per_gpu * 2**30 == 5_213_634_560
 
 
-def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answered(asker):
+def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answered(worker):
     llama = dict(load_model("llama-3.2-1b").raw)
     nova = {**llama, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
-    assert "not supported" in asker.ask({"config": nova, "tp": 1, "pp": 1})["error"]
+    assert "not supported" in worker.build({"config": nova, "tp": 1, "pp": 1})["error"]
     code = {**nova, "auto_map": {"AutoConfig": "configuration_supernova.SuperNovaConfig"}}
-    assert "error" in asker.ask({"config": code, "tp": 1, "pp": 1})
-    assert "error" in asker.ask({"config": {**llama, "num_attention_heads": 7}, "tp": 1, "pp": 1})
+    assert "error" in worker.build({"config": code, "tp": 1, "pp": 1})
+    assert "error" in worker.build(
+        {"config": {**llama, "num_attention_heads": 7}, "tp": 1, "pp": 1}
+    )
 
 
-def test_a_class_without_pipeline_stages_is_refused_as_the_server_refuses_it(asker):
+def test_a_class_without_pipeline_stages_is_refused_as_the_server_refuses_it(worker):
     config = dict(load_model("gemma-3n-e4b").raw)
     assert (
         "Pipeline parallelism is not supported"
-        in asker.ask({"config": config, "tp": 1, "pp": 2})["error"]
+        in worker.build({"config": config, "tp": 1, "pp": 2})["error"]
     )

