@@ -1,0 +1,100 @@
+"""Both wheels, installed in an empty environment outside the checkout: the commands run there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import httpx
+import pytest
+from needs import lacking
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "locks"))
+import with_uv  # noqa: E402
+
+LAB_STARTS_S = 90
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> Path:
+    """Return the folder of commands of an environment with the locked base and both wheels."""
+    uv = Path(sysconfig.get_path("scripts")) / "uv"
+    if not uv.is_file():
+        lacking("the wheels are installed with uv: make setup")
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in (ROOT / "planner", ROOT):
+        # A copy, so that nothing of the checkout can be found by accident.
+        copy = folder / f"source-{source.name}"
+        ignored = shutil.ignore_patterns(".venv", "node_modules", ".git", "dist", "__pycache__")
+        shutil.copytree(source, copy, ignore=ignored)
+        build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-index", "--no-deps"]
+        run(*build, "--no-build-isolation", "-w", folder, copy)
+        shutil.rmtree(copy)
+    run(uv, "venv", "--python", sys.executable, folder / "env")
+    python = folder / "env" / "bin" / "python"
+    flags, variables = with_uv.settings(sys.executable, str(folder / "cache"))
+    strategy = "--index-strategy=unsafe-best-match"  # every package has its locked hash
+    install = [uv, "pip", "install", "-q", "--python", python, *flags, strategy, "--no-deps"]
+    run(*install, "--require-hashes", "-r", ROOT / "locks" / "base.txt", env=variables)
+    run(*install, *sorted(folder.glob("*.whl")), env=variables)
+    run(uv, "pip", "check", "--python", python)
+    return python.parent
+
+
+def run(*command, env=None, cwd=None) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, env=env, cwd=cwd
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def elsewhere(folder: Path) -> dict[str, str]:
+    """Return an environment that knows neither the checkout nor this user's files."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return {**kept, "HOME": str(folder), "WORKSHOP_HOME": str(folder / "workshop")}
+
+
+@pytest.mark.parametrize("words", [("inference-planner",), ("workshop", "plan")])
+def test_a_plan_is_printed(environment, words, tmp_path):
+    command = [environment / words[0], *words[1:], "llama-3.1-70b", "--gpu", "h100"]
+    output = run(*command, "--gpus-per-node", "4", env=elsewhere(tmp_path), cwd=tmp_path)
+    assert "vllm serve" in output and "--tensor-parallel-size 4" in output
+
+
+def test_the_lab_opens_on_the_course(environment, tmp_path):
+    command = [environment / "workshop", "lab", "--no-server", "--no-browser"]
+    log = tmp_path / "lab.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=tmp_path, env=elsewhere(tmp_path)
+        )
+    try:
+        address = with_address(process, log)
+        page = httpx.get(address, follow_redirects=True, trust_env=False)
+        assert page.status_code == 200 and "JupyterLab" in page.text
+        notebooks = {path.name for path in tmp_path.rglob("*.ipynb")}
+        assert {path.name for path in (ROOT / "notebooks").glob("*.ipynb")} <= notebooks
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def with_address(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Return the address that `workshop lab` prints."""
+    for _ in range(LAB_STARTS_S * 4):
+        match = re.search(r"http://127\.0\.0\.1:\d+/lab\S*", log.read_text())
+        if match:
+            return match[0]
+        try:
+            process.wait(0.25)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    raise AssertionError(log.read_text())
