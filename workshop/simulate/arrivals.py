@@ -1,4 +1,4 @@
-"""Who asks when: drawn (Poisson, or all at once), or read from a trace. Lengths are in tokens, times in seconds."""
+"""The requests of a load: drawn (Poisson, or all at once) or read from a trace. Lengths in tokens, times in seconds."""
 
 import itertools
 import json
@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, takewhile
 from pathlib import Path
 
 from workshop.errors import BadInput
@@ -17,15 +16,16 @@ MOST_REQUESTS = 200_000
 MOST_TOKENS = 10_000_000
 # Mooncake's lines, with the hashes of long prompts, have some thousand
 LONGEST_LINE_BYTES = 1 << 20
-# Memory, measured (benchmarks/simulate/memory.py): of a token of a prompt and a request that are unfinished, and of a
-# token of an answer, whose time is kept.
-TOKEN_BYTES, REQUEST_BYTES, OUTPUT_TOKEN_BYTES = 24, 4000, 60
+# Memory of the simulation, measured (benchmarks/simulate/memory.py)
+TOKEN_BYTES = 24  # a prompt token of an unfinished request
+REQUEST_BYTES = 4000  # an unfinished request
+OUTPUT_TOKEN_BYTES = 60  # an output token, whose time is recorded
 MOST_BYTES = 3 * 10**9
 MOST_OUTPUT_TOKENS = 32_000_000
 LATEST_MS = 1e15  # also of a clock that counts from 1970
 LONGEST_S = 100_000_000  # three years: beyond, a step's milliseconds are lost in the clock's digits
 REMEDY = 'A line is {"arrival_s": 0.5, "prompt_tokens": 300, "output_tokens": 40}, with lengths of at least 1.'
-# What a trace may call its fields: ours, then those of Mooncake's traces (timestamps in ms), then vllm bench serve's.
+# The names that a trace may give its fields: ours, Mooncake's (timestamps in ms), those of vllm bench serve.
 NAMES = {
     "prompt_tokens": ("prompt_tokens", "input_length", "prompt_len"),
     "output_tokens": ("output_tokens", "output_length", "output_len"),
@@ -34,7 +34,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Arrival:
-    """One request. Those with the same prefix begin with the same prefix_tokens tokens."""
+    """One request: when it arrives, and its lengths. Requests of one prefix begin with the same tokens."""
 
     arrival_s: float
     prompt_tokens: int
@@ -53,9 +53,15 @@ def drawn(
     prefix: int = 0,
     seed: int = 0,
 ) -> list[Arrival]:
-    """Return `rate` requests a second (Poisson) for `seconds`, or `burst` at once; lengths uniform in their ranges.
+    """Draw a load: `rate` requests a second (Poisson) for `seconds`, or `burst` requests at once.
 
-    prefix: tokens that all prompts share at their beginning; part of the prompt's length.
+    Args:
+        prompt, output: (fewest, most) tokens; lengths are uniform in between.
+        prefix: tokens that all prompts share at their beginning; they are part of the prompt's length.
+        seed: of arrival times and lengths.
+
+    Raises:
+        BadInput: a number out of range, or both or neither of rate and burst.
     """
     for name, (low, high) in (("prompt", prompt), ("output", output)):
         if not 1 <= low <= high <= MOST_TOKENS:
@@ -63,37 +69,48 @@ def drawn(
                 f"{name} is {low}:{high}.", f"Give FEWEST:MOST tokens, from 1 to {MOST_TOKENS:,}."
             )
     if not 0 <= prefix < prompt[0]:
-        said = f"A shared prefix of {prefix} tokens is not shorter than the shortest prompt ({prompt[0]} tokens)."
-        raise BadInput(
-            said, "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt."
-        )
+        problem = f"A shared prefix of {prefix} tokens is not shorter than the shortest prompt ({prompt[0]} tokens)."
+        remedy = "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt."
+        raise BadInput(problem, remedy)
     dice = random.Random(seed)
-    return [
-        Arrival(
-            at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix
-        )
-        for at in _times(rate, seconds, burst, dice)
-    ]
+    prefix_name = "shared" if prefix else None
+    arrivals = []
+    for arrival_s in _times(rate, seconds, burst, dice):
+        prompt_tokens = dice.randint(*prompt)
+        output_tokens = dice.randint(*output)
+        arrivals.append(Arrival(arrival_s, prompt_tokens, output_tokens, prefix_name, prefix))
+    return arrivals
 
 
 def _times(
     rate: float | None, seconds: float | None, burst: int | None, dice: random.Random
 ) -> list[float]:
-    if (burst is None) == (rate is None) or (rate is None) != (seconds is None):
-        raise BadInput(
-            "It is not clear when requests arrive.",
-            "Give --rate with --seconds, or --burst, or --trace.",
-        )
-    if burst is not None and not 1 <= burst <= MOST_REQUESTS:
-        raise BadInput(f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
+    unclear = BadInput(
+        "It is not clear when requests arrive.",
+        "Give --rate with --seconds, or --burst, or --trace.",
+    )
     if burst is not None:
+        if rate is not None or seconds is not None:
+            raise unclear
+        if not 1 <= burst <= MOST_REQUESTS:
+            raise BadInput(
+                f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}."
+            )
         return [0.0] * burst
+    if rate is None or seconds is None:
+        raise unclear
+    return _poisson_times(rate, seconds, dice)
+
+
+def _poisson_times(rate: float, seconds: float, dice: random.Random) -> list[float]:
     if not (0 < rate < math.inf and 0 < seconds <= LONGEST_S and rate * seconds <= MOST_REQUESTS):
         remedy = f"Give numbers above 0 whose product is at most {MOST_REQUESTS:,} requests."
         raise BadInput(f"{rate:g} requests a second for {seconds:g} s cannot be.", remedy)
-    times = list(
-        takewhile(lambda at: at < seconds, accumulate(iter(lambda: dice.expovariate(rate), None)))
-    )
+    times = []
+    arrival_s = dice.expovariate(rate)
+    while arrival_s < seconds:
+        times.append(arrival_s)
+        arrival_s += dice.expovariate(rate)
     if not times:
         raise BadInput(
             f"At {rate:g} requests a second none came within {seconds:g} s.", "Give more --seconds."
@@ -102,12 +119,13 @@ def _times(
 
 
 def read_trace(path: str | Path) -> list[Arrival]:
-    """Return the requests of a JSON-lines file, in order of arrival.
+    """Return the requests of a JSON-lines file, in order of arrival; the first arrives at 0 s.
 
-    A line: {"arrival_s", "prompt_tokens", "output_tokens", "prefix": name or null, "prefix_tokens"}; the last two may
-    be left out. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is taken as well, without its hashes.
+    A line is {"arrival_s", "prompt_tokens", "output_tokens", "prefix": name or null, "prefix_tokens"}; the last two are
+    optional. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is read as well, without its hashes.
 
-    Raises BadInput: no such file, an empty one, or a line that is not such a request; it names the line.
+    Raises:
+        BadInput: the file is missing or empty, or a line is not such a request; the message names the line.
     """
     arrivals = [_arrival(line, where) for line, where in _lines(Path(path))]
     if not arrivals:
@@ -124,7 +142,7 @@ def read_trace(path: str | Path) -> list[Arrival]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each line that is not empty, and what to call it. Raises BadInput."""
+    """Yield each line that is not empty, and its place for an error message. Raises BadInput."""
     count = 0
     with open_regular(path, "Give a file of JSON lines.") as file:
         for number in itertools.count(1):
@@ -152,88 +170,106 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 def _arrival(line: str, where: str) -> Arrival:
     try:
         row = json.loads(line)
-        at = row["arrival_s"] if "arrival_s" in row else row["timestamp"]
-        ours = "arrival_s" in row
-        lengths = [next(row[name] for name in names if name in row) for names in NAMES.values()]
-        prefix, prefix_tokens = row.get("prefix"), row.get("prefix_tokens", 0)
+        in_seconds = "arrival_s" in row
+        time = row["arrival_s"] if in_seconds else row["timestamp"]
+        prompt_tokens = next(row[name] for name in NAMES["prompt_tokens"] if name in row)
+        output_tokens = next(row[name] for name in NAMES["output_tokens"] if name in row)
+        prefix = row.get("prefix")
+        prefix_tokens = row.get("prefix_tokens", 0)
     except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError):
         raise BadInput(
             f"What stands in {where} is not a request with a time and two lengths.", REMEDY
         ) from None
-    whole = (
-        all(type(n) is int and 1 <= n <= MOST_TOKENS for n in lengths)
-        and type(prefix_tokens) is int
-    )
-    if not whole or type(at) not in (int, float) or not 0 <= at <= LATEST_MS:
+    lengths_are_valid = _is_length(prompt_tokens) and _is_length(output_tokens)
+    time_is_valid = type(time) in (int, float) and 0 <= time <= LATEST_MS
+    if not lengths_are_valid or type(prefix_tokens) is not int or not time_is_valid:
         raise BadInput(f"A time or a length of {where} is not a number that can be.", REMEDY)
-    if not 0 <= prefix_tokens <= lengths[0] or not isinstance(prefix, str | None):
+    if not 0 <= prefix_tokens <= prompt_tokens or not isinstance(prefix, str | None):
         raise BadInput(
             f"The prefix of {where} is not a name with at most as many tokens as the prompt.",
             REMEDY,
         )
-    return Arrival(at / (1 if ours else 1e3), *lengths, prefix, prefix_tokens if prefix else 0)
+    return Arrival(
+        arrival_s=float(time) if in_seconds else time / 1e3,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        prefix=prefix,
+        prefix_tokens=prefix_tokens if prefix else 0,
+    )
 
 
-def compact_prompt(one: Arrival, number: int, prefixes: dict[str, int]) -> list[int]:
-    """Return token ids for the request of this number; no two share any blocks but those of their prefix.
+def _is_length(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_TOKENS
 
-    A block's hash covers all before it, so one token of its own at its beginning tells a text from all others. The
-    rest is zeros: a list of them takes a fifth of the memory.
 
-    prefixes: the number of each prefix that came before; a new one is added.
+def compact_prompt(arrival: Arrival, number: int, prefixes: dict[str, int]) -> list[int]:
+    """Return token ids for the request of this number. Requests share the blocks of their prefix and no others.
+
+    A block's hash covers all tokens before it, so one unique token at the beginning makes a text unique. The rest is
+    zeros: a list of them takes a fifth of the memory.
+
+    Args:
+        prefixes: the number of each prefix that came before; a new one is added.
     """
-    prompt = [0] * one.prompt_tokens
-    if one.prefix and one.prefix_tokens:
-        prompt[0] = 2 * prefixes.setdefault(one.prefix, len(prefixes)) + 1
-    if one.prefix_tokens < one.prompt_tokens:
-        prompt[one.prefix_tokens] = 2 * number + 2
+    prompt = [0] * arrival.prompt_tokens
+    if arrival.prefix and arrival.prefix_tokens:
+        prompt[0] = 2 * prefixes.setdefault(arrival.prefix, len(prefixes)) + 1
+    if arrival.prefix_tokens < arrival.prompt_tokens:
+        prompt[arrival.prefix_tokens] = 2 * number + 2
     return prompt
 
 
 def memory_bytes(tokens: int, requests: int) -> int:
-    """Return about how much memory the scheduler takes for requests that are unfinished at one time."""
+    """Return roughly the memory that the scheduler needs for requests that are unfinished at the same time."""
     return tokens * TOKEN_BYTES + requests * REQUEST_BYTES
 
 
 def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
-    """Raise BadInput where unfinished requests with so many tokens of prompts would take too much memory."""
+    """Raise BadInput if unfinished requests with so many prompt tokens would need too much memory."""
     size = memory_bytes(tokens, requests)
     if size > MOST_BYTES:
-        said = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
+        unfinished = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
         needed = f"to simulate so many takes about {size / 1e9:,.1f} GB of memory, more than {MOST_BYTES / 1e9:.1f}"
         raise BadInput(
-            f"{said}, and {needed}.",
+            f"{unfinished}, and {needed}.",
             "Give fewer or shorter requests, a lower --rate or more --replicas.",
         )
 
 
 def check_size(arrivals: Sequence[Arrival]) -> None:
-    """Raise BadInput for a load whose simulation would take too much memory, as far as that is known before."""
-    tokens, requests = Counter(), Counter()  # of the requests that come at the same moment
-    for one in arrivals:
-        tokens[one.arrival_s] += one.prompt_tokens
-        requests[one.arrival_s] += 1
-        refuse_large(tokens[one.arrival_s], requests[one.arrival_s], one)
-    answers = sum(one.output_tokens for one in arrivals)
+    """Raise BadInput for a load whose simulation would need too much memory, as far as the load alone shows it."""
+    # of the requests that arrive at the same moment
+    tokens: Counter[float] = Counter()
+    requests: Counter[float] = Counter()
+    for arrival in arrivals:
+        moment = arrival.arrival_s
+        tokens[moment] += arrival.prompt_tokens
+        requests[moment] += 1
+        refuse_large(tokens[moment], requests[moment], arrival)
+    answers = sum(arrival.output_tokens for arrival in arrivals)
     if answers > MOST_OUTPUT_TOKENS:
         size = answers * OUTPUT_TOKEN_BYTES / 1e9
-        said = f"The answers have {answers:,} tokens in all, of which at most {MOST_OUTPUT_TOKENS:,} can be simulated"
+        limit = f"The answers have {answers:,} tokens in all, of which at most {MOST_OUTPUT_TOKENS:,} can be simulated"
         raise BadInput(
-            f"{said}: so many take about {size:,.1f} GB of memory.",
+            f"{limit}: so many take about {size:,.1f} GB of memory.",
             "Give fewer or shorter requests.",
         )
 
 
 def prompts(arrivals: list[Arrival]) -> list[list[int]]:
-    """Return token ids for each request: no two share any but those of their prefix."""
-    fresh, prefixes, made = 0, {}, []
-    for one in arrivals:
-        known = prefixes.setdefault(one.prefix, []) if one.prefix else []
-        if len(known) < one.prefix_tokens:
-            missing = one.prefix_tokens - len(known)
-            known += range(fresh, fresh + missing)
-            fresh += missing
-        own = one.prompt_tokens - one.prefix_tokens
-        made.append([*known[: one.prefix_tokens], *range(fresh, fresh + own)])
-        fresh += own
-    return made
+    """Return token ids for each request: two requests share the tokens of their prefix and no others."""
+    next_token = 0
+    prefixes: dict[str, list[int]] = {}
+    all_prompts = []
+    for arrival in arrivals:
+        prefix = prefixes.setdefault(arrival.prefix, []) if arrival.prefix else []
+        missing = arrival.prefix_tokens - len(prefix)
+        if missing > 0:
+            prefix += range(next_token, next_token + missing)
+            next_token += missing
+        rest = arrival.prompt_tokens - arrival.prefix_tokens
+        tokens = prefix[: arrival.prefix_tokens]
+        tokens += range(next_token, next_token + rest)
+        all_prompts.append(tokens)
+        next_token += rest
+    return all_prompts

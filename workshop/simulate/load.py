@@ -303,8 +303,12 @@ def _check_lengths(p: Plan, arrivals: Sequence[Arrival]) -> None:
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens + arrival.output_tokens)
     if longest.prompt_tokens + longest.output_tokens <= p.max_model_len:
         return
-    lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
-    remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
+    lengths = (
+        f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
+    )
+    remedy = (
+        "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
+    )
     raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
 
 

@@ -1,7 +1,7 @@
-"""A real server on this machine beside its simulation: its clock is measured, a load is simulated, then sent for real.
+"""Compare a real server on this machine with its simulation: measure its clock, simulate a load, send the same load.
 
-`vllm bench serve` may be the client: it sends a load as its trace says, and measures. `on_a_new_server` starts a server
-for it, as `workshop tune --verify` does for its best choices.
+`vllm bench serve` may be the client: it sends the load of a trace, and measures. `on_a_new_server` starts a server for
+it; `workshop tune --verify` uses that for its best choices.
 """
 
 from __future__ import annotations
@@ -45,19 +45,23 @@ MEASURES = ("ttft", "tpot", "e2el")
 NAME = "tune-verify"  # of a new server
 
 
+# measure → p50, p95, p99 and mean in ms; None where there are no values
+Figures = dict[str, dict[str, float | None]]
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """One load, measured and simulated: p50, p95, … in ms of each of ttft, tpot, e2el.
+    """One load, measured and simulated: p50, p95, … of ttft, tpot and e2el in ms (None without values).
 
-    steps_ms: a step of one request, as it was measured before the load and after it.
+    `steps_ms` is how long a step of one request took before the load and after it.
     """
 
     model: str
     requests: int
     rate: float
     steps_ms: tuple[float, float]
-    measured: dict[str, dict[str, float]]
-    simulated: dict[str, dict[str, float]]
+    measured: Figures
+    simulated: Figures
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -69,21 +73,28 @@ class Comparison:
             f"A step of one request took {before:.1f} ms before, {after:.1f} ms after; the simulation takes the mean.",
             f"{'ms':<12}{'measured':>12}{'simulated':>12}",
         ]
-        for name, seen in self.measured.items():
+        for name in self.measured:
             for p in ("p50", "p95"):
-                said = self.simulated[name][p]
+                measured = self.measured[name][p]
+                simulated = self.simulated[name][p]
+                if measured is None or simulated is None:
+                    continue  # no request had a second token
+                off_percent = (simulated / measured - 1) * 100
                 lines.append(
-                    f"{name} {p:<7}{seen[p]:>12,.1f}{said:>12,.1f}{(said / seen[p] - 1) * 100:>+8.0f} %"
+                    f"{name} {p:<7}{measured:>12,.1f}{simulated:>12,.1f}{off_percent:>+8.0f} %"
                 )
         return "\n".join(lines)
 
 
 def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
-    """Measure the clock of the server that runs here, simulate a load on it, and send it the same.
+    """Measure the clock of the server that runs here, simulate a load on it, and send the same load.
 
-    vllm_bench: `vllm bench serve` sends the load and measures.
+    Args:
+        seed: of the load.
+        vllm_bench: let `vllm bench serve` send the load and measure.
 
-    Raises WorkshopError: no server runs here, or it does not answer.
+    Raises:
+        WorkshopError: no server runs here, or it does not answer.
     """
     ready = [one for one in records.own() if one.state == "ready" and one.where == "local"]
     if len(ready) != 1:
@@ -105,38 +116,62 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
         base_url=server.url, headers=headers, timeout=120, trust_env=False
     ) as client:
         model = (await client.get("models")).raise_for_status().json()["data"][0]
-        talk = _Talk(client, model["id"])
-        before, rate = await measure(talk)
+        sender = _Sender(client, model["id"])
+        before, rate = await measure(sender)
         load = drawn(
             rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed
         )
         if vllm_bench:
-            seen = bench(server, model["id"], model["root"], load)
-            del seen["tokens_per_s"]
+            measured = bench(server, model["id"], model["root"], load)
+            del measured["tokens_per_s"]
         else:
-            seen = _figures(await talk.send(load))
-        after, _ = await measure(talk)  # other programs may have taken the processor meanwhile
-        clock = Clock(**{name: (before[name] + after[name]) / 2 for name in before})
-    said = _figures(process.run(rules(server, model["max_model_len"]), clock, load)["requests"])
-    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, said)
+            measured = _figures(await sender.send(load))
+        after, _ = await measure(sender)  # other programs may have taken the processor meanwhile
+    outcome = process.run(rules(server, model["max_model_len"]), _mean(before, after), load)
+    if outcome is None:
+        raise LookupError("a simulation without a watcher always has a result")
+    return Comparison(
+        model=model["id"],
+        requests=len(load),
+        rate=rate,
+        steps_ms=(before.gpu_ms([(1, 0)]), after.gpu_ms([(1, 0)])),
+        measured=measured,
+        simulated=_figures(outcome["requests"]),
+    )
 
 
-def _figures(requests: list[Outcome]) -> dict[str, dict[str, float]]:
+def _figures(requests: list[Outcome]) -> Figures:
     return {
         name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in MEASURES
     }
 
 
-def _step_ms(clock: dict[str, float]) -> float:
-    return Clock(**clock).gpu_ms([(1, 0)])
+def _mean(one: Clock, other: Clock) -> Clock:
+    """Return the mean of two measured clocks."""
+    return Clock(
+        weights_ms=0.0,
+        token_ms=(one.token_ms + other.token_ms) / 2,
+        fixed_ms=(one.fixed_ms + other.fixed_ms) / 2,
+        request_ms=(one.request_ms + other.request_ms) / 2,
+        way_in_s=(one.way_in_s + other.way_in_s) / 2,
+        way_out_s=(one.way_out_s + other.way_out_s) / 2,
+    )
 
 
 def rules(server: ServerRecord, max_model_len: int) -> Rules:
-    """Return what the CPU's scheduler was told, as its /metrics and vLLM's defaults say."""
-    seen = metrics.fetch(server.url, server.api_key)
+    """Return the rules of the CPU server's scheduler, from its /metrics and vLLM's defaults.
+
+    Raises WorkshopError: /metrics does not say how many blocks there are.
+    """
+    published = metrics.fetch(server.url, server.api_key)
+    if published.num_blocks is None or published.block_size is None:
+        raise WorkshopError(
+            f"/metrics of {server.url} does not say how many blocks its KV cache has.",
+            "Serve with a vLLM that publishes cache_config_info.",
+        )
     return Rules(
-        num_gpu_blocks=seen.num_blocks,
-        block_size=seen.block_size,
+        num_gpu_blocks=published.num_blocks,
+        block_size=published.block_size,
         max_model_len=max_model_len,
         max_num_seqs=CPU_SEQS,
         max_num_batched_tokens=CPU_BATCHED_TOKENS,
@@ -144,42 +179,43 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
     )
 
 
-async def measure(talk: _Talk) -> tuple[dict[str, float], float]:
-    """Return the server's clock, as Clock's arguments, and a rate that keeps it busy but not full.
+async def measure(sender: _Sender) -> tuple[Clock, float]:
+    """Return the server's clock, and a rate (requests a second) that keeps it busy but not full.
 
-    From whole answers alone, so that it does not matter when a busy client looks: of few and of many tokens, of one
+    Only whole answers are timed, so that a busy client measures the same: answers of few and of many tokens, of one
     request and of MANY at once, to short prompts and to long ones.
     """
 
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
         """Return the median time of a whole answer, in ms."""
         rounds = [
-            await talk.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)
+            await sender.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)
         ]
         # the first warms it up
         return statistics.median(one.e2el_ms for each in rounds[1:] for one in each)
 
-    short_ms, many_short_ms, long_ms = [
-        await answer_ms(*of) for of in ((SHORT, 2), (SHORT, 2, MANY), (LONG, 2))
-    ]
+    short_ms = await answer_ms(SHORT, 2)
+    many_short_ms = await answer_ms(SHORT, 2, MANY)
+    long_ms = await answer_ms(LONG, 2)
     step_ms = max(0.01, await answer_ms(SHORT, TOKENS) - short_ms) / (TOKENS - 2)
     many_ms = max(step_ms, (await answer_ms(SHORT, TOKENS, MANY) - many_short_ms) / (TOKENS - 2))
     token_ms = max(0.0, long_ms - short_ms) / (LONG - SHORT)
     way_s = max(0.0, short_ms - 2 * step_ms - SHORT * token_ms) / 1e3
     request_ms = (many_ms - step_ms) / (MANY - 1) - token_ms
-    clock = {
-        "weights_ms": 0.0,
-        "token_ms": token_ms,
-        "fixed_ms": step_ms - token_ms,
-        "request_ms": request_ms,
-    }
-    clock |= {"way_in_s": way_s / 2, "way_out_s": way_s / 2}
+    clock = Clock(
+        weights_ms=0.0,
+        token_ms=token_ms,
+        fixed_ms=step_ms - token_ms,
+        request_ms=request_ms,
+        way_in_s=way_s / 2,
+        way_out_s=way_s / 2,
+    )
     rate = BUSY * MANY / (many_ms / 1e3 * (8 + TOKENS) / 2)
     return clock, min(MOST_RATE, max(LEAST_RATE, rate))
 
 
-class _Talk:
-    """Sends requests whose lengths are exact, and notes when their tokens come."""
+class _Sender:
+    """Sends requests of exact lengths, and records when their tokens arrive."""
 
     def __init__(self, client: httpx.AsyncClient, model: str):
         self.client, self.model, self._dice = client, model, random.Random(0)
@@ -207,20 +243,29 @@ class _Talk:
 
 
 def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
-    """Start `vllm serve` on this machine, send the requests, stop it; return what `bench` does.
+    """Start `vllm serve` on this machine, send the requests, and stop it; return what `bench` returns.
 
-    model: a folder or Hub id, None for the teaching model.
+    Args:
+        model: a folder or Hub id, None for the teaching model.
+        flags: of vllm serve.
     """
     launch = local.prepare(model, name=NAME, vllm_args=tuple(flags))
     supervise.start(launch)
     try:
-        return bench(records.read(NAME), launch.served, launch.model, arrivals)
+        return bench(_record(NAME), launch.served, launch.model, arrivals)
     finally:
         supervise.stop(NAME)
 
 
+def _record(name: str) -> ServerRecord:
+    record = records.read(name)
+    if record is None:
+        raise WorkshopError(f"The server {name!r} is gone.", "Run the command again.")
+    return record
+
+
 def trace_of(arrivals: Sequence[Arrival]) -> str:
-    """Return the requests in the form of Mooncake's traces, with times in s; no two prompts begin alike."""
+    """Return the requests as a trace of Mooncake's form, with times in s. All prompts have different beginnings."""
     rows, fresh = [], count()
     for one in arrivals:
         hashes = list(islice(fresh, -(-one.prompt_tokens // CHUNK_TOKENS)))
@@ -230,12 +275,17 @@ def trace_of(arrivals: Sequence[Arrival]) -> str:
 
 
 def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:
-    """Send the requests at their times; return p50, p95, p99 and mean in ms of ttft, tpot and e2el, and tokens_per_s.
+    """Send the requests at their times with `vllm bench serve`.
 
-    model: the name that requests give.
-    tokenizer: a folder or Hub id.
+    Args:
+        model: the name that requests give.
+        tokenizer: a folder or Hub id.
 
-    Raises WorkshopError: the client failed, or some requests did; with its last words.
+    Returns:
+        p50, p95, p99 and mean in ms of ttft, tpot and e2el, and tokens_per_s.
+
+    Raises:
+        WorkshopError: the client or some of the requests failed; with its last words.
     """
     with tempfile.TemporaryDirectory() as folder:
         trace, result = Path(folder, "trace.jsonl"), Path(folder, "result.json")
@@ -264,16 +314,13 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", env=environment
         )
-        said = json.loads(result.read_text()) if result.exists() else {"completed": 0}
-    if said["completed"] < len(arrivals):
+        report = json.loads(result.read_text()) if result.exists() else {"completed": 0}
+    if report["completed"] < len(arrivals):
         line = python_process.last_line(done.stderr or done.stdout) or "it said nothing."
-        sentence = f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {line}"
+        sentence = f"vllm bench serve had {report['completed']} of {len(arrivals)} answers: {line}"
         raise WorkshopError(sentence, f"The server's log is {server.log}.")
-    found = {
-        name: {
-            **{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES},
-            "mean": said[f"mean_{name}_ms"],
-        }
-        for name in MEASURES
-    }
-    return {**found, "tokens_per_s": said["output_throughput"]}
+    figures = {}
+    for name in MEASURES:
+        times = {f"p{p}": report[f"p{p}_{name}_ms"] for p in PERCENTILES}
+        figures[name] = {**times, "mean": report[f"mean_{name}_ms"]}
+    return {**figures, "tokens_per_s": report["output_throughput"]}

@@ -1,4 +1,4 @@
-"""Which GPUs, split and settings serve a load best: the simulation of each that may, and what none beats."""
+"""Find the GPUs, split and settings that serve a load best: simulate the candidates, and list those that none beats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from inference_planner.catalog import load_gpu, load_model
-from inference_planner.command import Unservable, check_starts, flags, served, words
+from inference_planner.command import Unservable, check_starts, flag_words, flags, served
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
@@ -19,10 +19,12 @@ from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
-NOISE = 0.05  # differences in that share that the simulation does not know (docs/simulate.md)
+NOISE = (
+    0.05  # smaller differences in that share are within the simulation's error (docs/simulate.md)
+)
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
-# of experts: tensor × data parallel, with -ep
-DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]
+# tensor × data parallel, with expert parallel
+EXPERT_SPLITS = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]
 TOKENS, SEQS = "max_num_batched_tokens", "max_num_seqs"  # of one step
 # every step has a CUDA graph then (docs/simulate.md, "The clock")
 BATCH = [{TOKENS: 512, SEQS: 256}]
@@ -34,15 +36,17 @@ VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
-# what a choice may fail for, before the ms of its steps: the first is the farthest from one
-SPLIT, MEMORY = 1e99, 1e98
+# How far a refused choice is from a possible one: an impossible split is the farthest, then too little memory; nearer
+# ones are the milliseconds that one request alone takes.
+SPLIT = 1e99
+MEMORY = 1e98
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to serve the load, and what the simulation says of it."""
+    """One way to serve the load, with its simulation. `asked` are the keyword arguments of plan()."""
 
-    asked: dict  # of the planner
+    asked: dict
     simulation: Simulation
     usd_per_gpu_hour: float | None
 
@@ -53,7 +57,10 @@ class Choice:
     @property
     def share(self) -> float:
         """Share of the requests that meet the SLO."""
-        return self.simulation.slo_share
+        share = self.simulation.slo_share
+        if share is None:
+            raise LookupError("a choice is simulated with limits")
+        return share
 
     @property
     def usd_per_million_tokens(self) -> float | None:
@@ -64,21 +71,27 @@ class Choice:
 
     @property
     def merits(self) -> tuple[float, ...]:
-        """What is better if smaller: misses the SLO, GPUs, requests lost, parts in fewer bits, flags, latencies."""
-        s = self.simulation
-        times = (float(f"{s.of(measure)['p95'] or 0:.2g}") for measure in ("ttft", "tpot"))
-        fewer_bits = (self.asked["quantization"] is not None) + (
-            self.asked["kv_cache_dtype"] != "auto"
-        )
-        batch = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
+        """Figures of which smaller ones are better.
+
+        They are: misses the SLO, GPUs, requests lost, parts in fewer bits, batch settings, latencies.
+        """
+        quantized = self.asked["quantization"] is not None
+        small_cache = self.asked["kv_cache_dtype"] != "auto"
+        batch_settings = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
         return (
             self.share < ENOUGH,
             self.gpus,
             round((1 - self.share) / NOISE),
-            fewer_bits,
-            batch,
-            *times,
+            int(quantized) + int(small_cache),
+            batch_settings,
+            self._p95_ms("ttft"),
+            self._p95_ms("tpot"),
         )
+
+    def _p95_ms(self, measure: str) -> float:
+        """Return the p95 with two digits; smaller differences are noise."""
+        value = self.simulation.of(measure)["p95"] or 0
+        return float(f"{value:.2g}")
 
     @property
     def rank(self) -> tuple:
@@ -89,9 +102,10 @@ class Choice:
         return f"{self.simulation.replicas} × {self.simulation.command}"
 
     def beats(self, other: Choice) -> bool:
-        """True if it is nowhere worse and somewhere better."""
-        pairs = zip(self.merits, other.merits, strict=True)
-        return self.merits != other.merits and all(mine <= theirs for mine, theirs in pairs)
+        """Return True if this choice is nowhere worse and somewhere better."""
+        if self.merits == other.merits:
+            return False
+        return all(own <= others for own, others in zip(self.merits, other.merits, strict=True))
 
     def to_dict(self) -> dict:
         names = ("command", "gpus", "replicas", "goodput_per_s", "slo_share", "tokens_per_s")
@@ -112,11 +126,18 @@ def tune(
 ) -> list[Choice]:
     """Return the choices that no other beats in GPUs, requests within the SLO and latency; the best first.
 
-    Best: at least ENOUGH of the requests meet the SLO on the fewest GPUs. The options are those of `simulate`.
+    The best one lets at least ENOUGH of the requests meet the SLO on the fewest GPUs.
+
+    Args:
+        slo: limits such as "ttft=500ms,tpot=50ms".
+        price: US dollars an hour for one GPU.
+        max_gpus: GPUs that a choice may have in all its replicas.
+        report: called with a line of text after each attempt.
+        options: those of `simulate`.
 
     Raises:
-        BadInput: a load or a limit that cannot be, or nothing that fits on max_gpus.
-        WorkshopError: no number of GPUs up to max_gpus serves it; says what came nearest.
+        BadInput: the load or a limit is impossible, or nothing fits on max_gpus.
+        WorkshopError: no number of GPUs up to max_gpus serves the load; the message names the nearest choice.
     """
     if not slo:
         raise BadInput(
@@ -142,20 +163,21 @@ def tune(
 def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
     """Serve the best choices on this machine's GPUs, one after the other, and measure each with `vllm bench serve`.
 
-    Of several replicas one is served, with its share of the load. Returns what `bench` does, a row a choice.
+    Of several replicas one is served, with its share of the load. The result has what `bench` returns for each choice.
 
-    Raises BadInput: there are fewer GPUs here than a choice needs; says so before any server starts.
+    Raises:
+        BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
     """
     plans = [plan(model, gpu, **choice.asked) for choice in choices[:VERIFIED]]
     here, most = len(gpus.visible()), max(p.gpus for p in plans)
     if here < most:
-        said = f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}."
-        raise BadInput(said, "Leave --verify out, or run it on a node with the GPUs.")
+        problem = f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}."
+        raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
     arrivals, _ = arriving(options)
     return [
         on_a_new_server(
             served(p.deployment),
-            words(flags(p.deployment)),
+            flag_words(flags(p.deployment)),
             arrivals[:: choice.simulation.replicas],
         )
         for p, choice in zip(plans, choices, strict=False)
@@ -163,19 +185,19 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
-    """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8.
+    """Yield plan()'s keyword arguments for each candidate: splits, weights and KV cache as they are and in FP8.
 
-    Engines that share experts (data parallel) are tried for models that have some.
+    MoE models are also tried with data and expert parallelism.
     """
     m, g = load_model(model), load_gpu(gpu)
     weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
     caches = ["auto", "fp8"] if g.fp8_tflops else ["auto"]
     splits = [{"tensor_parallel_size": tp, "pipeline_parallel_size": pp} for tp, pp in SPLITS]
     if m.moe:
-        dealt_out = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
+        expert_parallel = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
         splits += [
-            {"tensor_parallel_size": tp, "data_parallel_size": dp, **dealt_out}
-            for tp, dp in DEALT_OUT
+            {"tensor_parallel_size": tp, "data_parallel_size": dp, **expert_parallel}
+            for tp, dp in EXPERT_SPLITS
         ]
     for sizes, quantization, cache in product(splits, weights, caches):
         ask = {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
@@ -186,27 +208,36 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
 
 
 class _Search:
-    """Simulates plans, and keeps what was tried."""
+    """Simulates plans, and records the choices that were tried."""
 
     def __init__(
         self,
         model: str,
         gpu: str,
         arrivals: Sequence[Arrival],
-        slo: dict,
-        price,
+        slo: dict[str, float],
+        price: float | None,
         max_gpus: int,
-        report,
+        report: Callable[[str], None],
     ):
-        self.model, self.gpu, self.arrivals, self.slo = model, gpu, arrivals, slo
-        self.price, self.max_gpus, self.report = price, max_gpus, report
-        self.most_gpus = max_gpus
+        self.model = model
+        self.gpu = gpu
+        self.arrivals = arrivals
+        self.slo = slo
+        self.price = price
+        self.max_gpus = max_gpus
+        self.report = report
+        self.most_gpus = max_gpus  # falls to MOST_TIMES the GPUs of a choice that is enough
         self.place = ""  # of the candidate that is tried, among all
         self.tried: list[Choice] = []
-        self.refused = (math.inf, BadInput(""))  # how far it is from what can be, and why
+        self.refused = (math.inf, BadInput(""))  # the nearest refused choice: how far, and why
 
     def attempt(self, asked: dict, replicas: int) -> Choice | None:
-        """Simulate it; None where it cannot be: heads that tp does not divide, a step longer than the SLO."""
+        """Simulate a candidate; return None if it is impossible or of no interest.
+
+        Impossible is a split that does not divide the heads, or a step longer than the SLO. Of no interest is a choice
+        that was tried, or one with too many GPUs.
+        """
         try:
             p = plan(self.model, self.gpu, **asked)
             check_starts(p.deployment)
@@ -226,39 +257,41 @@ class _Search:
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
             return self.refuse(MEMORY, BadInput(short, remedy))
         try:
-            found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
+            simulation = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
         except BeyondReach as error:
             remedy = "Give a larger limit, more --max-gpus or a faster --gpu."
             return self.refuse(error.least_ms, BadInput(error.message, remedy))
         except BadInput as error:
             return self.refuse(0, error)
-        choice = Choice(asked, found, self.price)
+        choice = Choice(asked, simulation, self.price)
         self.tried.append(choice)
         # more GPUs shorten the latency, which is of interest up to a point
         if choice.share >= ENOUGH:
             self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
-        count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
+        count = "1 GPU" if choice.gpus == 1 else f"{choice.gpus} GPUs"
         self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")
         return choice
 
     def refuse(self, far: float, error: BadInput) -> None:
-        """Keep why it cannot be, if nothing came nearer before."""
+        """Record why a candidate was refused, if no other came nearer."""
         if far < self.refused[0]:
             self.refused = far, error
 
     def fewest_replicas(self, asked: dict) -> None:
-        """Find the fewest replicas that serve the load: double until they do, then halve the distance."""
+        """Find the fewest replicas that serve the load: double them until they do, then bisect."""
         low, high = 0, 1
         while (choice := self.attempt(asked, high)) and choice.share < ENOUGH:
             low, high = high, max(high + 1, min(high * 2, self.most_gpus * high // choice.gpus))
         while choice and high - low > 1:
             middle = (low + high) // 2
-            low, high = (
-                (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
-            )
+            attempt = self.attempt(asked, middle)
+            if attempt and attempt.share >= ENOUGH:
+                high = middle
+            else:
+                low = middle
 
     def promising(self) -> list[Choice]:
-        """Return what to refine: the best, and what comes nearest to the limits on fewer GPUs, or else the second best."""
+        """Return the choices to refine: the best, and the best on fewer GPUs, or else the second best."""
         ranked = sorted(self.tried, key=lambda c: c.rank)
         fewer = [c for c in ranked if ranked[0].share >= ENOUGH and c.gpus < ranked[0].gpus]
         return [*ranked[:1], *fewer[:1], *ranked[1:]][:REFINED]
@@ -269,19 +302,18 @@ class _Search:
             self.attempt({**choice.asked, **sizes}, choice.simulation.replicas)
 
     def best(self) -> list[Choice]:
-        """Return the choices that none beats, the best first. Raises where none serves the load."""
+        """Return the choices that no other beats, the best first. Raises an error if none serves the load."""
         if not self.tried:
             raise self.refused[1]
         nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
-            replicas = (
-                f" in at most {MOST_REPLICAS} replicas" if self.max_gpus > MOST_REPLICAS else ""
-            )
-            said = f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for {nearest.share:.0%} of the requests ({nearest})."
-            raise WorkshopError(said, "Give more --max-gpus, a lower --rate or larger limits.")
-        kept = {
-            c.merits: c
-            for c in reversed(self.tried)
-            if not any(other.beats(c) for other in self.tried)
-        }
-        return [kept[merits] for merits in sorted(kept)]
+            replicas = ""
+            if self.max_gpus > MOST_REPLICAS:
+                replicas = f" in at most {MOST_REPLICAS} replicas"
+            problem = f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for {nearest.share:.0%} of the requests ({nearest})."
+            raise WorkshopError(problem, "Give more --max-gpus, a lower --rate or larger limits.")
+        unbeaten = {}
+        for choice in reversed(self.tried):  # of equal ones the first stays
+            if not any(other.beats(choice) for other in self.tried):
+                unbeaten[choice.merits] = choice
+        return [unbeaten[merits] for merits in sorted(unbeaten)]

@@ -1,11 +1,11 @@
-"""`python -m workshop.simulate.worker`: simulations in a process of its own, which alone loads vLLM.
+"""Run simulations in a process of their own, the only one that loads vLLM: `python -m workshop.simulate.worker`.
 
-Reads jobs (as `process.py` makes them) and answers each. The process stays for the next job.
+The process reads jobs from its input (`process.py` writes them), answers each, and waits for the next.
 """
 
+import io
 import os
 import pickle
-import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -14,122 +14,154 @@ from dataclasses import replace
 from heapq import merge
 from itertools import accumulate
 from math import inf
+from typing import Any
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival, compact_prompt, refuse_large
 from workshop.simulate.clock import Clock
-from workshop.simulate.engine import Rules, Step
+from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
 from workshop.simulate.report import Outcome
 
-POINTS = 200  # of what is shown over time
-EVERY_S = 0.2  # what is known so far is told, where somebody watches
-SHOWN_STEPS = 60  # in a row: those that hold the most tokens
-# a home is passed over at so many times the idlest's requests, and so many more
-CROWDED, CROWDED_REQUESTS = 1.5, 4
+POINTS = 200  # of the curves over time
+EVERY_S = 0.2  # seconds between two reports to a watcher
+SHOWN_STEPS = 60  # consecutive steps: those with the most tokens
+# The prefix router leaves a prefix's home when it has more requests than CROWDED times those of the idlest replica,
+# plus CROWDED_REQUESTS.
+CROWDED = 1.5
+CROWDED_REQUESTS = 4
+
+Answer = dict[str, Any]
 
 
 class Stopped(Exception):
-    """Whoever watches wants no more of this job."""
+    """The watcher of this job asked it to stop."""
 
 
-def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
-    """Return what became of every request, and the engines' state over time.
+def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> Answer:
+    """Simulate a job; return the outcome of every request, and the state of the engines over time.
 
-    job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file for
-        each engine, or None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
-    tell: is given what is known so far.
+    Args:
+        job: rules, clock, arrivals, replicas, engines (those of one replica, which share experts), router, steps (a
+            file for each engine, or None), prefill (None, or replicas that only prefill, with wait_s and token_s: the
+            seconds that a request's KV cache travels, and each token of it).
+        report: called now and then with the answer so far. It may raise Stopped.
     """
-    rules, arrivals = job["rules"], job["arrivals"]
+    rules = job["rules"]
     with ExitStack() as files:
-        house = House(job, files, tell)
-        if apart := job["prefill"]:
-            first = house.serve(
-                rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals]
-            )
-            sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
-            came = zip(arrivals, first, sent_s, strict=True)
-            moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
-            house.gaps_s = array("d")
-            found = house.serve(replace(rules, prefilled=True), job["replicas"], moved)
-            for one, read in zip(found, first, strict=True):
-                one.arrival_s, one.hit_tokens = read.arrival_s, read.hit_tokens
-                one.preempted += read.preempted
+        cluster = Cluster(job, files, report)
+        if job["prefill"]:
+            outcomes = _disaggregated(cluster, job)
         else:
-            found = house.serve(rules, job["replicas"], arrivals)
-    return house.answer(found)
+            outcomes = cluster.serve(rules, job["replicas"], job["arrivals"])
+    return cluster.answer(outcomes)
 
 
-class House:
-    """All replicas of a job: those that answer, and before them those that only read prompts."""
+def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
+    """Serve the requests by disaggregated prefill: some replicas prefill, the others receive the KV cache and decode."""
+    rules, arrivals, prefill = job["rules"], job["arrivals"], job["prefill"]
+    prompts = [replace(arrival, output_tokens=1) for arrival in arrivals]
+    prefilled = cluster.serve(rules, prefill["replicas"], prompts)
+    transferred = []
+    for arrival, outcome in zip(arrivals, prefilled, strict=True):
+        transfer_s = prefill["wait_s"] + arrival.prompt_tokens * prefill["token_s"]
+        transferred.append(replace(arrival, arrival_s=outcome.last_s + transfer_s))
+    cluster.gaps_s = array("d")
+    outcomes = cluster.serve(replace(rules, prefilled=True), job["replicas"], transferred)
+    for outcome, before in zip(outcomes, prefilled, strict=True):
+        outcome.arrival_s = before.arrival_s
+        outcome.hit_tokens = before.hit_tokens
+        outcome.preempted += before.preempted
+    return outcomes
 
-    def __init__(self, job: dict, files: ExitStack, tell: Callable | None):
-        self.job, self.files, self.tell = job, files, tell
+
+class Cluster:
+    """All replicas of a job: those that decode, and with disaggregated prefill those that prefill."""
+
+    def __init__(
+        self, job: dict[str, Any], files: ExitStack, report: Callable[[Answer], None] | None
+    ):
+        self.job = job
+        self.files = files
         self.clock: Clock = job["clock"]
-        self.traces, self.gaps_s, self.replicas = 0, array("d"), []
-        self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
-        self.told = 0.0
+        self.gaps_s = array("d")
+        self.replicas: list[Replica] = []
+        self.watch = Watch(self._report_sometimes if report else None)
+        self._report = report
+        self._reported_s = 0.0
+        self._began_s = time.perf_counter()
+        self._traces = 0
 
     def replica(self, rules: Rules) -> Replica:
-        made = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
-        self.replicas.append(made)
-        for engine in made.engines if self.job["steps"] else ():
-            file = self.files.enter_context(open(self.job["steps"][self.traces], "wb"))  # noqa: SIM115      in `files`
-            engine.trace(lambda said, file=file: file.write(line(said)), lambda: made.ended_s)
-            self.traces += 1
-        return made
+        """Add a replica; its engines write their steps where the job names files."""
+        replica = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
+        self.replicas.append(replica)
+        for engine in replica.engines if self.job["steps"] else ():
+            file = self.files.enter_context(open(self.job["steps"][self._traces], "wb"))  # noqa: SIM115      in `files`
+            engine.trace(_writer(file), lambda: replica.ended_s)
+            self._traces += 1
+        return replica
 
-    def answer(self, found: list[Outcome]) -> dict:
+    def answer(self, outcomes: list[Outcome]) -> Answer:
         return {
-            "requests": found,
+            "requests": outcomes,
             "gaps_s": array("d", (round(gap, 6) for gap in self.gaps_s)),
             "steps": self.watch.steps,
             "over_time": self.watch.over_time(),
             "busiest": self.watch.busiest(),
             "kv_cache_usage_max": self.watch.most_usage,
-            "wall_s": time.perf_counter() - self.began,
+            "wall_s": time.perf_counter() - self._began_s,
         }
 
-    def look(self) -> None:
-        """Tell what is known so far, now and then."""
-        known = [
-            one for each in self.replicas for one in each.requests.values() if one.output_tokens
-        ]
-        if known and time.perf_counter() > self.told + EVERY_S:
-            self.tell(self.answer(known))
-            self.told = time.perf_counter()
+    def _report_sometimes(self) -> None:
+        """Report the answer so far, at most once in EVERY_S."""
+        if self._report is None or time.perf_counter() <= self._reported_s + EVERY_S:
+            return
+        started = []
+        for replica in self.replicas:
+            started += [outcome for outcome in replica.requests.values() if outcome.output_tokens]
+        if started:
+            self._report(self.answer(started))
+            self._reported_s = time.perf_counter()
 
     def serve(self, rules: Rules, count: int, arrivals: list[Arrival]) -> list[Outcome]:
-        """Return what became of these requests on `count` new replicas."""
-        replicas, homes = [self.replica(rules) for _ in range(count)], {}
+        """Return the outcomes of these requests on `count` new replicas, in their order."""
+        replicas = [self.replica(rules) for _ in range(count)]
+        homes: dict[str, Replica] = {}
         prefixes: dict[str, int] = {}
-        for turn, number in enumerate(
-            sorted(range(len(arrivals)), key=lambda i: arrivals[i].arrival_s)
-        ):
-            one = arrivals[number]
-            for each in replicas:
-                each.advance(one.arrival_s + self.clock.way_in_s)
-            chosen = route(self.job["router"], replicas, turn, one, homes)
-            refuse_large(
-                sum(each.held_tokens for each in replicas),
-                sum(each.unfinished for each in replicas),
-                one,
-            )
-            chosen.add(
-                str(number), one.arrival_s, compact_prompt(one, number, prefixes), one.output_tokens
-            )
-        for each in replicas:
-            each.advance(inf)
-            each.end()
-            self.gaps_s += each.gaps_s
-            self.watch.ended(each)
-        requests = {name: one for each in replicas for name, one in each.requests.items()}
-        return [requests[str(number)] for number in range(len(arrivals))]
+        order = sorted(range(len(arrivals)), key=lambda number: arrivals[number].arrival_s)
+        for turn, number in enumerate(order):
+            arrival = arrivals[number]
+            for replica in replicas:
+                replica.advance(arrival.arrival_s + self.clock.way_in_s)
+            chosen = route(self.job["router"], replicas, turn, arrival, homes)
+            tokens = sum(replica.held_tokens for replica in replicas)
+            unfinished = sum(replica.unfinished for replica in replicas)
+            refuse_large(tokens, unfinished, arrival)
+            prompt = compact_prompt(arrival, number, prefixes)
+            chosen.add(str(number), arrival.arrival_s, prompt, arrival.output_tokens)
+        outcomes: dict[str, Outcome] = {}
+        for replica in replicas:
+            replica.advance(inf)
+            replica.end()
+            self.gaps_s += replica.gaps_s
+            self.watch.ended(replica)
+            outcomes |= replica.requests
+        return [outcomes[str(number)] for number in range(len(arrivals))]
+
+
+def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
+    """Return what writes one step of a trace as a line of this file."""
+
+    def write(step: dict) -> None:
+        file.write(line(step))
+
+    return write
 
 
 class States:
-    """What a replica's steps were like, one after the other; millions of steps take little memory."""
+    """The states of a replica's steps in order, in an array: millions of steps need little memory."""
 
     WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
 
@@ -151,37 +183,59 @@ class States:
 
 
 class Watch:
-    """Notes the state of each step. look: is called then; with it, the steps of the first replica are kept."""
+    """Records the state of each step.
 
-    def __init__(self, look: Callable[[], None] | None):
-        self.steps, self.most_usage, self._look, self._drawn = 0, 0.0, look, []
+    Args:
+        after_step: called after each step. With it, the steps of the first replica are recorded for a drawing.
+    """
+
+    def __init__(self, after_step: Callable[[], None] | None):
+        self.steps = 0
+        self.most_usage = 0.0
+        self._after_step = after_step
+        self._drawn: list[tuple[float, float, int, int]] = []
         self._states: dict[Replica, States] = {}
 
-    def seen(self, replica: Replica, steps: list[Step], end_s: float) -> None:
+    def seen(self, replica: Replica, steps: list[ScheduledStep], end_s: float) -> None:
+        """Record one step: one ScheduledStep of each engine of the replica."""
         usage = max(step.kv_cache_usage for step in steps)
         self.most_usage = max(self.most_usage, usage)
-        running, waiting = sum(step.running for step in steps), sum(step.waiting for step in steps)
-        self._states.setdefault(replica, States()).add(steps[0].began_s, running, waiting, usage)
+        running = sum(step.running for step in steps)
+        waiting = sum(step.waiting for step in steps)
+        began_s = steps[0].began_s
+        self._states.setdefault(replica, States()).add(began_s, running, waiting, usage)
         self.steps += 1
-        if self._look:
-            if replica is next(iter(self._states)):
-                self._drawn.append((steps[0].began_s, end_s, *replica.tokens_of(steps)))
-            self._look()
+        if self._after_step is None:
+            return
+        if replica is next(iter(self._states)):
+            prefill, decode = replica.tokens_of(steps)
+            self._drawn.append((began_s, end_s, prefill, decode))
+        self._after_step()
 
     def busiest(self) -> list[tuple[float, float, int, int]]:
-        """Return (begin, end in s, prompt tokens, tokens of answers) of SHOWN_STEPS steps in a row, of one replica."""
-        sums = list(
-            accumulate((prefill + decode for *_, prefill, decode in self._drawn), initial=0)
-        )
+        """Return the SHOWN_STEPS consecutive steps with the most tokens, of one replica.
+
+        Each is (begin s, end s, prefill tokens, decode tokens).
+        """
+        tokens = [prefill + decode for _, _, prefill, decode in self._drawn]
+        sums = list(accumulate(tokens, initial=0))
+
+        def tokens_from(start: int) -> int:
+            end = min(start + SHOWN_STEPS, len(sums) - 1)
+            return sums[end] - sums[start]
+
         starts = range(max(1, len(self._drawn) - SHOWN_STEPS + 1))
-        at = max(starts, key=lambda i: sums[min(i + SHOWN_STEPS, len(sums) - 1)] - sums[i])
-        return self._drawn[at : at + SHOWN_STEPS]
+        busiest = max(starts, key=tokens_from)
+        return self._drawn[busiest : busiest + SHOWN_STEPS]
 
     def ended(self, replica: Replica) -> None:
         self._states.setdefault(replica, States()).add(replica.ended_s, 0, 0, 0.0)
 
     def over_time(self) -> dict[str, list]:
-        """Return POINTS spans, each by its state with the most requests: sums over the replicas, the fullest KV cache."""
+        """Return POINTS spans of time, each by its state with the most requests.
+
+        Requests are sums over the replicas; the KV cache is the fullest one.
+        """
         end_s = max(states.last_s for states in self._states.values())
         moments = merge(*(states.of(number) for number, states in enumerate(self._states.values())))
         moment = next(moments, None)
@@ -203,50 +257,52 @@ class Watch:
 
 
 def route(
-    router: str, replicas: list[Replica], number: int, one: Arrival, homes: dict[str, Replica]
+    router: str, replicas: list[Replica], number: int, arrival: Arrival, homes: dict[str, Replica]
 ) -> Replica:
-    """Return who takes the request. homes: prefix → the replica that has it in its cache."""
+    """Return the replica that serves a request.
+
+    Args:
+        number: how many requests were routed before this one.
+        homes: prefix → the replica that has it in its prefix cache; updated here.
+    """
     if router == "round-robin":
         return replicas[number % len(replicas)]
     idlest = min(replicas, key=lambda replica: replica.unfinished)
-    if router == "least-busy" or not one.prefix:
+    if router == "least-busy" or not arrival.prefix:
         return idlest
-    home = homes.get(one.prefix, idlest)
+    home = homes.get(arrival.prefix, idlest)
     if home.unfinished > CROWDED * idlest.unfinished + CROWDED_REQUESTS:
         home = idlest
-    homes[one.prefix] = home
+    homes[arrival.prefix] = home
     return home
 
 
 def main() -> None:
-    """Answer jobs until the input ends; what libraries print goes to standard error."""
+    """Answer jobs until the input ends. Whatever libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    jobs = io.BufferedReader(io.FileIO(0, closefd=False))
 
-    def say(answer: object) -> None:
+    def send(answer: object) -> None:
         pickle.dump(answer, answers)
         answers.flush()
 
-    def tell(known: dict) -> None:
-        say({"so_far": known})
-        if not pickle.load(sys.stdin.buffer):
+    def report(so_far: Answer) -> None:
+        send({"so_far": so_far})
+        if not pickle.load(jobs):
             raise Stopped
 
-    while sys.stdin.buffer.peek(1):
-        job = pickle.load(sys.stdin.buffer)
+    while jobs.peek(1):
+        job = pickle.load(jobs)
         try:
-            say(run(job, tell if job["watched"] else None))
+            send(run(job, report if job["watched"] else None))
         except WorkshopError as error:
-            say(error)
+            send(error)
         except OSError as error:
-            say(
-                WorkshopError(
-                    f"The steps cannot be written: {error.strerror or error}.",
-                    "Give --steps another file.",
-                )
-            )
+            problem = f"The steps cannot be written: {error.strerror or error}."
+            send(WorkshopError(problem, "Give --steps another file."))
         except Stopped:
-            say(None)
+            send(None)
 
 
 if __name__ == "__main__":
