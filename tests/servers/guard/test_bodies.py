@@ -120,7 +120,7 @@ def test_a_body_that_comes_in_drops_has_an_end(monkeypatch):
 def test_a_client_that_leaves_half_way_gets_no_answer_and_leaves_nothing():
     app = FairShare(answered)
     assert asyncio.run(Client(1000).give(b"{", more=True).leave().ask(app)) is None
-    assert not app._inside and not app._slots
+    assert not app._queues
 
 
 def test_half_sent_requests_of_one_learner_are_not_read_before_their_turn():
@@ -141,7 +141,7 @@ def test_half_sent_requests_of_one_learner_are_not_read_before_their_turn():
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert not app._inside and not app._slots
+        assert not app._queues
 
     asyncio.run(story())
 
@@ -238,7 +238,7 @@ def test_a_learner_has_one_large_request_in_the_engine_at_a_time():
         assert inside == 2, "a small one of the same learner passes"
         go.set()
         assert await asyncio.wait_for(asyncio.gather(small, *tasks), 30) == [200] * 4
-        assert most == 2 and not app._large
+        assert most == 2 and not app._queues
 
     asyncio.run(story())
 
@@ -279,7 +279,7 @@ def test_a_long_name_of_a_learner_is_no_memory_of_the_server():
         app = FairShare(answered)
         task = asyncio.create_task(Client(learner="n" * 60_000).ask(app))
         await asyncio.sleep(0.01)
-        assert max(map(len, app._inside)) <= fairshare.MAX_NAME
+        assert max(map(len, app._queues)) <= fairshare.MAX_NAME
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workshop.servers.guard import fairshare
+from workshop.servers.guard import fairshare, pace, request_body
 from workshop.servers.guard.fairshare import FairShare
 
 
@@ -40,6 +41,7 @@ async def ask(
     method: str = "POST",
     root_path: str = "",
     pieces: int = 1,
+    device: str = "cuda",
 ) -> tuple[int, dict, bytes]:
     sent = []
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -54,6 +56,7 @@ async def ask(
     async def send(message):
         sent.append(message)
 
+    config = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
     scope = {
         "type": "http",
         "method": method,
@@ -61,6 +64,7 @@ async def ask(
         "root_path": root_path,
         "client": ("10.0.0.9", 1),
         "headers": [(b"x-workshop-learner", who.encode())],
+        "app": SimpleNamespace(state=SimpleNamespace(vllm_config=config)),
     }
     await app(scope, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
@@ -92,7 +96,7 @@ def test_one_learners_many_requests_do_not_hold_up_another():
         answers = await asyncio.gather(modest, *greedy)
         assert {status for status, _, _ in answers} == {200} and len(engine.bodies) == 21
         assert engine.most == {"greedy": 4, "modest": 1}
-        assert not app._inside and not app._slots, "nothing is remembered of who has gone"
+        assert not app._queues, "nothing is remembered of who has gone"
 
     asyncio.run(story())
 
@@ -260,7 +264,7 @@ WORTHS = st.integers(-5, 5000) | st.sampled_from(
     ["50", 50.0, "9", True, None, 10**30, -1, [], {}, "", 1e300]
 )
 NAMES = st.sampled_from(
-    [*fairshare.TOKENS, *fairshare.COUNTS, "prompt", "prompt_embeds", "stream", "logprobs"]
+    [*request_body.TOKENS, *request_body.COUNTS, "prompt", "prompt_embeds", "stream", "logprobs"]
 )
 PROMPTS = st.text(max_size=3) | st.lists(
     st.integers(0, 9) | st.text(max_size=2) | st.just([1, 2]), max_size=50
@@ -282,9 +286,9 @@ def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
     got, _, _, bodies = alone(text.encode(encoding))
     assert got in (200, 400) and (got == 200) == bool(bodies)
     for read in map(json.loads, bodies):
-        for name in (*fairshare.TOKENS, *fairshare.COUNTS):
+        for name in (*request_body.TOKENS, *request_body.COUNTS):
             assert read.get(name) is None or type(read[name]) is int
-        assert all((read.get(name) or 0) <= 1024 for name in fairshare.TOKENS)
+        assert all((read.get(name) or 0) <= 1024 for name in request_body.TOKENS)
         many = [
             len(each)
             for name in ("prompt", "prompt_embeds")
@@ -292,7 +296,8 @@ def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
             and any(isinstance(item, (str, list)) for item in each)
         ]
         assert (
-            max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in fairshare.COUNTS)) <= 32
+            max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in request_body.COUNTS))
+            <= 32
         )
 
 
@@ -300,3 +305,172 @@ def test_limits_that_cannot_be_stop_the_server_at_its_start(monkeypatch):
     monkeypatch.setenv("WORKSHOP_PER_LEARNER", "none")
     with pytest.raises(ValueError, match="WORKSHOP_PER_LEARNER"):
         FairShare(None)
+
+
+def wide(count: int, tokens: int | None = None) -> dict:
+    """A request for so many answers; tokens: of each."""
+    return {"prompt": "x", "n": count, **({} if tokens is None else {"max_tokens": tokens})}
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "status"),
+    [
+        (wide(32, 1024), "/v1/completions", 400),
+        (wide(32, 257), "/v1/completions", 400),
+        (wide(32, 256), "/v1/completions", 200),
+        (wide(17, 482), "/v1/completions", 400),
+        (wide(16, 1024), "/v1/completions", 200),
+        # what notebook 4 and its explorer send
+        ({"prompt": ["The sea and the"] * 32, "max_tokens": 40}, "/v1/completions", 200),
+        (wide(25, 1), "/v1/completions", 200),
+        (wide(20, 24), "/v1/completions", 200),
+        # vLLM takes 16 tokens where a completion names none, and the server's limit where it is null, or for a chat
+        (wide(32), "/v1/completions", 200),
+        ({**wide(32), "max_tokens": None}, "/v1/completions", 400),
+        ({**wide(32), "max_completion_tokens": 1}, "/v1/completions", 200),
+        ({"messages": [], "n": 32}, "/v1/chat/completions", 400),
+        ({"messages": [], "n": 32, "max_output_tokens": 1}, "/v1/chat/completions", 400),
+        ({"messages": [], "n": 32, "max_completion_tokens": 50}, "/v1/chat/completions", 200),
+        ({"messages": [], "n": 16}, "/v1/chat/completions", 200),
+    ],
+)
+def test_a_wide_request_has_fewer_tokens_on_a_cpu(body, path, status):
+    got, _, answer, bodies = alone(body, path, device="cpu")
+    assert got == status and bool(bodies) == (status == 200)
+    if status == 400:
+        message = json.loads(answer)["error"]["message"]
+        assert "send 16 sequences at a time, or set max_tokens to" in message
+        assert message.endswith(".") and len(message) < 200
+    assert alone(body, path, device="cuda")[0] == 200, "a GPU hardly notices"
+
+
+@pytest.mark.parametrize(
+    ("device", "others", "inside"), [("cpu", True, 2), ("cpu", False, 4), ("cuda", True, 4)]
+)
+def test_one_learner_has_sixteen_sequences_in_a_cpu_while_others_are_there(device, others, inside):
+    async def story():
+        engine = Engine()
+        app = FairShare(engine)
+        if others:
+            modest = asyncio.create_task(ask(app, "modest", {"prompt": "y"}, device=device))
+            await asyncio.sleep(0.02)
+        greedy = [asyncio.create_task(ask(app, "greedy", wide(8), device=device)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert engine.inside["greedy"] == inside
+        engine.go.set()
+        answers = await asyncio.gather(*greedy)
+        assert [status for status, _, _ in answers] == [200] * 4, "those that waited run as well"
+        if others:
+            await modest
+
+    asyncio.run(story())
+
+
+def test_a_wide_request_runs_alone_among_those_of_its_learner():
+    async def story():
+        engine = Engine()
+        app = FairShare(engine)
+        await_all = [asyncio.create_task(ask(app, "modest", {"prompt": "y"}, device="cpu"))]
+        await asyncio.sleep(0.02)
+        for body in (wide(1), wide(32), wide(1)):
+            await_all.append(asyncio.create_task(ask(app, "greedy", body, device="cpu")))
+            await asyncio.sleep(0.02)
+        assert engine.inside["greedy"] == 1 and len(engine.bodies) == 2
+        engine.go.set()
+        await asyncio.gather(*await_all)
+        assert engine.most["greedy"] == 1 and len(engine.bodies) == 4
+
+    asyncio.run(story())
+
+
+def test_who_gives_up_while_they_wait_leaves_their_place_to_the_next():
+    async def story():
+        engine = Engine()
+        app = FairShare(engine)
+        modest = asyncio.create_task(ask(app, "modest", {"prompt": "y"}, device="cpu"))
+        await asyncio.sleep(0.02)
+        tasks = [asyncio.create_task(ask(app, "greedy", wide(8), device="cpu")) for _ in range(4)]
+        await asyncio.sleep(0.02)
+        tasks[2].cancel()
+        engine.go.set()
+        answers = await asyncio.gather(modest, *tasks, return_exceptions=True)
+        assert isinstance(answers[3], asyncio.CancelledError)
+        assert [answers[place][0] for place in (0, 1, 2, 4)] == [200] * 4
+        assert not app._queues
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("others", "waits_s"), [(True, [8.0, 4.0]), (False, [])])
+def test_a_wide_request_rests_twice_as_long_as_it_took_while_others_are_there(
+    others, waits_s, monkeypatch
+):
+    """In time that is counted, not waited for: each request takes four seconds."""
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    slept = []
+
+    def pass_time(seconds):
+        clock.now += seconds
+        if others:
+            app._pace.arrive(b"modest", clock.now)
+
+    async def sleep(seconds):
+        slept.append(round(seconds, 1))
+        pass_time(seconds)
+
+    async def busy(scope, receive, send):
+        pass_time(4.0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def story():
+        pass_time(1.0)
+        for count in (17, 17, 17, 8, 17):  # eight are not wide, and do not wait
+            await ask(app, "greedy", wide(count), device="cpu")
+
+    app = FairShare(busy)
+    monkeypatch.setattr(fairshare, "time", clock)
+    monkeypatch.setattr(fairshare.asyncio, "sleep", sleep)
+    asyncio.run(story())
+    assert slept == waits_s
+
+
+def test_rest_adds_up_to_a_third_of_the_time_for_wide_requests():
+    pace_of_class = pace.Pace()
+    now = 0.0
+    running_s = 0.0
+    while now < 300:
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.arrive(b"greedy", now)
+        now += pace_of_class.rest(b"greedy", now) + 4.0
+        running_s += 4.0
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.end_wide(b"greedy", now, 4.0)
+    assert running_s / now == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_eighty_short_drawings_never_rest():
+    """Notebook 4 draws 2,000 tokens by 25; a step of 25 sequences takes some 50 ms."""
+    pace_of_class = pace.Pace()
+    now = 0.0
+    for _ in range(80):
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.arrive(b"greedy", now)
+        assert pace_of_class.rest(b"greedy", now) == 0
+        now += 0.05
+        pace_of_class.end_wide(b"greedy", now, 0.05)
+
+
+def test_who_was_alone_owes_little_rest_when_others_come():
+    pace_of_class = pace.Pace()
+    pace_of_class.arrive(b"greedy", 0.0)
+    for now in range(5, 500, 5):
+        pace_of_class.end_wide(b"greedy", now, 5.0)
+        assert pace_of_class.rest(b"greedy", now) == 0
+    pace_of_class.arrive(b"modest", 495.0)
+    assert pace_of_class.rest(b"greedy", 495.0) == 0, "the first one passes"
+    pace_of_class.end_wide(b"greedy", 499.0, 4.0)
+    assert pace_of_class.rest(b"greedy", 499.0) == pytest.approx(8.0)
+    pace_of_class.end_wide(b"greedy", 499.0, 1000.0)
+    assert pace_of_class.rest(b"greedy", 499.0) == pace.MAX_WAIT_S

@@ -16,29 +16,44 @@ import asyncio
 import json
 import os
 import time
-from collections import defaultdict
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from workshop.servers.guard import request_limits
 from workshop.servers.guard.asgi import header_of, path_of, refuse
-from workshop.servers.guard.bodies import Bodies, BodyRefused, once_more
-from workshop.servers.guard.pace import REFUSED, Pace, weight
+from workshop.servers.guard.bodies import Bodies, Body, BodyRefused, once_more
+from workshop.servers.guard.pace import REFUSED, Pace, Width, weight
+from workshop.servers.guard.request_body import (
+    ANSWER_LENGTHS,
+    TOKENS,
+    Unclear,
+    answer_tokens,
+    count_sequences,
+    read_request,
+    whole_numbers,
+)
 
 MIDDLEWARE = "workshop.servers.guard.fairshare.FairShare"  # what --middleware takes
 HEADER = "x-workshop-limits"
-GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+GENERATE = tuple(ANSWER_LENGTHS)
 OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
-TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
-COUNTS = ("n", "best_of")  # of answers to one prompt
+LOOKING = ("GET", "HEAD", "OPTIONS")
 LEARNER = b"x-workshop-learner"
 REQUEST_ID = b"x-request-id"
 MAX_WAITING = 64  # of one learner; then 429
 MAX_NAME = 128  # bytes of a learner's name
 # Of a large request a learner has one in the engine at a time.
 LARGE_SEQUENCES = 8
-# of text: about 2,000 tokens, which take a step or more of the engine to read
-LARGE_BYTES = 8 * 1024
+LARGE_BYTES = (
+    8 * 1024
+)  # of text: about 2,000 tokens, which take a step or more of the engine to read
 LARGE_LOGPROBS = 16  # a step
+# On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32 more than that.
+# A request with more than NARROW_SEQUENCES is wide. It has fewer tokens, and rests afterwards (see `pace`).
+NARROW_SEQUENCES = 16
+WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
+UNLIMITED = 10**9
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
@@ -50,10 +65,14 @@ CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 
 
 def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
-    """Return the flags of `vllm serve` for a class, without those that the owner has given (see flags.flags_of).
+    """Return the flags of `vllm serve` for a class, without those that the owner has given.
 
     guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms that look
     harmless. A CPU reads a long prompt in small parts, since everybody's next token waits for each of them.
+
+    Args:
+        given: the owner's flags, as flags.flags_of returns them.
+        device: "cpu" or "gpu".
     """
     flags = {
         "max-logprobs": str(MAX_LOGPROBS),
@@ -63,17 +82,38 @@ def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     if device == "cpu":
         flags["long-prefill-token-threshold"] = str(CPU_PREFILL_TOKENS)
         flags["max-num-batched-tokens"] = str(CPU_STEP_TOKENS)
-    names = {name.partition(".")[0] for name in given}
-    found = ["--middleware", MIDDLEWARE]
+    owners = {name.partition(".")[0] for name in given}
+    arguments = ["--middleware", MIDDLEWARE]
     for name, value in flags.items():
-        if name not in names:
-            found += [f"--{name}", value]
-    return found
+        if name not in owners:
+            arguments += [f"--{name}", value]
+    return arguments
 
 
 def most_tokens() -> int:
     """Return how many tokens one answer may have in a class."""
     return _whole("WORKSHOP_MAX_TOKENS", 1024)
+
+
+@dataclass(frozen=True)
+class _Judgment:
+    """What the limits say of one request: `problem` is why it is refused, or ''."""
+
+    problem: str = ""
+    sequences: int = 1
+    is_large: bool = False
+    is_wide: bool = False
+    on_cpu: bool = False
+
+
+class _Queue:
+    """The requests of one learner, those that run and those that wait."""
+
+    def __init__(self, at_a_time: int):
+        self.inside = 0
+        self.slots = asyncio.Semaphore(at_a_time)
+        self.large = asyncio.Lock()
+        self.width = Width()
 
 
 class FairShare:
@@ -84,12 +124,8 @@ class FairShare:
         self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)  # requests
         self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
-        self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(self.at_a_time)
-        )
-        self._large: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._queues: dict[bytes, _Queue] = {}
         self._pace = Pace()
-        self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
         self._bodies = Bodies()
 
     @property
@@ -108,142 +144,175 @@ class FairShare:
         """Do the same in front of another application."""
         if scope.get(PASSED):
             await app(scope, receive, send)
-            return
-        if scope["type"] == "websocket":
+        elif scope["type"] == "websocket":
             await send(
                 {"type": "websocket.close", "code": 1008, "reason": "not open in this class"}
             )
-            return
+        elif scope["type"] != "http":
+            await app(scope, receive, send)
+        else:
+            await self._limit_http(scope, receive, self._with_limits(send), app)
+
+    def _with_limits(self, send):
+        """Return a `send` that puts the limits into the head of an answer."""
+        header = (HEADER.encode(), self.words.encode())
 
         async def marked(message):
             if message["type"] == "http.response.start":
-                message = {
-                    **message,
-                    "headers": [
-                        *message.get("headers", ()),
-                        (HEADER.encode(), self.words.encode()),
-                    ],
-                }
+                message = {**message, "headers": [*message.get("headers", ()), header]}
             await send(message)
 
-        if scope["type"] != "http":
+        return marked
+
+    async def _limit_http(self, scope, receive, send, app) -> None:
+        if unfit := _unfit_headers(scope):
+            await refuse(send, 400, unfit)
+            return
+        if scope["method"] in LOOKING:
             await app(scope, receive, send)
             return
-        if unfit := _unfit_headers(scope):
-            await refuse(marked, 400, unfit)
-            return
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await app(scope, receive, marked)
-            return
-        learner = _learner(scope)
         path = path_of(scope)
         if path not in OPEN:
-            await refuse(
-                marked,
-                403,
-                f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.",
-            )
-        elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
-            await refuse(
-                marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them."
-            )
-        else:
-            await self._in_turn(learner, scope, receive, marked, app)
-
-    async def _in_turn(self, learner: bytes, scope, receive, send, app) -> None:
-        self._inside[learner] += 1
+            open_paths = ", ".join(OPEN)
+            message = f"{path[:100]} is not open in this class; these are: {open_paths}."
+            await refuse(send, 403, message)
+            return
+        learner = _learner(scope)
+        queue = self._queues.setdefault(learner, _Queue(self.at_a_time))
+        if queue.inside >= self.at_a_time + MAX_WAITING:
+            message = f"{MAX_WAITING} requests of yours wait already; wait for some of them."
+            await refuse(send, 429, message)
+            return
+        queue.inside += 1
         try:
             if wait_s := self._pace.arrive(learner, time.monotonic()):
                 await asyncio.sleep(wait_s)
-            async with self._slots[learner]:
+            async with queue.slots:
                 await self._read_and_pass(learner, scope, receive, send, app)
         finally:
-            self._inside[learner] -= 1
-            if not self._inside[learner]:
-                self._inside.pop(learner, None)
-                self._slots.pop(learner, None)
-                self._large.pop(learner, None)
+            queue.inside -= 1
+            if not queue.inside:
+                self._queues.pop(learner, None)
 
     async def _read_and_pass(self, learner: bytes, scope, receive, send, app) -> None:
         try:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
-            await refuse(
-                send, refused.status, refused.message, "class_limit", (b"connection", b"close")
-            )
+            close = (b"connection", b"close")
+            await refuse(send, refused.status, refused.message, "class_limit", close)
             return
         except ConnectionError:
             return  # nobody is there to be answered
         try:
-            generates = path_of(scope) in GENERATE
-            problem, large, sequences = self._judged(body.data, generates, scope)
-            requests = REFUSED if problem else weight(body.data, sequences)
+            judgment = self._judge(body.data, path_of(scope) in GENERATE, scope)
+            requests = REFUSED if judgment.problem else weight(body.data, judgment.sequences)
             if wait_s := self._pace.charge(learner, time.monotonic(), requests):
                 await asyncio.sleep(wait_s)
-            if problem:
+            if judgment.problem:
                 body.drop()
-                await refuse(send, 400, problem)
-            elif large:
-                async with self._large[learner]:
-                    await app({**scope, PASSED: True}, once_more(body, receive), send)
-            else:
-                await app({**scope, PASSED: True}, once_more(body, receive), send)
+                await refuse(send, 400, judgment.problem)
+                return
+            await self._run(learner, judgment, body, scope, receive, send, app)
         finally:
             body.drop()
+
+    async def _run(
+        self, learner: bytes, judgment: _Judgment, body: Body, scope, receive, send, app
+    ) -> None:
+        """Pass a request on once the learner's other requests leave room for it."""
+        queue = self._queues[learner]
+        async with AsyncExitStack() as turns:
+            if judgment.is_large:
+                await turns.enter_async_context(queue.large)
+            if judgment.is_wide and (wait_s := self._pace.rest(learner, time.monotonic())):
+                await asyncio.sleep(wait_s)
+            most = UNLIMITED
+            if judgment.on_cpu and self._pace.others_are_there(learner, time.monotonic()):
+                most = NARROW_SEQUENCES
+            await turns.enter_async_context(queue.width.take(judgment.sequences, most))
+            began = time.monotonic()
+            try:
+                await app({**scope, PASSED: True}, once_more(body, receive), send)
+            finally:
+                ended = time.monotonic()
+                if judgment.is_wide:
+                    self._pace.end_wide(learner, ended, ended - began)
 
     def problem(
         self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None
     ) -> str:
         """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
-        return self._judged(body, generates, scope)[0]
+        return self._judge(body, generates, scope or {}).problem
 
-    def _judged(
-        self, body: bytes, generates: bool, scope: dict[str, Any] | None
-    ) -> tuple[str, bool, int]:
-        """Return what is wrong with a request, whether it is large, and how many sequences it asks for."""
+    def _judge(self, body: bytes, generates: bool, scope: dict[str, Any]) -> _Judgment:
+        """Return what the limits say of a body. generates: it asks for an answer, else its tokens are only counted."""
         if problem := request_limits.shape_problem(body):
-            return problem, False, 1
+            return _Judgment(problem)
+        settings = _Settings(scope)
         try:
-            request = _read(body)
+            request = read_request(body)
             if not generates:
-                problem = self._beyond(request, body, 1, False, scope)
                 # a text is read at once, as those of several sequences are
-                return problem, len(body) > LARGE_BYTES, 2
-            asked = max([0, *_numbers(request, TOKENS)])
-            sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
-        except _Unclear as error:
-            return f"{error}.", False, 1
-        problem = self._too_much(asked, sequences) or self._beyond(
-            request, body, sequences, True, scope
-        )
+                return _Judgment(
+                    _beyond(request, body, 1, False, settings), 2, len(body) > LARGE_BYTES
+                )
+            longest = max([0, *whole_numbers(request, TOKENS)])
+            sequences = count_sequences(request)
+            tokens = answer_tokens(request, _route(scope), self.max_tokens)
+        except Unclear as unclear:
+            return _Judgment(f"{unclear}.")
+        problem = self._too_much(longest, sequences)
+        is_wide = settings.on_cpu and sequences > NARROW_SEQUENCES
+        if is_wide and not problem:
+            problem = _too_wide(sequences, tokens)
+        problem = problem or _beyond(request, body, sequences, True, settings)
         if problem:
-            return problem, False, 1
-        logprobs = request_limits.logprobs_a_step(request, sequences)
-        large = sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES or logprobs > LARGE_LOGPROBS
-        has_pattern = b'"pattern"' in body or request_limits.has_pattern(request)
-        return "", large or has_pattern, sequences
-
-    def _beyond(self, request: dict, body: bytes, sequences: int, generates: bool, scope) -> str:
-        settings = _Settings(scope or {})
-        return request_limits.problem(
-            request,
-            body_bytes=len(body),
-            sequences=sequences,
-            generates=generates,
-            guidance=settings.guidance,
-            media_domains=settings.media_domains,
-            max_logprobs=settings.max_logprobs,
+            return _Judgment(problem)
+        is_large = (
+            sequences > LARGE_SEQUENCES
+            or len(body) > LARGE_BYTES
+            or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
+            or b'"pattern"' in body
+            or request_limits.has_pattern(request)
         )
+        return _Judgment("", sequences, is_large, is_wide, settings.on_cpu)
 
-    def _too_much(self, asked: int, sequences: int) -> str:
-        if asked > self.max_tokens:
-            return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
+    def _too_much(self, longest: int, sequences: int) -> str:
+        if longest > self.max_tokens:
+            return (
+                f"{_short(longest)} tokens are more than one answer may have in this class: "
+                f"{self.max_tokens}."
+            )
         if sequences > self.max_sequences:
             return (
                 f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
                 f"{self.max_sequences}."
             )
         return ""
+
+
+def _too_wide(sequences: int, tokens: int) -> str:
+    """Return why a wide request has too many tokens in all, or ''."""
+    if sequences * tokens <= WIDE_TOKENS:
+        return ""
+    return (
+        f"{sequences} sequences × {tokens:,} tokens are more than one request may have in this class: "
+        f"send {NARROW_SEQUENCES} sequences at a time, or set max_tokens to {WIDE_TOKENS // sequences} or less."
+    )
+
+
+def _beyond(
+    request: dict[str, Any], body: bytes, sequences: int, generates: bool, settings: _Settings
+) -> str:
+    return request_limits.problem(
+        request,
+        body_bytes=len(body),
+        sequences=sequences,
+        generates=generates,
+        guidance=settings.guidance,
+        media_domains=settings.media_domains,
+        max_logprobs=settings.max_logprobs,
+    )
 
 
 class _Settings:
@@ -254,10 +323,16 @@ class _Settings:
         config = getattr(state, "vllm_config", None)
         backend = getattr(getattr(config, "structured_outputs_config", None), "backend", None)
         model = getattr(config, "model_config", None)
+        device = getattr(config, "device_config", None)
         logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
         self.guidance = backend in (None, "guidance")
         self.media_domains = tuple(getattr(model, "allowed_media_domains", None) or ())
         self.max_logprobs = logprobs if logprobs >= 0 else MAX_LOGPROBS  # -1: the whole vocabulary
+        self.on_cpu = getattr(device, "device_type", "") == "cpu"
+
+
+def _route(scope: dict[str, Any]) -> str:
+    return path_of(scope) if "type" in scope else ""
 
 
 def _learner(scope: dict[str, Any]) -> bytes:
@@ -278,51 +353,6 @@ def _unfit_headers(scope: dict[str, Any]) -> str:
         if name.lower() in request_limits.CLOSED_HEADERS:
             return f"{name.decode('latin-1')[:60]} is closed in this class: leave it out."
     return ""
-
-
-class _Unclear(ValueError):
-    """A body that vLLM might read in another way than we do."""
-
-
-def _read(body: bytes) -> dict:
-    def once(pairs: list[tuple]) -> dict:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise _Unclear("A name stands twice in one object of the request's JSON")
-        return found
-
-    def no_number(word: str):
-        raise _Unclear(f"{word} is no number of JSON")
-
-    try:
-        request = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_number)
-    except _Unclear:
-        raise
-    except (ValueError, RecursionError):
-        raise _Unclear("The request's body is no JSON in UTF-8") from None
-    if not isinstance(request, dict):
-        raise _Unclear("The request's body is no JSON object")
-    return request
-
-
-def _numbers(request: dict, names: tuple[str, ...]) -> list[int]:
-    """Return the whole numbers under these names; vLLM would also take "50", 50.0 and true for one."""
-    given = {name: request[name] for name in names if request.get(name) is not None}
-    for name, value in given.items():
-        if type(value) is not int:
-            raise _Unclear(f'"{name}" must be a whole number in this class, as in "{name}": 50')
-    return list(given.values())
-
-
-def _prompts(request: dict) -> int:
-    """Return how many prompts a request has: a list of whole numbers is one (token ids)."""
-    given = [request[name] for name in ("prompt", "prompt_embeds") if request.get(name)]
-    lists = [
-        isinstance(each, list) and not all(type(part) is int for part in each) for each in given
-    ]
-    return max(
-        1, sum(len(each) if several else 1 for each, several in zip(given, lists, strict=True))
-    )
 
 
 def _short(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What multiplies the cost of a form: repeats inside repeats of a pattern, and branches that allOf combines.
+"""Counts what multiplies the cost of a form: repeats inside repeats of a pattern, and branches that allOf combines.
 
 The standard library only.
 """
@@ -6,15 +6,42 @@ The standard library only.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 MOST = 10**9  # where counting stops
-# of a part without quantifiers: the product, the nesting, and what * and + count as
-NOTHING = 1, 0, 1
 UNBOUNDED = 20  # * or + inside a counted repeat
 COUNTED = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 BRANCHES = ("anyOf", "oneOf")
 PARTS = ("properties", "patternProperties", "items", "prefixItems", "additionalProperties")
+
+
+@dataclass
+class _Repeats:
+    """What the quantifiers of a part of a pattern come to.
+
+    Args:
+        product: of counted repeats inside each other.
+        nesting: how deep quantifiers are inside each other.
+        unbounded: what a * or + in it counts as, where a counted repeat is around it; 1 without one.
+    """
+
+    product: int = 1
+    nesting: int = 0
+    unbounded: int = 1
+
+    def take(self, inner: _Repeats) -> None:
+        """Become the largest of both."""
+        self.product = max(self.product, inner.product)
+        self.nesting = max(self.nesting, inner.nesting)
+        self.unbounded = max(self.unbounded, inner.unbounded)
+
+    def repeated(self, counted: re.Match[str] | None) -> _Repeats:
+        """Return what a quantifier makes of this part; None stands for * or +."""
+        if counted is None:
+            return _Repeats(self.product, self.nesting + 1, UNBOUNDED)
+        times = max(1, _number(counted[1]), _number(counted[3]))
+        return _Repeats(self.product * times * self.unbounded, self.nesting + 1)
 
 
 def quantifiers(pattern: str) -> tuple[int, int]:
@@ -23,52 +50,39 @@ def quantifiers(pattern: str) -> tuple[int, int]:
     `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). Inside a counted repeat, * and + count as UNBOUNDED.
     A pattern that is no regular expression gives some answer: vLLM refuses it.
     """
-    groups = [list(NOTHING)]  # of each open group: what is closed inside it
-    last = list(NOTHING)  # of what a quantifier would repeat
+    open_groups = [_Repeats()]
+    last = _Repeats()  # what a quantifier would repeat
     position = 0
     while position < len(pattern):
         character = pattern[position]
         counted = COUNTED.match(pattern, position) if character == "{" else None
         if character == "\\":
             position += 2
-            last = list(NOTHING)
+            last = _Repeats()
             continue
         if character == "[":
             position = _end_of_class(pattern, position)
-            last = list(NOTHING)
+            last = _Repeats()
             continue
         if character == "(":
-            groups.append(list(NOTHING))
-        elif character == ")" and len(groups) > 1:
-            last = groups.pop()
-            _take(groups[-1], last)
+            open_groups.append(_Repeats())
+        elif character == ")" and len(open_groups) > 1:
+            last = open_groups.pop()
+            open_groups[-1].take(last)
         elif character in "*+" or counted:
-            last = _repeated(last, counted)
-            _take(groups[-1], last)
+            last = last.repeated(counted)
+            open_groups[-1].take(last)
             position += len(counted[0]) if counted else 1
             while pattern[position : position + 1] in ("?", "+"):  # lazy, possessive
                 position += 1
             continue
         elif character != "?":
-            last = list(NOTHING)
+            last = _Repeats()
         position += 1
-    for group in groups:
-        _take(groups[0], group)
-    return groups[0][0], groups[0][1]
-
-
-def _repeated(inner: list[int], counted: re.Match[str] | None) -> list[int]:
-    """Return the product, the nesting and the factor of * and + of what a quantifier makes of its inner part."""
-    product, nesting, unbounded = inner
-    if counted is None:
-        return [product, nesting + 1, UNBOUNDED]
-    repeats = max(1, _number(counted[1]), _number(counted[3]))
-    return [product * repeats * unbounded, nesting + 1, 1]
-
-
-def _take(group: list[int], inner: list[int]) -> None:
-    for place, value in enumerate(inner):
-        group[place] = max(group[place], value)
+    whole = open_groups[0]
+    for group in open_groups:
+        whole.take(group)
+    return whole.product, whole.nesting
 
 
 def _end_of_class(pattern: str, start: int) -> int:
@@ -84,8 +98,10 @@ def _end_of_class(pattern: str, start: int) -> int:
 
 
 def _number(digits: str) -> int:
-    """Return the number; of more than nine digits the largest with nine, since int() is slow with thousands."""
-    return int(digits[:9] or 0) if len(digits) < 10 else 10**9
+    """Return the number; MOST if it has more than nine digits, since int() is slow with thousands."""
+    if len(digits) > 9:
+        return MOST
+    return int(digits or 0)
 
 
 def counted_repeats(grammar: str) -> int:
@@ -113,41 +129,52 @@ class _Combinations:
 
     def __init__(self, root: Any):
         self._root = root
-        self._known: dict[tuple[str, bool], int] = {}
+        self._counted_references: dict[tuple[str, bool], int] = {}
 
     def of(self, part: Any, merged: bool, path: tuple[str, ...]) -> int:
         """Return the combinations of a part. merged: it is combined with others, and so are its properties."""
         if isinstance(part, list):
-            return max([1, *(self.of(each, merged, path) for each in part)])
+            return self._most(part, merged, path)
         if not isinstance(part, dict):
             return 1
         combined = merged or len(_constraints(part)) > 1 or len(_list(part, "allOf")) > 1
-        own = 1
+        product = 1
         for keyword in BRANCHES:
-            own *= max(1, sum(self.of(each, combined, path) for each in _list(part, keyword)))
-        for each in _list(part, "allOf"):
-            own = min(own * self.of(each, combined, path), MOST)
+            branches = 0
+            for branch in _list(part, keyword):
+                branches += self.of(branch, combined, path)
+            product *= max(1, branches)
+        for condition in _list(part, "allOf"):
+            product = min(product * self.of(condition, combined, path), MOST)
         if isinstance(part.get("$ref"), str):
-            own *= self._reference(part["$ref"], combined, path)
-        inner = max([1, *(self._inside(part, keyword, merged, path) for keyword in PARTS)])
-        return min(own * inner if merged else max(own, inner), MOST)
+            product *= self._reference(part["$ref"], combined, path)
+        inner = 1
+        for keyword in PARTS:
+            inner = max(inner, self._inside(part, keyword, merged, path))
+        return min(product * inner if merged else max(product, inner), MOST)
+
+    def _most(self, parts: list[Any], merged: bool, path: tuple[str, ...]) -> int:
+        """Return the combinations of the part that has most."""
+        most = 1
+        for part in parts:
+            most = max(most, self.of(part, merged, path))
+        return most
 
     def _inside(
         self, part: dict[str, Any], keyword: str, merged: bool, path: tuple[str, ...]
     ) -> int:
         value = part.get(keyword)
         if keyword in ("properties", "patternProperties") and isinstance(value, dict):
-            return self.of(list(value.values()), merged, path)
+            return self._most(list(value.values()), merged, path)
         return self.of(value, merged, path)
 
     def _reference(self, target: str, merged: bool, path: tuple[str, ...]) -> int:
         if target in path:
             return 1
-        if (target, merged) not in self._known:
-            self._known[target, merged] = self.of(
-                _target(self._root, target), merged, (*path, target)
-            )
-        return self._known[target, merged]
+        if (target, merged) not in self._counted_references:
+            part = _target(self._root, target)
+            self._counted_references[target, merged] = self.of(part, merged, (*path, target))
+        return self._counted_references[target, merged]
 
 
 def _constraints(part: dict[str, Any]) -> list[str]:

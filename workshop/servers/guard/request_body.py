@@ -1,0 +1,108 @@
+"""Reads the JSON body of a request. A body that vLLM could understand in another way than we do is refused.
+
+The standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+# The routes that make the engine write, and what each calls the longest answer.
+ANSWER_LENGTHS = {
+    COMPLETIONS: ("max_tokens",),
+    CHAT: ("max_tokens", "max_completion_tokens"),
+    RESPONSES: ("max_output_tokens",),
+    MESSAGES: ("max_tokens",),
+}
+COMPLETION_TOKENS = 16  # vLLM's default for a completion that names no max_tokens
+TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
+COUNTS = ("n", "best_of")  # of answers to one prompt
+
+
+class Unclear(ValueError):
+    """A body that vLLM might read in another way than we do; the text is a sentence without its full stop."""
+
+
+def read_request(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body.
+
+    Raises:
+        Unclear: the body is no JSON object in UTF-8, has a name twice in one object, or has NaN or Infinity.
+    """
+    try:
+        request = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_without_twins, parse_constant=_refuse_constant
+        )
+    except Unclear:
+        raise
+    except (ValueError, RecursionError):
+        raise Unclear("The request's body is no JSON in UTF-8") from None
+    if not isinstance(request, dict):
+        raise Unclear("The request's body is no JSON object")
+    return request
+
+
+def whole_numbers(request: dict[str, Any], names: tuple[str, ...]) -> list[int]:
+    """Return the values of these fields, without those that are missing or null.
+
+    Raises:
+        Unclear: a value is no whole number. vLLM would also take "50", 50.0 and true for one.
+    """
+    numbers = []
+    for name in names:
+        value = request.get(name)
+        if value is None:
+            continue
+        if type(value) is not int:
+            raise Unclear(f'"{name}" must be a whole number in this class, as in "{name}": 50')
+        numbers.append(value)
+    return numbers
+
+
+def count_sequences(request: dict[str, Any]) -> int:
+    """Return how many sequences the engine writes for a request: prompts × answers to each."""
+    prompts = 0
+    for name in ("prompt", "prompt_embeds"):
+        if request.get(name):
+            prompts += _count_prompts(request[name])
+    return max(1, prompts) * max([1, *whole_numbers(request, COUNTS)])
+
+
+def answer_tokens(request: dict[str, Any], route: str, default: int) -> int:
+    """Return how many tokens one answer may have: what the request says, or what vLLM then takes.
+
+    Args:
+        request: the parsed body.
+        route: its path; an unknown one is taken for a chat's.
+        default: the server's own limit, which holds where a request names none.
+    """
+    lengths = whole_numbers(request, ANSWER_LENGTHS.get(route, ANSWER_LENGTHS[CHAT]))
+    if lengths:
+        return max(lengths)
+    if route == COMPLETIONS and "max_tokens" not in request:
+        return COMPLETION_TOKENS
+    return default
+
+
+def _count_prompts(value: Any) -> int:
+    """Return how many prompts a field has: a list of whole numbers is one (token ids)."""
+    if not isinstance(value, list):
+        return 1
+    is_token_ids = all(type(part) is int for part in value)
+    return 1 if is_token_ids else len(value)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise Unclear("A name stands twice in one object of the request's JSON")
+    return fields
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise Unclear(f"{word} is no number of JSON")
