@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 import random
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workshop.cli.batch import command as batch_command
 from workshop.client.sampling import next_token_probabilities, pipeline
 from workshop.client.sampling_settings import Settings
 from workshop.errors import BadInput
@@ -235,3 +238,11 @@ def test_it_is_always_a_distribution_and_keeps_the_ranks(
         [x for token, x in logprobs.items() if token not in p],
     )
     assert all(x <= kept + 1e-12 for x in dropped)
+
+
+def test_every_field_of_the_settings_is_an_argument_with_its_default_and_an_option_of_the_batch():
+    arguments = inspect.signature(next_token_probabilities).parameters
+    options = {option.name: option for option in batch_command.params}
+    for parameter in dataclasses.fields(Settings):
+        assert arguments[parameter.name].default == parameter.default
+        assert parameter.name in options

@@ -9,20 +9,12 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from workshop.batch.inputs import PROMPTS
+from workshop.client.sampling_settings import PARAMETERS
 from workshop.client.strict_json import Malformed, decode, kind_of, members
 from workshop.errors import BadInput
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16
-# Sampling parameters by vLLM's names, as both endpoints take them; in a row of any fields these are the row's own.
-SAMPLING = frozenset([
-    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
-    "repetition_penalty", "seed", "stop", "stop_token_ids", "bad_words", "include_stop_str_in_output", "ignore_eos",
-    "logprobs", "prompt_logprobs", "n", "skip_special_tokens", "spaces_between_special_tokens",
-    "truncate_prompt_tokens", "logit_bias", "allowed_token_ids", "add_special_tokens", "return_tokens_as_token_ids",
-    "return_token_ids", "structured_outputs", "response_format", "priority", "echo", "top_logprobs",
-    "max_completion_tokens", "chat_template_kwargs",
-])  # fmt: skip
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 # What is sent: the order of keys tells a model what to write first, so it stays as it was given.
 _in_order = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -73,35 +65,33 @@ class Row:
         return text.encode()
 
 
-def check_sampling(sampling: Mapping[str, object]) -> dict:
-    """Return the sampling parameters that were given (None: not given), or say which one does not exist."""
+def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
+    """Return the sampling parameters that have a value (None: none was given).
+
+    Raises BadInput: one of them does not exist, cannot be sent as JSON, or contradicts another.
+    """
     for name in sampling:
-        if name not in SAMPLING:
-            near = difflib.get_close_matches(name, SAMPLING, n=1)
-            said = f"vLLM has no sampling parameter {name!r}."
-            raise BadInput(
-                said,
-                f"Did you mean {near[0]!r}?"
-                if near
-                else f"There are: {', '.join(sorted(SAMPLING))}.",
-            )
-    given = {name: value for name, value in sampling.items() if value is not None}
+        if name not in PARAMETERS:
+            near = difflib.get_close_matches(name, PARAMETERS, n=1)
+            remedy = f"There are: {', '.join(sorted(PARAMETERS))}."
+            if near:
+                remedy = f"Did you mean {near[0]!r}?"
+            raise BadInput(f"vLLM has no sampling parameter {name!r}.", remedy)
+    parameters = {name: value for name, value in sampling.items() if value is not None}
     try:
-        _encode(given)
-        json.dumps(given, ensure_ascii=False).encode()
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # NaN, Infinity, half of a surrogate pair
+        _encode(parameters)
+        json.dumps(parameters, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        # NaN, Infinity, half of a surrogate pair
         remedy = "Give finite numbers and whole characters."
         raise BadInput(
             f"The sampling parameters cannot be sent as JSON ({error}).", remedy
         ) from None
-    if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
-        said = f"At temperature 0 all {given['n']} samples of a prompt are the same."
+    samples = parameters.get("n")
+    if isinstance(samples, int | float) and samples > 1 and parameters.get("temperature") == 0:
+        said = f"At temperature 0 all {samples} samples of a prompt are the same."
         raise BadInput(said, "Give one sample, or a temperature such as 1.0.")
-    return given
+    return parameters
 
 
 class Content(NamedTuple):
@@ -157,7 +147,7 @@ class Builder:
         own = {
             name: value
             for name, value in record.items()
-            if name in SAMPLING and value not in (None, "")
+            if name in PARAMETERS and value not in (None, "")
         }
         own_texts = {name: texts[name] for name in own if name in texts}
         if self.table and any(isinstance(value, str) for value in own.values()):
@@ -298,11 +288,13 @@ class Builder:
 
 
 def _check_messages(messages: object) -> None:
-    sound = isinstance(messages, list) and messages
-    if not sound or not all(
-        isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages
-    ):
-        raise Malformed("its messages are not a list of objects with role and content")
+    if isinstance(messages, list) and messages and all(map(_has_role, messages)):
+        return
+    raise Malformed("its messages are not a list of objects with role and content")
+
+
+def _has_role(message: object) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("role"), str)
 
 
 def _endpoint(url: object, body: dict) -> str:

@@ -3,6 +3,7 @@ import difflib
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,32 +13,23 @@ from workshop.batch.paths import Paths, read_meta
 from workshop.batch.progress import words
 from workshop.cli.say import Bar, Seconds, json_option, say_json
 from workshop.cli.serve import Forwarding
+from workshop.client.sampling_settings import PARAMETERS
 from workshop.errors import BadInput
 from workshop.servers.processes import on_signals
 from workshop.servers.progress import Progress
 
-SAMPLING = {  # vLLM's name -> (type, help)
-    "max_tokens": (int, "Longest answer, in tokens (the server's default is 16 for completions)."),
-    "min_tokens": (int, "Shortest answer, in tokens."),
-    "temperature": (float, "0 is greedy."),
-    "top_p": (float, "Most probable tokens up to this sum."),
-    "top_k": (int, "This many most probable tokens."),
-    "min_p": (float, "Tokens at least this probable, relative to the most probable."),
-    "frequency_penalty": (float, "-2 to 2."),
-    "presence_penalty": (float, "-2 to 2."),
-    "repetition_penalty": (float, "More than 0; 1 is off."),
-    "seed": (int, "Of every request."),
-    "logprobs": (int, "Logprobs of this many alternatives for each token."),
-    "prompt_logprobs": (int, "The same for the prompt's tokens."),
-}
 # of people and of SLURM: the first lets it end in order
 SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
 LINE_S = 10.0  # between lines where there is no terminal
 
 
-def _sampling_options(function):
-    for name, (kind, text) in reversed(SAMPLING.items()):
-        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)(function)
+def _sampling_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each sampling parameter that has a kind; click lists the last one added first."""
+    for name, parameter in reversed(PARAMETERS.items()):
+        if parameter.kind is not None:
+            flag = "--" + name.replace("_", "-")
+            option = click.option(flag, name, type=parameter.kind, help=parameter.help)
+            function = option(function)
     return function
 
 

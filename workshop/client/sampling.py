@@ -98,16 +98,26 @@ def next_token_probabilities(
 
     Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """
-    penalties = frequency_penalty, presence_penalty, repetition_penalty
-    settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
-    tokens = {
-        "output_tokens": output_tokens,
-        "prompt_tokens": prompt_tokens,
-        "stop_tokens": stop_tokens,
-    }
-    return pipeline(
-        logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k
-    ).probabilities
+    settings = Settings(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repetition_penalty=repetition_penalty,
+        min_tokens=min_tokens,
+    )
+    result = pipeline(
+        logprobs,
+        settings,
+        output_tokens=output_tokens,
+        prompt_tokens=prompt_tokens,
+        stop_tokens=stop_tokens,
+        logits=logits,
+        exact_top_k=exact_top_k,
+    )
+    return result.probabilities
 
 
 def pipeline(
@@ -236,7 +246,10 @@ def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
     if k >= len(kept):
         return kept
     if exact:
-        in_order = sorted(kept) if all(isinstance(token, int) for token in kept) else kept
+        in_order = list(kept)
+        token_ids = [token for token in kept if isinstance(token, int)]
+        if len(token_ids) == len(in_order):
+            in_order = sorted(token_ids)
         chosen = set(sorted(in_order, key=kept.__getitem__, reverse=True)[:k])
         return {token: p for token, p in kept.items() if token in chosen}
     threshold = sorted(kept.values(), reverse=True)[k - 1]
@@ -260,7 +273,7 @@ def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float],
 
 @dataclass(frozen=True)
 class _Hidden:
-    """The tokens outside a truncated list, as if each were as probable as it can be: the ceiling."""
+    """An upper bound for tokens missing from a truncated list: none has a logprob above `ceiling`."""
 
     mass: float
     ceiling: float

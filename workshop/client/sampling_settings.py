@@ -1,21 +1,40 @@
-"""The sampling parameters that shape one token's distribution, by vLLM's names and under vLLM's rules. Pure.
+"""The sampling parameters, by vLLM's names and under vLLM's rules. Pure.
 
-Source: vLLM 0.32, sampling_params.py.
+`Settings` holds those that shape the distribution of one token. `PARAMETERS` lists all that a request may carry: the
+batch reads its fields from it, and `workshop batch` its options.
+
+Source: vLLM 0.32, sampling_params.py and entrypoints/openai/*/protocol.py.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from workshop.errors import BadInput
 
 LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, against overflow
 
 
-def _takes(default: float, low: float, high: float, says: str, above: bool = False):
-    """A parameter from `low` (`above`: from above it) to `high`, and that in words."""
-    return field(default=default, metadata={"limits": (low, high, above, says)})
+class Limits(NamedTuple):
+    """The values that a parameter takes: from `low` (or only above it) to `high`, and the same in words."""
+
+    low: float
+    high: float
+    above_low: bool
+    description: str
+
+
+def _parameter(
+    default: float, low: float, high: float, description: str, help: str, above: bool = False
+) -> Any:
+    """Return a field of `Settings` with its limits and the help text of its command-line option.
+
+    Any, as `dataclasses.field` itself: the annotation of the field says its type.
+    """
+    metadata = {"limits": Limits(low, high, above, description), "help": help}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -25,28 +44,53 @@ class Settings:
     Raises BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest that it takes.
     """
 
-    temperature: float = _takes(1.0, 0.0, 2.0, "0 (greedy) to 2; most people use 0.2 to 1")
-    top_k: int = _takes(0, -1, math.inf, "a whole number of tokens; 0 and -1 switch it off")
-    top_p: float = _takes(
-        1.0, 0.0, 1.0, "more than 0 and at most 1 (off); most people use 0.9 to 0.95", above=True
+    temperature: float = _parameter(
+        1.0, 0.0, 2.0, "0 (greedy) to 2; most people use 0.2 to 1", "0 is greedy."
     )
-    min_p: float = _takes(0.0, 0.0, 1.0, "0 (off) to 1; most people use 0.02 to 0.1")
-    frequency_penalty: float = _takes(0.0, -2.0, 2.0, "-2 to 2; 0 is off")
-    presence_penalty: float = _takes(0.0, -2.0, 2.0, "-2 to 2; 0 is off")
-    repetition_penalty: float = _takes(
-        1.0, 0.0, math.inf, "more than 0; 1 is off; most people use 1.05 to 1.2", above=True
+    top_k: int = _parameter(
+        0,
+        -1,
+        math.inf,
+        "a whole number of tokens; 0 and -1 switch it off",
+        "This many most probable tokens.",
     )
-    min_tokens: int = _takes(0, 0, math.inf, "a whole number of tokens, 0 or more")
+    top_p: float = _parameter(
+        1.0,
+        0.0,
+        1.0,
+        "more than 0 and at most 1 (off); most people use 0.9 to 0.95",
+        "Most probable tokens up to this sum.",
+        above=True,
+    )
+    min_p: float = _parameter(
+        0.0,
+        0.0,
+        1.0,
+        "0 (off) to 1; most people use 0.02 to 0.1",
+        "Tokens at least this probable, relative to the most probable.",
+    )
+    frequency_penalty: float = _parameter(0.0, -2.0, 2.0, "-2 to 2; 0 is off", "-2 to 2.")
+    presence_penalty: float = _parameter(0.0, -2.0, 2.0, "-2 to 2; 0 is off", "-2 to 2.")
+    repetition_penalty: float = _parameter(
+        1.0,
+        0.0,
+        math.inf,
+        "more than 0; 1 is off; most people use 1.05 to 1.2",
+        "More than 0; 1 is off.",
+        above=True,
+    )
+    min_tokens: int = _parameter(
+        0, 0, math.inf, "a whole number of tokens, 0 or more", "Shortest answer, in tokens."
+    )
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            _check(
-                each.name, getattr(self, each.name), each.type == "int", *each.metadata["limits"]
-            )
+        for parameter in fields(self):
+            value = getattr(self, parameter.name)
+            _check(parameter.name, value, _kind_of(parameter), parameter.metadata["limits"])
 
     @property
     def greedy(self) -> bool:
-        """Whether the most probable token is taken without drawing lots."""
+        """True if the most probable token is always taken, without a random draw."""
         return self.temperature == 0
 
     def without(self, *names: str) -> Settings:
@@ -58,34 +102,88 @@ class Settings:
 
         The temperature is always said, because a model's generation_config.json may have another default.
         """
-        given = {
-            name: value for name, value in asdict(self).items() if value != getattr(DEFAULTS, name)
-        }
-        return {"temperature": self.temperature, **given}
+        parameters = {"temperature": self.temperature}
+        for name, value in asdict(self).items():
+            if value != getattr(DEFAULTS, name):
+                parameters[name] = value
+        return parameters
 
 
-def _check(
-    name: str, value: object, whole: bool, low: float, high: float, open_below: bool, says: str
-) -> None:
-    kinds, called = (int, "whole number") if whole else (int | float, "number that vLLM takes")
-    if (
-        not isinstance(value, kinds)
-        or isinstance(value, bool)
-        or value != value
-        or abs(value) == math.inf
-    ):
-        raise BadInput(f"{name} is {value!r}, which is no {called}.", f"It takes {says}.")
-    if low < value <= high or (value == low and not open_below):
+def _kind_of(parameter: Field) -> type[int] | type[float]:
+    """Return int or float, as a field's annotation says."""
+    return int if parameter.type == "int" else float
+
+
+def _check(name: str, value: object, kind: type[int] | type[float], limits: Limits) -> None:
+    """Raise BadInput unless vLLM takes this value."""
+    low, high, above_low, description = limits
+    takes = f"It takes {description}"
+    is_number = isinstance(value, int if kind is int else int | float)
+    if not is_number or isinstance(value, bool) or not math.isfinite(value):
+        noun = "whole number" if kind is int else "number that vLLM takes"
+        raise BadInput(f"{name} is {value!r}, which is no {noun}.", f"{takes}.")
+    if low < value <= high or (value == low and not above_low):
         return
     if value > high:
         nearest = f"the nearest is {high:g}"
-    elif not open_below:
+    elif not above_low:
         nearest = f"the nearest is {low:g}"
-    else:  # there is no smallest number above 0: name what may have been meant
-        nearest = (
-            "top_k=1 keeps only the most probable token" if name == "top_p" else "1 switches it off"
-        )
-    raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"It takes {says}; {nearest}.")
+    elif name == "top_p":  # there is no smallest number above 0: name what may have been meant
+        nearest = "top_k=1 keeps only the most probable token"
+    else:
+        nearest = "1 switches it off"
+    raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"{takes}; {nearest}.")
 
 
 DEFAULTS = Settings()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A sampling parameter of a request. Without `kind` it has no command-line option of its own."""
+
+    kind: type[int] | type[float] | None = None
+    help: str = ""
+
+
+def _of_settings(*names: str) -> dict[str, Parameter]:
+    """Return the parameters that are fields of `Settings`: those named, or all others in their order there."""
+    by_name = {parameter.name: parameter for parameter in fields(Settings)}
+    return {
+        name: Parameter(_kind_of(by_name[name]), by_name[name].metadata["help"])
+        for name in names or by_name
+    }
+
+
+# Every sampling parameter that both endpoints take, in the order of the command line's options.
+PARAMETERS: dict[str, Parameter] = {
+    "max_tokens": Parameter(
+        int, "Longest answer, in tokens (the server's default is 16 for completions)."
+    ),
+    **_of_settings("min_tokens", "temperature", "top_p"),
+    **_of_settings(),
+    "seed": Parameter(int, "Of every request."),
+    "logprobs": Parameter(int, "Logprobs of this many alternatives for each token."),
+    "prompt_logprobs": Parameter(int, "The same for the prompt's tokens."),
+    "stop": Parameter(),
+    "stop_token_ids": Parameter(),
+    "bad_words": Parameter(),
+    "include_stop_str_in_output": Parameter(),
+    "ignore_eos": Parameter(),
+    "n": Parameter(),
+    "skip_special_tokens": Parameter(),
+    "spaces_between_special_tokens": Parameter(),
+    "truncate_prompt_tokens": Parameter(),
+    "logit_bias": Parameter(),
+    "allowed_token_ids": Parameter(),
+    "add_special_tokens": Parameter(),
+    "return_tokens_as_token_ids": Parameter(),
+    "return_token_ids": Parameter(),
+    "structured_outputs": Parameter(),
+    "response_format": Parameter(),
+    "priority": Parameter(),
+    "echo": Parameter(),
+    "top_logprobs": Parameter(),
+    "max_completion_tokens": Parameter(),
+    "chat_template_kwargs": Parameter(),
+}
