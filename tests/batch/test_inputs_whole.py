@@ -181,6 +181,17 @@ def test_lines_are_counted_past_empty_ones(tmp_path):
         prompts(put(tmp_path, "in.csv", 'prompt,x\na,1\n\n\n"",2\n'))
 
 
+def test_the_separator_is_that_of_the_head_whatever_the_prompts_hold(tmp_path):
+    lines = [f"question {number}; one or two" for number in range(100)]
+    path = put(tmp_path, "in.csv", "\n".join(["prompt", *lines, ""]))
+    assert csv.Sniffer().sniff(path.read_text(), delimiters=",;\t|").delimiter == ";"
+    assert prompts(path) == lines
+
+
+def test_a_number_in_a_table_stays_the_text_that_it_is(tmp_path):
+    assert prompts(put(tmp_path, "in.csv", "prompt,id\n007,1e3\nNA,\n")) == ["007", "NA"]
+
+
 def test_columns_of_the_same_name_of_a_parquet_file_are_told_apart(tmp_path, capsys):
     columns = [pyarrow.array(values) for values in (["a"], ["first"], ["second"])]
     table = pyarrow.Table.from_arrays(columns, names=["prompt", "label", "label"])

@@ -206,7 +206,15 @@ def told_apart(names: list[str]) -> list[str]:
 
 
 class Csv:
-    """A CSV file whose first line names the columns; `names` are those, `notes` say what the file left open."""
+    """A CSV file whose first line names the columns; `names` are those, `notes` say what the file left open.
+
+    Rows come from the standard library's `csv` in its strict mode. pandas cannot take its place: with unmatched quotes
+    its Python engine drops rows without an error, and its C engine joins them, so both break
+    test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out and
+    test_a_table_with_one_character_too_many_is_refused_or_holds_it. Neither tells the line of a bad row. The separator
+    comes from the head alone, because csv.Sniffer also reads the prompts, whose punctuation misleads it (see
+    test_the_separator_is_that_of_the_head_whatever_the_prompts_hold).
+    """
 
     def __init__(self, path: Path, column: str | None):
         csv.field_size_limit(1 << 30)
