@@ -1,14 +1,14 @@
-"""`workshop prefetch`: a model on a shared folder, whole and checked, before a job on nodes without internet needs it.
+"""`workshop prefetch`: put a model into a shared folder, complete and checked, before a job without internet needs it.
 
-Decides what of a model is needed, refuses a disk that is too small before the first byte, checks every shard
-against the index, and says who will see the result. The download itself is in hub.py.
+This module chooses the files that are needed, refuses a disk that is too small before the first byte, checks every
+shard against the index, and says who can read the result. The download itself is in hub.py.
 """
 
 import contextlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,17 +31,17 @@ NEEDED = (
     "LICENSE*",
     "USE_POLICY*",
 )
-# of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
+# of a model with classes of its own: vLLM runs them with --trust-remote-code only
 CODE = ("*.py",)
-# The same weights again, in other formats.
+# the same weights again, in other formats
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
-SPARE_BYTES = 1 * GIB
+SPARE_BYTES = 1 * GIB  # to stay free on the disk
 WATCH_S = 0.5
 
 
 @dataclass
 class Report:
-    """What prefetch found: `ok` only if every file is whole."""
+    """The result of a check. shards, bytes: of the weight files that are there."""
 
     folder: Path
     shards: int
@@ -51,11 +51,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """True if every file is complete."""
         return not self.problems
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
-    """Return where the model goes: TO/name, or TO itself if it is called so already."""
+    """Return the model's folder: TO/name, or TO itself if it has that name already."""
     try:
         place = Path(to).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
@@ -67,20 +68,26 @@ def target_folder(hub: str, to: str | Path) -> Path:
 
 
 def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = False) -> Remote:
-    """Ask the Hub what the model consists of; a WorkshopError as `hub.list_files`.
+    """Return the model on the Hub with the files that are needed; raises what `hub.list_files` does.
 
-    trust_remote_code: its Python files, too; else their names alone are kept, in `code`.
+    trust_remote_code: also its Python files; else only their names are returned, in `code`.
     """
     remote = prefetch_hub.list_files(hub, token)
-    needed = NEEDED + CODE if trust_remote_code else NEEDED
-    kept = [file for file in remote.files if _like(file, needed) and not _like(file, NEVER)]
-    if not any(file.name.endswith(".safetensors") for file in kept):
-        kept += [file for file in remote.files if fnmatch(file.name, "pytorch_model*.bin")]
-    code = [file.name for file in remote.files if _like(file, CODE) and file not in kept]
-    return replace(remote, files=tuple(kept), code=tuple(code))
+    patterns = NEEDED + CODE if trust_remote_code else NEEDED
+    needed: list[File] = []
+    for file in remote.files:
+        if _matches(file, patterns) and not _matches(file, NEVER):
+            needed.append(file)
+    if not any(file.name.endswith(".safetensors") for file in needed):
+        needed += (file for file in remote.files if _matches(file, ("pytorch_model*.bin",)))
+    code: list[str] = []
+    for file in remote.files:
+        if _matches(file, CODE) and file not in needed:
+            code.append(file.name)
+    return replace(remote, files=tuple(needed), code=tuple(code))
 
 
-def _like(file: File, patterns: tuple[str, ...]) -> bool:
+def _matches(file: File, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
@@ -89,14 +96,17 @@ class NoRoom(WorkshopError):
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
-    """Refuse before the first byte if the rest of the model does not fit: a system disk of 120 GB cannot hold 70B."""
-    missing = sum(file.size for file in remote.files if not file.has_come(folder))
-    left = left_bytes(folder)
-    if missing + SPARE_BYTES > left:
-        limits = "".join(f" ({quota})" for quota in quotas(folder))
-        has = f"{folder} has {left / 1e9:.0f} GB free{limits}"
-        remedy = "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk."
-        raise NoRoom(f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {has}.", remedy)
+    """Raise NoRoom before the first byte if the rest of the model does not fit on the disk, or in the user's quota."""
+    missing_bytes = sum(file.size for file in remote.files if not file.is_present(folder))
+    free_bytes = left_bytes(folder)
+    if missing_bytes + SPARE_BYTES <= free_bytes:
+        return
+    limits = "".join(f" ({quota})" for quota in quotas(folder))
+    raise NoRoom(
+        f"{remote.hub_id} needs {missing_bytes / 1e9:.0f} GB more, "
+        f"and {folder} has {free_bytes / 1e9:.0f} GB free{limits}.",
+        "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk.",
+    )
 
 
 def download(
@@ -105,7 +115,7 @@ def download(
     token: str | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
-    """Download what is missing; run again after a break, it goes on where it stopped."""
+    """Download what is missing. After a break, the next call resumes at the byte where this one stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     with writing(folder, prefetch_hub.ROOM):
@@ -121,23 +131,37 @@ def download(
 def _watch(
     remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event
 ) -> None:
-    """Report how many bytes are there, half-loaded files included, until it is done."""
+    """Report how many bytes are there, partial files included, until `done` is set."""
     while not done.wait(WATCH_S):
-        have = 0
-        for path in (*(folder / file.name for file in remote.files), *folder.rglob("*.part")):
-            with contextlib.suppress(OSError):
-                have += path.stat().st_size
-        said = f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"
-        report(Progress(min(1.0, have / max(1, remote.bytes)), said))
+        present_bytes = _present_bytes(remote, folder)
+        message = (
+            f"{present_bytes / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"
+        )
+        report(Progress(min(1.0, present_bytes / max(1, remote.bytes)), message))
+
+
+def _present_bytes(remote: Remote, folder: Path) -> int:
+    paths = [folder / file.name for file in remote.files]
+    paths += folder.rglob("*.part")
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
-    """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
+    """Give the group and others the rights on files that they have on the folder.
+
+    Downloaded shards are often readable by their owner only.
+    """
     bits = folder.stat().st_mode & 0o055
-    places = {
-        place for file in files for place in (folder / file.name, *(folder / file.name).parents)
-    }
-    for path in (place for place in places if folder in place.parents):
+    paths: set[Path] = set()
+    for file in files:
+        path = folder / file.name
+        paths.add(path)
+        paths.update(parent for parent in path.parents if folder in parent.parents)
+    for path in paths:
         with contextlib.suppress(OSError):
             _open_to_others(path, bits)
 
@@ -149,11 +173,12 @@ def _open_to_others(path: Path, bits: int) -> None:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits)
-        elif stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
-            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits & 0o044)
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISDIR(status.st_mode):
+            os.fchmod(descriptor, mode | bits)
+        elif stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+            os.fchmod(descriptor, mode | bits & 0o044)
     finally:
         os.close(descriptor)
 
@@ -165,40 +190,56 @@ def verify(
     checksums: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
-    """Check that the model is whole: every shard that the index names, of the promised length, with its tensors.
+    """Check that the model is complete: every shard of the index, of the promised length, with its tensors.
 
-    remote: what the Hub says, if it was asked: then every file's size is compared as well.
+    remote: the model on the Hub, if it was asked: then every file's size is compared as well.
     checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
+    report: is called before each shard.
     """
+    problems = list(_weight_problems(folder, report))
+    if remote:
+        for file in remote.files:
+            problems += _file_problems(folder, file, checksums)
+    notes = [who_sees(folder)]
+    if remote and remote.code:
+        notes.append(_code_note(remote.code))
+    return Report(
+        folder,
+        shards=len(check.shards(folder)),
+        bytes=check.weight_bytes(folder),
+        problems=list(dict.fromkeys(problems)),
+        notes=notes,
+    )
+
+
+def _weight_problems(folder: Path, report: Callable[[Progress], None]) -> Iterator[str]:
+    """Yield what is wrong with the configuration and the shards, without asking the Hub."""
     shards = check.shards(folder)
-    found = Report(folder, len(shards), check.weight_bytes(folder))
     if not (folder / "config.json").is_file():
-        found.problems.append(f"There is no config.json in {folder}.")
+        yield f"There is no config.json in {folder}."
     if not shards:
-        found.problems.append(f"There are no weights in {folder}.")
-    expected = check.index(folder)
+        yield f"There are no weights in {folder}."
+    tensors = check.index(folder)
     for number, path in enumerate(shards):
         report(Progress(number / len(shards), f"checking {path.name}"))
-        found.problems += _shard_problems(path, expected.get(path.name))
-    for file in remote.files if remote else ():
-        path = folder / file.name
-        if not path.is_file():
-            found.problems.append(f"{file.name} is missing.")
-        elif not file.has_come(folder):
-            found.problems.append(
-                f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}."
-            )
-        elif checksums and not file.is_whole(path):
-            found.problems.append(f"{file.name} has another checksum than on the Hub.")
-    found.problems = list(dict.fromkeys(found.problems))
-    found.notes.append(who_sees(folder))
-    if remote and remote.code:
-        found.notes.append(_code_words(remote.code))
-    return found
+        yield from _shard_problems(path, tensors.get(path.name, set()))
 
 
-def _code_words(names: tuple[str, ...]) -> str:
-    """Say which Python files of a model are left out, and how to get them."""
+def _file_problems(folder: Path, file: File, checksums: bool) -> list[str]:
+    """Return what is wrong with a file, compared with what the Hub says of it."""
+    path = folder / file.name
+    if not path.is_file():
+        return [f"{file.name} is missing."]
+    size = path.stat().st_size
+    if size != file.size:
+        return [f"{file.name} has {size} bytes, and the Hub says {file.size}."]
+    if checksums and not file.is_whole(path):
+        return [f"{file.name} has another checksum than on the Hub."]
+    return []
+
+
+def _code_note(names: tuple[str, ...]) -> str:
+    """Return the sentence that names the Python files that are left out, and says how to get them."""
     shown = ", ".join(names[:4])
     if len(names) > 4:
         shown += ", …"
@@ -209,20 +250,18 @@ def _code_words(names: tuple[str, ...]) -> str:
     )
 
 
-def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
+def _shard_problems(path: Path, expected: set[str]) -> list[str]:
+    """Return what is wrong with a shard; expected: the tensors that the index puts there."""
     if not path.is_file():
         return [f"{path.name} is missing."]
     if path.suffix != ".safetensors":
         return []
     try:
-        held = check.tensors(path)
+        missing = sorted(expected - check.tensors(path))
     except WorkshopError as error:
         return [error.message]
     except OSError as error:
         return [f"{path.name} cannot be read ({error.strerror})."]
-    absent = sorted((expected or set()) - held)
-    return (
-        [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."]
-        if absent
-        else []
-    )
+    if not missing:
+        return []
+    return [f"{path.name} lacks {len(missing)} tensors of the index, {missing[0]} first."]
