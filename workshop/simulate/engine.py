@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inference_planner import attention
+
 from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
 from workshop.vllm_package import WITHOUT_A_MODEL, installed
@@ -52,7 +54,8 @@ class Rules:
     @property
     def keeps_states(self) -> bool:
         """True where a hybrid's states are kept for others with the same prefix."""
-        return self.enable_prefix_caching and any(kind == "mamba" for kind, _ in self.groups)
+        has_states = any(attention.kind_named(kind).keeps_states for kind, _ in self.groups)
+        return self.enable_prefix_caching and has_states
 
 
 @dataclass
@@ -202,31 +205,17 @@ def _vllm_config(rules: Rules):
 def _spec(kind: str, size: int, rules: Rules):
     """Return vLLM's description of a group of layers; bytes are the plan's business, so any shape of a page will do."""
     import torch
-    from vllm.v1 import kv_cache_interface as v
+    from vllm.v1 import kv_cache_interface
 
-    page = {
-        "block_size": rules.block_size,
-        "num_kv_heads": 1,
-        "head_size": 8,
-        "dtype": torch.bfloat16,
-    }
-    if kind == "sliding":
-        return v.SlidingWindowSpec(**page, sliding_window=size)
-    if kind == "chunked":
-        return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
-    # a state at the end of each block, and of the prompt
-    if kind == "mamba" and rules.keeps_states:
-        more = {
-            "num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2),
-            "prefill_checkpoint_alignment": 1,
-        }
-        return v.MambaSpec(
-            rules.block_size, ((16,),), (torch.bfloat16,), mamba_cache_mode="align", **more
-        )
-    if kind == "mamba":  # one state a request: a block that its longest text does not fill
-        return v.MambaSpec(
-            -(-rules.max_model_len // rules.block_size) * rules.block_size,
-            ((16,),),
-            (torch.bfloat16,),
-        )
-    return v.FullAttentionSpec(**page)
+    layer = attention.kind_named(kind)
+    spec = layer.simulator_spec(
+        size,
+        block_size=rules.block_size,
+        max_model_len=rules.max_model_len,
+        state_blocks=rules.state_blocks if rules.keeps_states else 0,
+    )
+    if layer.keeps_states:
+        page = {"shapes": ((16,),), "dtypes": (torch.bfloat16,)}
+    else:
+        page = {"num_kv_heads": 1, "head_size": 8, "dtype": torch.bfloat16}
+    return getattr(kv_cache_interface, spec.name)(**spec.arguments, **page)
