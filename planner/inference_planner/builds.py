@@ -17,7 +17,8 @@ from typing import Any
 from inference_planner.basis import words
 from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
-from inference_planner.catalog.families import has_formulas
+from inference_planner.catalog.estimate import unknown_part
+from inference_planner.catalog.families import FAMILIES, has_formulas
 from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import Choice
 from inference_planner.choose import choose as choose_split
@@ -96,6 +97,23 @@ def known(d: Deployment) -> Deployment:
     )
 
 
+def check_estimate(model: ModelConfig, why: str = "") -> None:
+    """Raise BadInput if nothing is recorded of a model, and an estimate of its kind is more than 5 % off.
+
+    Args:
+        why: what kept vLLM's own class from being asked.
+    """
+    if model.architecture in FAMILIES or (model.exact and model.exact.builds):
+        return
+    part = unknown_part(model.raw, has_checkpoint=model.exact is not None)
+    if part:
+        remedy = "`workshop plan MODEL --exact` gives the exact answer where vLLM is installed."
+        raise BadInput(
+            f"The formulas do not know {model.architecture[:80]}, and cannot estimate {part}.",
+            f"{why} {remedy}".strip(),
+        )
+
+
 def as_stored(d: Deployment) -> ModelConfig:
     """Return the model as its checkpoint has it: not yet quantised by --quantization, and nothing known of it."""
     return replace(
@@ -162,7 +180,9 @@ def choose(d: Deployment, sizes: Mapping[str, Any], why: str = "") -> Choice:
         sizes: the arguments of `inference_planner.choose.choose`.
         why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
 
-    Raises BadInput: sizes that cannot split the model.
+    Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot estimate.
     """
-    choice = choose_split(known(d), **sizes)
+    d = known(d)
+    check_estimate(d.model, why)
+    choice = choose_split(d, **sizes)
     return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])

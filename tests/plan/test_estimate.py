@@ -74,6 +74,8 @@ def test_weights_of_an_estimate_are_near_those_of_the_class(name):
         "architectures": ["SuperNovaForCausalLM"],
         "model_type": "supernova",
     }
+    for encoder in ("vision_config", "audio_config"):  # with which there is no estimate
+        config.pop(encoder, None)
     (built,) = (
         b
         for b in builds.records()[builds.digest(load_model(name).raw)]["builds"]
