@@ -1,4 +1,4 @@
-"""Small parts of the ASGI middlewares: what a request asks for, which key it brings, how it is refused.
+"""Reads the path, headers and keys of a request, and refuses a request: the parts that the middlewares share.
 
 The standard library only: a container may have this file and the guard, and nothing else of the workshop.
 """
@@ -22,16 +22,16 @@ def path_of(scope: dict[str, Any]) -> str:
     return scope.get("path", "").removeprefix(scope.get("root_path", ""))
 
 
-def header_of(headers: Headers, wanted: bytes) -> bytes:
+def header_of(headers: Headers, name: bytes) -> bytes:
     """Return the first header of this name (in lower case), or b""."""
-    for name, value in headers:
-        if name.lower() == wanted:
+    for header, value in headers:
+        if header.lower() == name:
             return value
     return b""
 
 
 def keys_of(scope: dict[str, Any]) -> set[bytes]:
-    """Return the keys that a request brings, each once. Other schemes than Bearer are none of ours."""
+    """Return the different keys that a request brings. Schemes other than Bearer are ignored."""
     keys = set()
     for name, value in scope.get("headers", ()):
         if name.lower() == b"authorization":
@@ -68,9 +68,17 @@ def cors_of(scope: dict[str, Any], app: Any) -> Any | None:
 async def refuse(
     send, status: int, message: str, kind: str = "class_limit", *headers: tuple[bytes, bytes]
 ) -> None:
-    """Answer with an error in the API's form."""
+    """Answer with an error in the form of OpenAI's API.
+
+    Args:
+        send: the ASGI callable that takes the answer.
+        status: of the answer.
+        message: one sentence for the learner.
+        kind: the error's "type".
+        headers: to send besides the type and the length.
+    """
     body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
     length = str(len(body)).encode()
-    given = [*headers, (b"content-type", b"application/json"), (b"content-length", length)]
-    await send({"type": "http.response.start", "status": status, "headers": given})
+    all_headers = [*headers, (b"content-type", b"application/json"), (b"content-length", length)]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

@@ -22,21 +22,23 @@ if "uvicorn.config" in sys.modules:
     PARSERS["auto"] = PARSERS["h11"]
 
 GUARD = "workshop.servers.guard.auth.RequireKey"  # what --middleware takes
-# what load balancers and probes ask, and tells nothing but "alive"
+# What load balancers and probes ask; the answer is "alive", and nothing else.
 OPEN_PATHS = frozenset({"/health"})
 RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
-KEY_FILE_VARIABLE = (
-    "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
-)
-METRICS_KEY_FILE_VARIABLE = (
-    "WORKSHOP_METRICS_KEY_FILE"  # a key for /metrics alone; without the file there is none
-)
+# A file with the key and nothing else: a Secret that is mounted, for example.
+KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"
+# A file with a key for /metrics alone; without the file there is none.
+METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"
 METRICS_PATH = "/metrics"
 HOW = "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. workshop.connect() does so by itself."
 
 
 def read_key() -> bytes:
-    """Return the key from the file that the environment names; a ValueError without one: never serve unguarded."""
+    """Return the key from the file that the environment names.
+
+    Raises:
+        ValueError: no file is named, or it holds no key. A server never starts without its guard.
+    """
     if path := os.environ.get(RECORD_VARIABLE):
         with open(path, encoding="utf-8") as file:
             key = json.load(file)["api_key"]
@@ -62,13 +64,12 @@ def read_metrics_key() -> bytes:
 
 
 def learners_of_a_class():
-    """Return who else has a key: those whose keys lie beside the server's record. A pod or a unit has none."""
+    """Return the learners whose keys lie beside the server's record; None in a pod or a unit, which has no record."""
     path = os.environ.get(RECORD_VARIABLE)
     if not path:
         return None
-    from workshop.servers.guard.keys import (
-        Learners,  # a container has this module, and not that one
-    )
+    # A container has this module, and not that one.
+    from workshop.servers.guard.keys import Learners
 
     return Learners(path)
 
@@ -109,17 +110,14 @@ class RequireKey:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
         else:
-            what = (
-                "This request has two different keys; bring one"
-                if len(keys) > 1
-                else "This server needs its key"
-            )
-            await refuse(
-                send, 401, f"{what}: {HOW}", "invalid_api_key", (b"www-authenticate", b"Bearer")
-            )
+            problem = "This server needs its key"
+            if len(keys) > 1:
+                problem = "This request has two different keys; bring one"
+            bearer = (b"www-authenticate", b"Bearer")
+            await refuse(send, 401, f"{problem}: {HOW}", "invalid_api_key", bearer)
 
     def _opens(self, key: bytes, path: str) -> bool:
-        right = hmac.compare_digest(key, self._key)
+        is_right = hmac.compare_digest(key, self._key)
         if self._metrics_key and path == METRICS_PATH:
-            right |= hmac.compare_digest(key, self._metrics_key)
-        return right
+            is_right |= hmac.compare_digest(key, self._metrics_key)
+        return is_right

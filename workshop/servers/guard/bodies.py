@@ -28,7 +28,7 @@ SLOWEST_S = 120.0  # for a whole body
 
 
 class BodyRefused(Exception):
-    """A body that is not read, or not to its end: the status of the answer, and the sentence in it."""
+    """A body is not read, or not to its end. It has the status of the answer, and the sentence in it."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -105,7 +105,12 @@ class Bodies:
         self._memory = _Memory(most)
 
     async def read(self, scope: dict[str, Any], receive) -> Body:
-        """Return the request's body. Raises BodyRefused, and ConnectionError where the client has gone."""
+        """Return the request's body.
+
+        Raises:
+            BodyRefused: it is too large or too slow, or there is no memory for it.
+            ConnectionError: the client has gone.
+        """
         announced = announced_length(scope)
         if announced is not None and announced > MAX_BODY_BYTES:
             raise BodyRefused(413, TOO_LARGE)
@@ -122,7 +127,9 @@ class Bodies:
 
     async def _parts(self, receive, reserved: int) -> Body:
         """Read to the end. A body without an announced length takes the memory of the largest once it is not small."""
-        began, extra, size = time.monotonic(), 0, 0
+        began = time.monotonic()
+        size = 0
+        extra = 0
         parts: list[bytes] = []
         try:
             while True:
@@ -166,13 +173,14 @@ async def _next(receive, began: float) -> dict[str, Any]:
 
 def once_more(body: bytes | Body, receive):
     """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
-    given = [body]
+    unsent = [body]
 
     async def replay():
-        if not given:
+        if not unsent:
             return await receive()
-        whole = given.pop()
-        data = whole.take() if isinstance(whole, Body) else whole
+        data = unsent.pop()
+        if isinstance(data, Body):
+            data = data.take()
         return {"type": "http.request", "body": data, "more_body": False}
 
     return replay

@@ -1,4 +1,4 @@
-"""Tokens that vLLM's engine generated for a request, also where no answer reports them.
+"""Counts the tokens that vLLM's engine generated for a request, also where no answer reports them.
 
 An answer that a client leaves half way has no usage, and a stream has none unless it is asked for. vLLM's engine
 client, which runs in the process of the API server, has a state for each of its requests, with the same counts that
@@ -86,7 +86,9 @@ def tokens_of(states: list[Any]) -> tuple[int, int]:
 def _generated(state: Any) -> int:
     if state.stats is not None:
         return state.stats.num_generation_tokens
-    return state.detokenizer.num_output_tokens() if state.detokenizer is not None else 0
+    if state.detokenizer is None:
+        return 0
+    return state.detokenizer.num_output_tokens()
 
 
 def _processor(app: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How costly a form is that a request forces on its answer: a JSON schema, a pattern, choices or a grammar.
+"""Refuses a form that costs too much: a JSON schema, a pattern, choices or a grammar that an answer must fit.
 
 vLLM turns a form into a grammar before the first token, and asks the grammar at each step which tokens may come
 next. A few characters can keep a processor busy for minutes: `{"maxLength": 100}` in ten sizes takes xgrammar 27 s
@@ -43,8 +43,8 @@ SLOW_FORMATS = ("uri", "uri-reference", "email", "idn-email", "iri")
 GUIDANCE = "This server's back end is slow with it: its owner can start it with --learners, or leave it out"
 
 SCHEMA_LISTS = ("anyOf", "oneOf")
-# what stands under them is a schema of its own
-ROOTS = "schema", "json_schema", "parameters", "input_schema"
+# What stands under them is a schema of its own.
+ROOTS = ("schema", "json_schema", "parameters", "input_schema")
 NUMBER_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LENGTHS = ("minLength", "maxLength")
 ITEM_BOUNDS = (

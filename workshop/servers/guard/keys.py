@@ -1,4 +1,4 @@
-"""A key for each learner of a class, and what each has used: `workshop keys add|list|revoke NAME`.
+"""Keeps a key for each learner of a class, and counts what they use: `workshop keys add|list|revoke NAME`.
 
 One file of this user's, keys.json, holds the names and the digests of their keys (never the keys). Every server of
 this user's reads it again while it runs: a key that is revoked is refused, and what it asked for ends, within a second.
@@ -74,10 +74,10 @@ def read_table(path: Path) -> Table:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name stands in it twice")
-    return found
+    return fields
 
 
 def _problem(entries: Any) -> str:
@@ -155,10 +155,8 @@ def revoke(name: str) -> None:
     """Take a name's key back: every server of yours refuses it from then on, within a second."""
     with _changing() as entries:
         if name not in entries or entries[name]["revoked"]:
-            valid = (
-                ", ".join(other for other, entry in entries.items() if not entry["revoked"])
-                or "none"
-            )
+            active = [other for other, entry in entries.items() if not entry["revoked"]]
+            valid = ", ".join(active) or "none"
             raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
         entries[name]["revoked"] = ledger.now()
 
@@ -171,18 +169,21 @@ def listed(warn: Callable[[str], None] = lambda problem: None) -> list[dict[str,
     entries = read_table(home() / FILE)
     used = ledger.total(home() / "ledger", warn)
     nothing = {**dict.fromkeys(ledger.COUNTS, 0), "last_used": ""}
-    found = []
+    rows = []
     for name, entry in sorted(entries.items()):
         counts = used.get(name, nothing)
-        given = {"name": name, "created": entry["created"], "revoked": entry["revoked"]}
-        found.append({**given, **counts, "last_used": counts["last_used"] or None})
-    return found
+        row = {"name": name, "created": entry["created"], "revoked": entry["revoked"]}
+        row.update(counts)
+        row["last_used"] = counts["last_used"] or None
+        rows.append(row)
+    return rows
 
 
 class Learners:
-    """Whose key a request has, and what it used. record: the server's record; keys and ledger are found from there."""
+    """Knows whose key a request has, and counts what it uses."""
 
     def __init__(self, record: str | Path):
+        """record: the file of the server's record. The keys and the ledger are in the folder above it."""
         record = Path(record)
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
@@ -191,10 +192,9 @@ class Learners:
         self._limits = FairShare(None)
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
-        self._problem = ""  # of the file, as it was said
-        self._served: dict[
-            asyncio.Event, str
-        ] = {}  # the digest of what is served, by the event that ends it
+        self._problem = ""  # of the file, which was printed already
+        # The digest of the key of each request that is served, by the event that ends it.
+        self._served: dict[asyncio.Event, str] = {}
         self._watcher: asyncio.Task | None = None
         self._settling: set[asyncio.Task] = set()
         self._write_is_due = False
@@ -227,8 +227,9 @@ class Learners:
         if names is not None:
             self._names = names
         if problem and not self._problem:
-            go_on = f"The {len(self._names)} keys that this server read last stay valid until it is repaired."
-            print(f"{problem} {go_on}", file=sys.stderr, flush=True)
+            count = len(self._names)
+            remedy = f"The {count} keys that this server read last stay valid until it is repaired."
+            print(f"{problem} {remedy}", file=sys.stderr, flush=True)
         self._problem = problem
 
     async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:

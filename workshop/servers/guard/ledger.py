@@ -1,4 +1,4 @@
-"""The ledger of the keys: how much each learner used, in one file for each process that serves."""
+"""Writes down how much each learner used, in one file for each process that serves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ class Ledger:
         self._is_written = False
 
     def write(self) -> None:
-        """Write what is not on disk yet; an OSError or WorkshopError where that cannot be: the next call tries again."""
+        """Write what is not on disk yet.
+
+        Raises:
+            OSError, WorkshopError: it cannot be written; the next call tries again.
+        """
         if self._is_written:
             return
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -59,10 +63,10 @@ def total(folder: Path, warn: Callable[[str], None]) -> dict[str, dict[str, Any]
             warn(f"{error.message} What it counted is missing here.")
             continue
         for name, entry in entries.items():
-            known = used.setdefault(name, {**dict.fromkeys(COUNTS, 0), "last_used": ""})
+            sums = used.setdefault(name, {**dict.fromkeys(COUNTS, 0), "last_used": ""})
             for count in COUNTS:
-                known[count] += entry[count]
-            known["last_used"] = max(known["last_used"], entry.get("last_used") or "")
+                sums[count] += entry[count]
+            sums["last_used"] = max(sums["last_used"], entry.get("last_used") or "")
     return used
 
 

@@ -1,4 +1,4 @@
-"""What one request of a learner may ask for: sizes of its lists, texts and forms, and fields that are closed.
+"""Refuses what a learner may not ask for: long lists, texts and forms, and fields that are closed.
 
 `problem` is pure: it takes the request as parsed JSON and says in one sentence why it is refused. What a request may
 ask for in tokens and sequences depends on the server's settings, and is `fairshare`'s.
@@ -79,6 +79,7 @@ MAX_LOGPROBS_A_STEP = 64  # of all sequences of a request
 MAX_PROMPT_LOGPROBS = 8000  # of all tokens of its prompts
 BYTES_A_TOKEN = 4  # of English text
 LOGPROBS = {"logprobs": "sample", "top_logprobs": "sample", "prompt_logprobs": "prompt"}
+PATTERNS = ("regex", "grammar", "structural_tag", "whitespace_pattern")
 MEDIA = ("image_url", "video_url", "audio_url", "file_url", "url")
 UNPACKED = ("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil")
 TEXT_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -140,17 +141,17 @@ def problem(
 
 def logprobs_a_step(request: dict[str, Any], sequences: int) -> int:
     """Return how many logprobs a request asks for at each step: the most probable tokens and the chosen one."""
-    asked = 0
+    per_sequence = 0
     for name in ("logprobs", "top_logprobs"):
         value = request.get(name)
         if value is True:
-            asked = max(asked, 1)
+            per_sequence = max(per_sequence, 1)
         elif isinstance(value, int) and value is not False:
-            asked = max(asked, value + 1)
+            per_sequence = max(per_sequence, value + 1)
     token_ids = request.get("logprob_token_ids")
     if isinstance(token_ids, list):
-        asked = max(asked, len(token_ids) + 1)
-    return asked * sequences
+        per_sequence = max(per_sequence, len(token_ids) + 1)
+    return per_sequence * sequences
 
 
 def _many_logprobs(request: dict[str, Any], sequences: int) -> None:
@@ -160,14 +161,15 @@ def _many_logprobs(request: dict[str, Any], sequences: int) -> None:
             f"A request may have {MAX_LOGPROBS_A_STEP} logprobs a step in this class "
             "(sequences × (logprobs + 1)): ask for fewer of either."
         )
-    each = request.get("prompt_logprobs")
-    if not isinstance(each, int):
+    logprobs = request.get("prompt_logprobs")
+    if not isinstance(logprobs, int):
         return
     tokens = _prompt_tokens(request) * _answers(request)
-    if tokens * (int(each) + 1) > MAX_PROMPT_LOGPROBS:
+    per_token = int(logprobs) + 1
+    if tokens * per_token > MAX_PROMPT_LOGPROBS:
         raise _Refused(
             f"A request may have {MAX_PROMPT_LOGPROBS:,} prompt_logprobs in all in this class, and this is about "
-            f"{tokens:,} tokens × {int(each) + 1}: take a shorter prompt, or fewer."
+            f"{tokens:,} tokens × {per_token}: take a shorter prompt, or fewer."
         )
 
 
@@ -210,19 +212,19 @@ def _characters(value: Any) -> int:
     """Return the length of all texts in a value."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, list | dict):
-        return sum(map(_characters, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, dict):
+        return sum(map(_characters, value.values()))
+    if isinstance(value, list):
+        return sum(map(_characters, value))
     return 0
 
 
 def has_pattern(request: dict[str, Any]) -> bool:
     """Return True for a pattern or a grammar, which the engine may have to think about at each token."""
-    given = request.get("structured_outputs")
-    if not isinstance(given, dict):
+    form = request.get("structured_outputs")
+    if not isinstance(form, dict):
         return False
-    return any(
-        given.get(name) for name in ("regex", "grammar", "structural_tag", "whitespace_pattern")
-    )
+    return any(form.get(name) for name in PATTERNS)
 
 
 class _Refused(ValueError):
@@ -343,19 +345,20 @@ class _Media:
         except ValueError:
             allowed = False
         if not allowed:
-            where = f"; allowed hosts: {', '.join(self._domains)}" if self._domains else ""
+            hosts = ", ".join(self._domains)
+            where = f"; allowed hosts: {hosts}" if hosts else ""
             raise _Refused(
                 f"The server fetches nothing from {address[:60]!r} for a class{where}: "
                 "send the file itself, as data:image/png;base64,…"
             )
-        self._more()
+        self._count_one()
 
     def _inline(self, text: Any) -> None:
         if isinstance(text, str):
             self.inline_bytes += len(text)
-            self._more()
+            self._count_one()
 
-    def _more(self) -> None:
+    def _count_one(self) -> None:
         self._count += 1
         if self._count > MAX_MEDIA:
             raise _Refused(
@@ -368,7 +371,9 @@ def _forms(request: dict[str, Any], guidance: bool) -> None:
     if isinstance(request.get("tools"), list):
         tools.schema(request["tools"])
     for message in _list(request.get("messages")):
-        for part in _list(message.get("content")) if isinstance(message, dict) else ():
+        if not isinstance(message, dict):
+            continue
+        for part in _list(message.get("content")):
             if isinstance(part, dict) and isinstance(part.get("tool"), dict):
                 tools.schema(part["tool"])
     for name in ("response_format", "guided_json"):
@@ -377,20 +382,20 @@ def _forms(request: dict[str, Any], guidance: bool) -> None:
     for outer in ("text", "output_config"):
         if isinstance(request.get(outer), dict) and request[outer].get("format") is not None:
             Form(f'"{outer}.format"', guidance).schema(request[outer]["format"])
-    given = request.get("structured_outputs")
-    if isinstance(given, dict):
-        _structured_outputs(given, guidance)
+    fields = request.get("structured_outputs")
+    if isinstance(fields, dict):
+        _structured_outputs(fields, guidance)
 
 
-def _structured_outputs(given: dict[str, Any], guidance: bool) -> None:
+def _structured_outputs(fields: dict[str, Any], guidance: bool) -> None:
     form = Form('"structured_outputs"', guidance)
     for name in ("json", "structural_tag"):
-        if given.get(name) is not None:
-            form.schema(given[name])
-    form.choices(given.get("choice"))
-    form.pattern(given.get("regex"))
-    form.pattern(given.get("whitespace_pattern"))
-    form.grammar(given.get("grammar"))
+        if fields.get(name) is not None:
+            form.schema(fields[name])
+    form.choices(fields.get("choice"))
+    form.pattern(fields.get("regex"))
+    form.pattern(fields.get("whitespace_pattern"))
+    form.grammar(fields.get("grammar"))
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What vLLM reports about the tokens of an answer, read while the answer passes.
+"""Reads what vLLM reports about the tokens of an answer, while the answer passes.
 
 Answers are JSON or a stream of server-sent events; either comes in pieces that end anywhere. OpenAI's, Anthropic's and
 vLLM's own routes name the same two numbers differently.
@@ -83,10 +83,12 @@ class Meter:
             self._json.append(body)
             return message
         self._unread += body
-        kept = b"".join(self._events(ends))
+        visible = b"".join(self._events(ends))
         if not self._hides_usage:
             return message
-        return {**message, "body": kept} if kept or ends else None
+        if not visible and not ends:
+            return None
+        return {**message, "body": visible}
 
     def _events(self, ends: bool) -> Iterator[bytes]:
         """Yield the events that are whole, but for one that is to be left out."""
@@ -124,23 +126,26 @@ class Meter:
 
 
 def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
-    """Return the body of a request that makes a stream report its usage, whether that is ours to hide, and its n."""
+    """Make a stream report its usage.
+
+    Returns:
+        The body to pass on, whether the report is to be hidden from the client, and the request's n.
+    """
     try:
         request = json.loads(body) if path.endswith(ASKED_FOR) else None
     except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict):
         return body, False, 1
-    answers = request.get("n")
-    answers = answers if type(answers) is int and answers > 0 else 1
+    answers = max(1, _whole(request, "n"))
     options = request.get("stream_options")
     if options is None:
         options = {}
     if not _is(request.get("stream"), TRUE_WORDS) or not isinstance(options, dict):
         return body, False, answers
-    wanted = options.get("include_usage")
-    # asked for, or a word that vLLM refuses
-    if wanted is not None and not _is(wanted, FALSE_WORDS):
+    include_usage = options.get("include_usage")
+    # The client wants it, or gives a word that vLLM refuses.
+    if include_usage is not None and not _is(include_usage, FALSE_WORDS):
         return body, False, answers
     options = {**options, "include_usage": True}
     if "continuous_usage_stats" in options:
@@ -196,11 +201,9 @@ def _tokens_in(event: dict[str, Any]) -> int:
     if str(event.get("type", "")).endswith("delta"):
         return 1
     choices = event.get("choices")
-    return (
-        sum(_tokens_of_choice(choice) for choice in choices if isinstance(choice, dict))
-        if choices
-        else 0
-    )
+    if not choices:
+        return 0
+    return sum(_tokens_of_choice(choice) for choice in choices if isinstance(choice, dict))
 
 
 def _tokens_of_choice(choice: dict[str, Any]) -> int:
