@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from workshop.course import exercises
 from workshop.course.html import Html, alone, div, muted, panel, span, table, tag
@@ -164,6 +165,14 @@ class ProgressLine:
         return alone(
             panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress"))
         )
+
+
+@overload
+def course_map(name: None = None) -> CourseMap: ...
+
+
+@overload
+def course_map(name: str) -> ProgressLine: ...
 
 
 def course_map(name: str | None = None) -> CourseMap | ProgressLine:

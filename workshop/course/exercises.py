@@ -6,6 +6,8 @@ module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer
 and concept questions answer themselves.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import re
@@ -15,11 +17,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workshop.course import class_progress, exercise_sets, progress_file
 from workshop.course.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.course.judging import Exercise, letter, shown
 from workshop.errors import BadInput, WorkshopError
+
+if TYPE_CHECKING:
+    import ipywidgets as widgets
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
@@ -167,30 +173,33 @@ class Question:
         )
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
-        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+        bundle = self.buttons()._repr_mimebundle_(**kwargs) or {}
+        return {**bundle, "text/plain": repr(self)}
 
-    def buttons(self) -> object:
+    def buttons(self) -> widgets.DOMWidget:
         """Return a widget: the question, a button for each option, and what is said of the chosen one."""
         import ipywidgets as widgets
 
         from workshop.course.widgets.controls import View
 
-        options, said = (
-            [(f"{each}) {text}", each) for each, (text, _) in self.exercise.options.items()],
-            widgets.HTML(),
-        )
-        buttons = widgets.ToggleButtons(options=options, value=None)
+        options = self.exercise.options
+        labels = [(f"{letter}) {text}", letter) for letter, (text, _) in options.items()]
+        question = widgets.HTML(panel(tag("b", self.exercise.title)))
+        buttons = widgets.ToggleButtons(options=labels, value=None)
         buttons.add_class("workshop-options")
-        buttons.observe(
-            lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value"
-        )
+        reply = widgets.HTML()
+
+        def answer(change: dict) -> None:
+            result = check(self.key, change["new"])
+            if isinstance(result, Result):
+                reply.value = result._repr_html_()
+
+        buttons.observe(answer, "value")
         if strict():
             buttons.value = next(
-                each for each in self.exercise.options if self.exercise.judge(each) is None
+                letter for letter in options if self.exercise.judge(letter) is None
             )
-        return View(
-            widgets.HTML(panel(tag("b", self.exercise.title))), buttons, said, max_width="760px"
-        )
+        return View(question, buttons, reply, max_width="760px")
 
 
 def check(key: str, answer: object = ...) -> Result | Question:
@@ -294,9 +303,10 @@ class Prediction:
                 "text/plain": repr(self),
                 "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}"))),
             }
-        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+        bundle = self.buttons()._repr_mimebundle_(**kwargs) or {}
+        return {**bundle, "text/plain": repr(self)}
 
-    def buttons(self) -> object:
+    def buttons(self) -> widgets.DOMWidget:
         """Return a widget: a button for each option."""
         import ipywidgets as widgets
 

@@ -76,7 +76,8 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
     with context(STYLE):
         # not pyplot's, which shows it again
         made = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        made.words, axes = words, made.subplots()
+        made.words = words  # pyright: ignore[reportAttributeAccessIssue]  for screen readers
+        axes = made.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         draw(axes, series, kind, colours, names=names, limit=limit)

@@ -31,9 +31,11 @@ def join(children: Iterable[object]) -> Html:
 
 
 def _joined(children: Iterable[object]) -> str:
-    return "".join(
-        [one if one.__class__ is Html else escape(str(one), quote=False) for one in children]
-    )
+    return "".join([_escaped(child) for child in children])
+
+
+def _escaped(child: object) -> str:
+    return child if isinstance(child, Html) else escape(str(child), quote=False)
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:

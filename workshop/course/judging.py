@@ -13,6 +13,7 @@ from inspect import signature
 from numbers import Real
 from string import ascii_lowercase
 from types import MappingProxyType
+from typing import Any, TypeGuard
 
 Judge = Callable[[object], str | None]
 SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
@@ -37,16 +38,14 @@ class Exercise:
 
     def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] = MappingProxyType({}),
                  options: Mapping[str, Sequence[str]] = MappingProxyType({})):  # fmt: skip
-        self.title, self.judge, self.hints, self.wrong, self.options = (
-            title,
-            judge,
-            hints,
-            wrong,
-            options,
-        )
+        self.title = title
+        self.judge = judge
+        self.hints = hints
+        self.wrong = wrong
+        self.options = options
 
     @classmethod
-    def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
+    def of(cls, words: Mapping, judge: Callable[..., str | None] | None) -> Exercise:
         """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number; options.
 
         Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of a dictionary.
@@ -55,17 +54,14 @@ class Exercise:
             options = dict(zip(ascii_lowercase, words["options"], strict=False))
             return cls(words["question"], one_of(options, words["right"]), options=options)
         if "give" in words:
+            if judge is None:
+                raise LookupError(f"{words['title']!r} has `give`, and no judge of its name.")
             judge = shaped(judge, words["give"], words.get("keys", ()))
         elif judge is None:
-            rule = {name: words[name] for name in ("rel", "digits") if name in words}
-            as_asked = (
-                exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
-            )
-            judge = as_asked(words["answer"], words.get("unit", ""), **rule)
-        wrong = {
-            tuple(value) if isinstance(value, list) else value: why
-            for value, why in words.get("wrong", ())
-        }
+            judge = _of_number(words)
+        wrong: dict[object, str] = {}
+        for value, why in words.get("wrong", ()):
+            wrong[tuple(value) if isinstance(value, list) else value] = why
         exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
         exercise.factors = words.get("factors", 0)
         return exercise
@@ -88,15 +84,16 @@ class Exercise:
 
 def plain(answer: object) -> object:
     """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
-    if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
-        answer = answer.model_dump()
-    # a Series, a DataFrame
-    if isinstance(answer, Mapping) or (hasattr(answer, "ndim") and hasattr(answer, "items")):
-        found = {plain(key): plain(value) for key, value in answer.items()}
-        counted = not isinstance(answer, Mapping) and list(found) == list(range(len(found)))
-        return list(found.values()) if counted else found  # without labels it is a list
-    if hasattr(answer, "tolist"):
-        return plain(answer.tolist())
+    dump = getattr(answer, "model_dump", None)
+    if dump is not None:  # a server's answer, as openai gives it
+        answer = dump()
+    if isinstance(answer, Mapping):
+        return {plain(key): plain(value) for key, value in answer.items()}
+    if hasattr(answer, "ndim") and hasattr(answer, "items"):
+        return _plain_table(answer)
+    to_list = getattr(answer, "tolist", None)
+    if to_list is not None:
+        return plain(to_list())
     if isinstance(answer, tuple | list | set | frozenset):
         kind = tuple if isinstance(answer, tuple) else type(answer)
         return kind(map(plain, answer))
@@ -104,6 +101,13 @@ def plain(answer: object) -> object:
         number = float(answer)
         return int(number) if number.is_integer() else number
     return answer.strip() if isinstance(answer, str) else answer
+
+
+def _plain_table(table: Any) -> dict | list:
+    """Return a Series or DataFrame of pandas as a dict, or as a list if it has no labels."""
+    cells = {plain(key): plain(value) for key, value in table.items()}
+    has_labels = list(cells) != list(range(len(cells)))
+    return cells if has_labels else list(cells.values())
 
 
 def shown(answer: object) -> str:
@@ -128,12 +132,12 @@ def called(answer: object, names: Iterable[str]) -> object:
 
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
     """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a percent."""
-    number = None if not_a_number(single(answer)) else single(answer)
+    number = single(answer)
     names = [each for each in wrong if isinstance(each, str)]
     given = tuple(answer) if isinstance(answer, list) else called(answer, names)
     for typical, why in wrong.items():
         if isinstance(typical, Real):
-            if number is not None and math.isclose(number, typical, rel_tol=0.005):
+            if is_number(number) and math.isclose(number, typical, rel_tol=0.005):
                 return why
         elif given == typical:
             return why
@@ -159,14 +163,28 @@ def not_a_number(answer: object, unit: str = "") -> str | None:
     return None
 
 
+def is_number(answer: object) -> TypeGuard[float]:
+    """Return whether an answer is a finite number."""
+    return not_a_number(answer) is None
+
+
+def _of_number(words: Mapping) -> Judge:
+    """Return the judge of an answer that is a number: `answer`, `unit`, `digits` and `rel` of a file of words."""
+    answer, unit = words["answer"], words.get("unit", "")
+    rule = {name: words[name] for name in ("rel", "digits") if name in words}
+    if isinstance(answer, int) and "digits" not in words and not rule:
+        return exactly(answer, unit)
+    return close_to(answer, unit, **rule)
+
+
 def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int = 2) -> Judge:
     """Return a judge of a number: right within `rel`, or if it is `expected` rounded to `digits` digits or more."""
     rounded = [float(f"{expected:.{more}e}") for more in range(digits - 1, 15)]
 
     def judge(answer: object) -> str | None:
         answer = single(answer)
-        if problem := not_a_number(answer, unit):
-            return problem
+        if not is_number(answer):
+            return not_a_number(answer, unit)
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
         too = (
@@ -219,14 +237,20 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
     kinds = [each.annotation for each in signature(judge).parameters.values()]
 
     def judged(answer: object) -> str | None:
-        given = answer if len(kinds) > 1 else (answer,)
-        fits = (
-            isinstance(given, list | tuple)
-            and len(given) == len(kinds)
-            and all(map(isinstance, given, kinds))
-        )
-        fits = fits and (not keys or set(answer) == set(keys))
-        said = judge(*given) if fits else SHAPELESS
+        parts = answer if len(kinds) > 1 else (answer,)
+        said: str | None = SHAPELESS
+        if (
+            isinstance(parts, list | tuple)
+            and len(parts) == len(kinds)
+            and all(map(isinstance, parts, kinds))
+            and has_keys(answer)
+        ):
+            said = judge(*parts)
         return give.replace("{answer}", shown(answer)) if said is SHAPELESS else said
+
+    def has_keys(answer: object) -> bool:
+        if not keys:
+            return True
+        return isinstance(answer, Iterable) and set(answer) == set(keys)
 
     return judged

@@ -135,7 +135,7 @@ def lab_trace(lab: Client | None) -> Path:
     """Return the lab's trace once all answers so far are in it; of None the recorded one."""
     if lab is None:
         return RECORDED_LAB
-    answered = metrics.fetch(lab.url, lab.record.api_key).requests_total
+    answered = metrics.fetch(lab.url, lab.record.api_key).requests_total or 0
     growing, ended, until = trace.Trace(_trace_file()), 0, time.monotonic() + TRACED_WITHIN_S
     while (ended := ended + sum(len(step.finished) for step in growing.more())) < answered:
         if time.monotonic() > until:

@@ -42,7 +42,10 @@ STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
 def drawing(name: str) -> Picture:
     """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its words for screen readers in <desc>."""
     text = (files("workshop.course") / "drawings" / f"{name}.svg").read_text(encoding="utf-8")
-    width, height, words, body = re.fullmatch(FILE, text, re.DOTALL).groups()
+    parts = re.fullmatch(FILE, text, re.DOTALL)
+    if parts is None:
+        raise ValueError(f"{name}.svg is not laid out as FILE says.")
+    width, height, words, body = parts.groups()
     return Picture(body, int(width), int(height), words)
 
 
@@ -54,12 +57,11 @@ kinds, kv_caching, links, megatron = (
 def step_parts(name: str) -> dict[str, float]:
     """Return ms of one decoding step of a recorded run, part by part; they add up to 1000 / its tokens a second."""
     run = recorded.tuned(name)
-    found = run["kernels"]["by_kind"]
+    by_kind = run["kernels"]["by_kind"]
     limit = 1e3 / recorded.limit_tokens_per_s(run)
-    parts = {
-        part: sum(found.get(kind, [0])[0] for kind in kinds_of)
-        for part, kinds_of in KERNELS.items()
-    }
+    parts: dict[str, float] = {}
+    for part, kinds_of in KERNELS.items():
+        parts[part] = sum(by_kind.get(kind, [0])[0] for kind in kinds_of)
     parts[READING] = limit
     parts[REST] -= limit
     parts[WAITS] = max(0.0, 1e3 / run["single_tok_s"] - sum(parts.values()))

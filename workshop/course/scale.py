@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -39,11 +40,12 @@ SOURCES = {  # vLLM's label → ours
 }
 
 
-def kept(part: str, key: str) -> object:
-    """Return what was recorded of a part: simulated (rows), or engines (what the two answered)."""
-    if key not in (found := recordings.read(RECORDED.name)[part]):
+def kept(part: str, key: str) -> Any:
+    """Return what was recorded (JSON) of a part: simulated (rows), or engines (what the two answered)."""
+    recorded = recordings.read(RECORDED.name)[part]
+    if key not in recorded:
         raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
-    return found[key]
+    return recorded[key]
 
 
 def handbooks(
@@ -65,7 +67,7 @@ def handbooks(
 
 def simulated(
     model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Return what this load would find, in one row: GPUs, waiting times, tokens/s, share of the requests within the SLO.
 
     options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
@@ -74,7 +76,9 @@ def simulated(
         print("vLLM is not installed here: this row was simulated on another machine.")
         return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
     how = {name: options.pop(name) for name in SERVERS if name in options}
-    return _row(on_plan(plan(model, gpu, **options), load, slo=parse_slo(slo), **how), load)
+    return _row(
+        on_plan(plan(model, gpu, **options), load, seen=None, slo=parse_slo(slo), **how), load
+    )
 
 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
@@ -89,7 +93,7 @@ def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) ->
     return ", ".join([model, gpu, asked, *said])
 
 
-def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
+def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float | None]:
     said, last_s = found.to_dict(), load[-1].arrival_s
     asked = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
     times = {f"{name}_{part}_ms": said[f"{name}_ms"][part] for name, part in asked}
@@ -101,7 +105,7 @@ def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
         **times,
         "tokens_per_s": found.tokens_per_s,
     }
-    if found.slo:
+    if found.slo and found.slo_share is not None:
         row["within_limits_percent"] = 100 * found.slo_share
     return {name: value if value is None else round(value, 1) for name, value in row.items()}
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from inference_planner.parallelism import Plan
 
@@ -83,7 +83,15 @@ def doctor() -> Table:
     return Table(("", "found", "remedy"), rows, [looks[c.state][1] for c in checks])
 
 
-def fields(answer: Mapping | object) -> Table:
+class Response(Protocol):
+    """A server's answer, as `openai` gives it."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        ...
+
+
+def fields(answer: Mapping | Response) -> Table:
     """Return an answer of the server field by field: of the answer, of its first choice, of its usage."""
     data = answer if isinstance(answer, Mapping) else answer.model_dump()
     rows = []
@@ -115,11 +123,11 @@ def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame
     import pandas as pd  # 0.5 s, and only notebooks need it
 
     frame = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
-    return (
-        frame
-        if alternatives
-        else frame[frame["chosen"]].drop(columns="chosen").reset_index(drop=True)
-    )
+    if alternatives:
+        return frame
+    chosen = frame[frame["chosen"]]
+    assert isinstance(chosen, pd.DataFrame)  # a mask selects rows
+    return chosen.drop(columns="chosen").reset_index(drop=True)
 
 
 def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,

@@ -7,6 +7,8 @@ from workshop.course.exercise_sets import words
 CLUSTERS = words("e02_parallelism")["parallelism.decide"]["clusters"]
 DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}  # by the rule of vLLM's guide
 
+GIVE_BOTH = "give both partial results, as (y0, y1)"
+
 
 def decide(answer: dict) -> str | None:
     for name, (tp, pp) in DECIDED.items():
@@ -40,10 +42,12 @@ def partial_sums(answer: object) -> str | None:
     x, w1, w2 = toy()
     hidden = np.maximum(x @ w1, 0)
     expected = hidden @ w2
+    if not isinstance(answer, list | tuple) or len(answer) != 2:
+        return GIVE_BOTH
     try:
         first, second = (np.asarray(part, dtype=float) for part in answer)
     except (TypeError, ValueError):
-        return "give both partial results, as (y0, y1)"
+        return GIVE_BOTH
     if first.shape != expected.shape or second.shape != expected.shape:
         return f"each GPU's partial result has the shape of the whole, {expected.shape}"
     if np.allclose(first, expected) or np.allclose(second, expected):

@@ -2,10 +2,9 @@ import math
 from collections.abc import Callable
 
 from workshop.client.logprobs import Row, total_logprob
-from workshop.course.judging import Judge
 
 
-def _tokens(*expected: str) -> Judge:
+def _tokens(*expected: str) -> Callable[[object, object], str | None]:
     def judge(token: object, best: object) -> str | None:
         given = (str(token).strip(), str(best).strip())
         if given == expected[::-1]:

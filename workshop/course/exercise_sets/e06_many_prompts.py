@@ -1,4 +1,4 @@
-from workshop.course.judging import Exercise, close_to, not_a_number
+from workshop.course.judging import SHAPELESS, Exercise, close_to, is_number, not_a_number
 
 
 def waves(answer: dict) -> str | None:
@@ -45,20 +45,21 @@ def knee(sweep: dict, chosen: object) -> str | None:
         return (
             f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
         )
-    best = max(allowed, key=allowed.get)
-    return (
-        None
-        if chosen == best
-        else "another number gives more tokens/s, and still at most 3 times the latency"
-    )
+    best = max(allowed, key=allowed.__getitem__)
+    if chosen != best:
+        return "another number gives more tokens/s, and still at most 3 times the latency"
+    return None
 
 
-def kv_peak(cache: object, one: object, share: object) -> str | None:
-    wrong = {
-        one / cache: "that is one request; four overlap at the peak",
-        400 * one / cache: "give a share from 0 to 1, not percent",
-        4 * one: "those are tokens; divide them by what the cache holds",
-        cache / (4 * one): "the other way round: what is used, divided by what there is",
-        1 - 4 * one / cache: "that is the share that stays free",
+def kv_peak(cache_tokens: object, request_tokens: object, share: object) -> str | None:
+    if not is_number(cache_tokens) or not is_number(request_tokens):
+        return SHAPELESS
+    one_request = request_tokens / cache_tokens
+    wrong: dict[object, str] = {
+        one_request: "that is one request; four overlap at the peak",
+        400 * one_request: "give a share from 0 to 1, not percent",
+        4 * request_tokens: "those are tokens; divide them by what the cache holds",
+        1 / (4 * one_request): "the other way round: what is used, divided by what there is",
+        1 - 4 * one_request: "that is the share that stays free",
     }
-    return Exercise("", close_to(4 * one / cache, rel=0.05), wrong=wrong).test(share)
+    return Exercise("", close_to(4 * one_request, rel=0.05), wrong=wrong).test(share)

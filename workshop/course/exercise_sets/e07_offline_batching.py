@@ -3,7 +3,7 @@ from collections import Counter
 from pathlib import Path
 
 from workshop.course.exercise_sets import words
-from workshop.course.judging import not_a_number, single
+from workshop.course.judging import SHAPELESS, is_number, not_a_number, single
 
 COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
@@ -24,9 +24,11 @@ def once(path: str | Path, told: dict) -> str | None:
 
 
 def left(rows: object, lines: object, told: object) -> str | None:
-    rows, lines, told = map(single, (rows, lines, told))
+    rows, lines, told = single(rows), single(lines), single(told)
     if problem := not_a_number(told, "rows"):
         return problem
+    if not is_number(rows) or not is_number(lines):
+        return SHAPELESS
     wrong = {
         0: "the first run was killed before its end: some rows have no answer yet",
         rows: "that would ask everything again; what has an answer on disk is not asked",

@@ -1,7 +1,8 @@
 from itertools import pairwise
 
 from workshop.course.exercise_sets import words
-from workshop.course.judging import SHAPELESS, Exercise, called, close_to, not_a_number, plain
+from workshop.course.judging import SHAPELESS, Exercise, called, close_to, not_a_number
+from workshop.course.timeline import Span
 
 ASKED = words("e11_inside_the_engine")["engine.flags"]
 # symptom → its flag; why not the same flag the other way
@@ -9,32 +10,29 @@ FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 
-def times(span: object, said: dict) -> str | None:
+def times(span: Span, said: dict) -> str | None:
     if set(said) != {"ttft", "tpot", "longest_gap"}:
         return SHAPELESS
     gaps = [after - before for before, after in pairwise(span.seen)]
-    alone, others = span.seen[-1] - span.sent, span.tokens - 1
-    typical = {
-        "ttft": (span.ttft_s, {span.seen[0]: "it counts from when the request was sent"}),
-        "tpot": (
-            (span.seen[-1] - span.first) / others,
-            {
-                alone / span.tokens: "the time to the first token is no part of it",
-                alone / others: "the time to the first token is no part of it",
-                (span.seen[-1] - span.first)
-                / span.tokens: "the first token is not among them: divide by one less",
-                span.tokens
-                / (span.seen[-1] - span.first): "those are tokens a second: the other way round",
-            },
-        ),
-        "longest_gap": (
-            max(gaps),
-            {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"},
-        ),
+    whole_s = span.seen[-1] - span.sent
+    decoding_s = span.seen[-1] - span.first
+    other_tokens = span.tokens - 1  # all but the first
+    ttft_slips = {span.seen[0]: "it counts from when the request was sent"}
+    tpot_slips = {
+        whole_s / span.tokens: "the time to the first token is no part of it",
+        whole_s / other_tokens: "the time to the first token is no part of it",
+        decoding_s / span.tokens: "the first token is not among them: divide by one less",
+        span.tokens / decoding_s: "those are tokens a second: the other way round",
     }
-    for name, (right, wrong) in typical.items():
-        wrong = {1000 * right: "that is in ms: give seconds", **wrong}
-        if problem := Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(said[name]):
+    gap_slips = {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"}
+    for name, right, slips in (
+        ("ttft", span.ttft_s, ttft_slips),
+        ("tpot", decoding_s / other_tokens, tpot_slips),
+        ("longest_gap", max(gaps), gap_slips),
+    ):
+        wrong: dict[object, str] = {1000 * right: "that is in ms: give seconds", **slips}
+        problem = Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(said[name])
+        if problem:
             return f"{name}: {problem}"
     return None
 
@@ -69,16 +67,14 @@ def hits(answer: dict) -> str | None:
 
 
 def flags(answer: dict) -> str | None:
-    for symptom, chosen in plain(answer).items():
-        chosen = called("--" + str(chosen).replace("_", "-").strip("-` "), FLAGS.values())
+    for symptom, change in answer.items():
+        chosen = called("--" + str(change).replace("_", "-").strip("-` "), FLAGS.values())
         if chosen not in FLAGS.values():
             return f"{symptom}: {chosen!r} is none of the changes in the list"
-        if chosen != FLAGS[symptom]:
-            other_way = chosen.split()[0] == FLAGS[symptom].split()[0]
-            why = (
-                OPPOSITE[symptom]
-                if other_way
-                else "this changes something else; what is short here?"
-            )
-            return f"{symptom}: {why}"
+        if chosen == FLAGS[symptom]:
+            continue
+        why = "this changes something else; what is short here?"
+        if str(chosen).split()[0] == FLAGS[symptom].split()[0]:  # the same flag, the other way
+            why = OPPOSITE[symptom]
+        return f"{symptom}: {why}"
     return None

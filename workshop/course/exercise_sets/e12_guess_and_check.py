@@ -1,10 +1,21 @@
 import re
 from math import isclose
+from typing import Protocol, runtime_checkable
 
-from workshop.course.judging import SHAPELESS, Exercise, close_to, not_a_number
+from workshop.course.judging import Exercise, close_to, not_a_number
 
 P, Q = (0.5, 0.3, 0.15, 0.05), (0.3, 0.5, 0.05, 0.15)  # of the notebook's four cities
 WORDS = ["to", "be", "or", "not", "to", "be"]
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A run of speculative decoding: how many steps had drafts, tokens that were drafted, and those accepted."""
+
+    drafts: int
+    drafted: int
+    accepted: int
+    accepted_at: tuple
 
 
 def residual(answer: object) -> str | None:
@@ -49,17 +60,14 @@ def ngram(answer: object) -> str | None:
     return "look for the last two words earlier in the text"
 
 
-def length(run: object, said: object) -> str | None:
-    if not hasattr(run, "accepted_at"):
-        return SHAPELESS
-    wrong = {
-        run.accepted
-        / run.drafts: "those are the accepted guesses; each step also writes a token of the model's own",
+def length(run: Counted, told: object) -> str | None:
+    accepted_a_step = run.accepted / run.drafts
+    drafted_a_step = run.drafted / run.drafts
+    wrong: dict[object, str] = {
+        accepted_a_step: "those are the accepted guesses; each step also writes a token of the model's own",
         run.accepted / run.drafted: "that is the acceptance rate: accepted guesses of all guesses",
-        run.drafted / run.drafts: "that is how many guesses a step has, right or wrong",
+        drafted_a_step: "that is how many guesses a step has, right or wrong",
         run.drafted / run.accepted: "the other way round, and count steps, not guesses",
         run.drafts / run.accepted: "the other way round: accepted guesses, divided by steps",
     }
-    return Exercise(
-        "", close_to(1 + run.accepted / run.drafts, "tokens", rel=0.01), wrong=wrong
-    ).test(said)
+    return Exercise("", close_to(1 + accepted_a_step, "tokens", rel=0.01), wrong=wrong).test(told)

@@ -1,10 +1,11 @@
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from workshop.course.exercise_sets import words
-from workshop.course.judging import called, not_a_number
+from workshop.course.judging import SHAPELESS, called, is_number, not_a_number
 
 RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
 ASKED = words("e13_scale_out")["scale.which"]
@@ -42,6 +43,8 @@ def pieces() -> np.ndarray:
 def experts(answer: object) -> str | None:
     x, _, w1, w2 = toy()
     by_rank = pieces().reshape(RANKS, EXPERTS_OF_A_RANK, *x.shape).sum(axis=1)
+    if not isinstance(answer, Iterable):
+        return "give a list of four arrays, one for each rank"
     try:
         given = [np.asarray(part, dtype=float) for part in answer]
     except (TypeError, ValueError):
@@ -77,6 +80,8 @@ def service(people: object, every_s: object, sizes: dict, chosen: object) -> str
         return problem
     if chosen not in sizes:
         return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
+    if not is_number(people) or not is_number(every_s):
+        return SHAPELESS
     asked, came = people / every_s, sizes[chosen]["requests_per_s"]
     # arrivals are drawn: few of them vary much
     chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])

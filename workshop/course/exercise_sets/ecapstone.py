@@ -1,13 +1,15 @@
 """Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
 
 import re
+from pathlib import Path
 
 from inference_planner.catalog import load_model
+from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory import weight_bytes
 from inference_planner.parallelism import Plan
 
 from workshop.batch.progress import Summary
-from workshop.course.judging import Exercise, called, close_to, not_a_number, single
+from workshop.course.judging import Exercise, called, close_to, is_number, not_a_number, single
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
 
@@ -35,12 +37,12 @@ NOTHING = re.compile(
 SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
-def weights(model: object, told: object) -> str | None:
+def weights(model: str | Path | ModelConfig, told: object) -> str | None:
     try:
         size = weight_bytes(load_model(model))
     except WorkshopError as error:
         return f"{error.message} {error.remedy}"
-    wrong = {
+    wrong: dict[object, str] = {
         size / 1e9: "those are GB of 10**9 bytes; GPUs count in GiB of 2**30",
         size: "those are bytes; divide by 2**30",
         size / 2**31: "that is half: look how many bytes one parameter has",
@@ -52,10 +54,10 @@ def weights(model: object, told: object) -> str | None:
 def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     if not plan.fits:
         return f"this plan does not fit. {' '.join(plan.advice)}"
-    if not_a_number(tokens) or not 0 < tokens <= plan.max_model_len:
+    if not is_number(tokens) or not 0 < tokens <= plan.max_model_len:
         return f"request_tokens is {tokens!r}; the longest request of this plan has {plan.max_model_len:,} tokens"
     right = plan.kv_cache_tokens / tokens
-    wrong = {
+    wrong: dict[object, str] = {
         plan.kv_cache_tokens: "those are tokens; how many of your requests do they hold?",
         tokens
         / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
@@ -130,10 +132,10 @@ def gap(compared: Reconciliation, told: object) -> str | None:
 def hours(summary: Summary, rows: object, told: object) -> str | None:
     if not summary.new:
         return "this run answered nothing new, so it says nothing about time: run it with a new output file"
-    if problem := not_a_number(rows, "rows"):
-        return problem
+    if not is_number(rows):
+        return not_a_number(rows, "rows")
     right = rows * summary.seconds / summary.new / 3600
-    wrong = {
+    wrong: dict[object, str] = {
         right * 3600: "those are seconds; an hour has 3,600",
         right * 60: "those are minutes; an hour has 60",
         summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
