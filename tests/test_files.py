@@ -203,3 +203,34 @@ def test_a_private_file_is_new_and_closed_to_others(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
         files.create_private(path)
+
+
+class TestReplacement:
+    def test_a_block_that_fails_changes_nothing_and_leaves_nothing(self, tmp_path):
+        target = tmp_path / "kept"
+        target.write_text("old")
+        with pytest.raises(KeyboardInterrupt), files.replacement(target) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+        assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+
+    def test_a_link_stays_a_link_and_what_a_killed_process_left_is_replaced(self, tmp_path):
+        target, link = tmp_path / "file", tmp_path / "link"
+        target.write_text("old")
+        link.symlink_to(target)
+        files.part_of(target).write_text("of a killed process, and longer than what comes now")
+        with files.replacement(link) as file:
+            file.write(b"new")
+        assert link.is_symlink() and target.read_text() == "new"
+        assert sorted(tmp_path.iterdir()) == [target, link]
+
+    def test_it_is_on_disk_before_it_takes_its_place(self, tmp_path, monkeypatch):
+        calls = []
+        for name in ("fsync", "replace"):
+            real = getattr(os, name)
+            monkeypatch.setattr(
+                os, name, lambda *a, real=real, name=name: (calls.append(name), real(*a))[1]
+            )
+        with files.replacement(tmp_path / "new") as file:
+            file.write(b"new")
+        assert calls == ["fsync", "replace", "fsync"]  # the file, its place, the folder's names

@@ -1,7 +1,8 @@
 """Files that a user names: only regular files are read, and no file is overwritten by accident.
 
 Reading is the planner's (`inference_planner.files`): it never waits, and refuses what is no regular file. Writing is
-whole or nothing: a new file appears when all of it is there, under a name that was free before.
+whole or nothing: `output` makes a new file, under a name that was free before, when all of it is there. `replacement`
+puts a file in the place of another, and has it on disk before that.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ __all__ = [
     "open_regular",
     "output",
     "parse_json",
+    "part_of",
     "read_bytes",
     "read_json",
     "read_text",
     "reason",
     "refuse_irregular",
+    "replacement",
+    "sync_folder",
 ]
 
 WRITABLE = "Give a file in a folder that you may write to."
@@ -102,7 +106,7 @@ def output(
     target = _checked(path, force, inputs, remedy)
     part = None
     try:
-        part = _part_of(target, 0o666 if mode is None else mode)
+        part = _new_part(target, 0o666 if mode is None else mode)
         with part.open("r+b") as file:
             yield file
         if isinstance(target, int):
@@ -118,6 +122,48 @@ def output(
             os.close(target)
         if part is not None:
             part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacement(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write that takes the place of `path` at the end of the block.
+
+    By then it is on disk (fsync), so that a power cut leaves the old file or the new one. Where the block fails
+    nothing has changed. A link stays a link. What a killed process left of an earlier attempt is replaced.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    target = Path(os.path.realpath(path))
+    part = part_of(target)
+    part.unlink(missing_ok=True)
+    _create(part, 0o666)
+    try:
+        with part.open("r+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(target.parent)
+
+
+def part_of(path: Path) -> Path:
+    """Return where the replacement of a file grows: one name, so that killed processes leave one file at most."""
+    return path.with_name(f".{path.name}.part")
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder outlive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def is_stream(path: str | Path) -> bool:
@@ -209,8 +255,7 @@ def _is_null(found: os.stat_result) -> bool:
 
 def _stream(path: str | Path, given: list[os.stat_result]) -> int:
     """Return a copy of the descriptor that a name of a stream means."""
-    match = STREAM.fullmatch(str(path))
-    number = 2 if match["name"] == "stderr" else int(match["number"] or 1)
+    number = _stream_number(path)
     try:
         if any(os.path.samestat(os.fstat(number), other) for other in given):
             raise BadInput(
@@ -221,20 +266,35 @@ def _stream(path: str | Path, given: list[os.stat_result]) -> int:
         raise BadInput(f"{path} cannot be written: {reason(error)}.", WRITABLE) from None
 
 
+def _stream_number(path: str | Path) -> int:
+    """Return the number of the descriptor that a name of a stream means."""
+    match = STREAM.fullmatch(str(path))
+    if match is None:
+        raise ValueError(f"{path} is no name of a stream")
+    if match["name"] == "stderr":
+        return 2
+    return int(match["number"] or 1)
+
+
 def _copy(part: Path, descriptor: int) -> None:
     with part.open("rb") as source, os.fdopen(os.dup(descriptor), "wb") as target:
         shutil.copyfileobj(source, target)
 
 
-def _part_of(target: Path | int, mode: int) -> Path:
+def _new_part(target: Path | int, mode: int) -> Path:
     """Return a new, empty file beside the target, in which the output grows."""
     if isinstance(target, int):
         part = Path(tempfile.gettempdir(), f"output.{secrets.token_hex(8)}")
         mode = 0o600
     else:
         part = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    _create(part, mode)
     return part
+
+
+def _create(path: Path, mode: int) -> None:
+    """Make an empty file. Raises FileExistsError: there is something of that name, a link too."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
 
 def _publish(part: Path, target: Path, force: bool) -> None:
@@ -249,5 +309,5 @@ def _publish(part: Path, target: Path, force: bool) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _create(target, 0o600)
         os.replace(part, target)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
-from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, whole
+from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, replacement
 from workshop.batch.prepare import Bits, Work, shard_of
 from workshop.batch.rows import Builder
 from workshop.batch.store import scan
@@ -180,7 +180,10 @@ def write_parquet(paths: Paths) -> None:
     meta = read_meta(paths)
     kept = meta | {"journal_bytes": paths.journal.stat().st_size}
     schema = schema.with_metadata({PARQUET_META: json.dumps(kept).encode()})
-    with whole(paths.output) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
+    with (
+        replacement(paths.output) as file,
+        pyarrow.parquet.ParquetWriter(file, schema) as writer,
+    ):
         group: list[dict] = []
         for record in _records(current(meta, [paths.journal])):
             group.append({name: _cell(name, value) for name, value in record.items()})

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from workshop import files
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import home
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
@@ -46,7 +46,7 @@ class Paths:
             self.journal = self._beside(".jsonl") if self.parquet else self.output
             self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
             # the longest name: better refused now than when the answers have come
-            _kind(part_of(self.meta))
+            _kind(files.part_of(self.meta))
             self._check_files(others)
         except BadInput:
             raise
@@ -134,30 +134,21 @@ def _is_typed(part: object) -> bool:
 
 def write_meta(paths: Paths, meta: dict) -> None:
     """Write it whole or not at all. In ASCII: a file's name may hold bytes that are no UTF-8."""
-    with whole(paths.meta) as file:
+    with replacement(paths.meta) as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write; after the block it is on disk in the place of `path`, whole, or everything is as before.
+def replacement(path: Path) -> Iterator[BinaryIO]:
+    """Give a file that takes the place of `path` at the end of the block, whole and on disk, or not at all.
 
     Raises WorkshopError: it cannot be written.
     """
-    path = Path(os.path.realpath(path))  # a link stays a link
     try:
-        with home.whole(path, part_of(path)) as file:  # which may be of a run that was killed
+        with files.replacement(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from None
-
-
-def part_of(path: Path) -> Path:
-    """Return where a file grows before it takes its place."""
-    return path.with_name(f".{path.name}.part")
 
 
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
@@ -179,16 +170,6 @@ def cannot_read(path: Path, error: OSError) -> BadInput:
     return BadInput(
         f"{path} cannot be read ({error.strerror or error}).", "Give a file that you may read."
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder outlive a power cut, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _kind(path: Path) -> int:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
-from workshop.batch.paths import Paths, cannot_read, cannot_write, sync_folder, whole
+from workshop.batch.paths import Paths, cannot_read, cannot_write, replacement
 from workshop.errors import BadInput, WorkshopError
+from workshop.files import sync_folder
 from workshop.servers.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
@@ -54,7 +55,7 @@ class Lock:
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Put other lines in the journal's place, whole or not at all; the lock goes over to the new file."""
-        with whole(self.paths.journal) as file:
+        with replacement(self.paths.journal) as file:
             flock(file.fileno())
             file.writelines(lines)
             new = os.dup(file.fileno())  # it shares the lock
