@@ -1,7 +1,7 @@
-"""The network between the nodes, tried before anything is loaded: which transport NCCL took, and how fast it is.
+"""Test the network between the nodes before anything is loaded: which transport NCCL chose, and how fast it is.
 
 `test` runs on every node of the step: a process for each GPU, all-reduces of a large and of a small tensor for five
-seconds at most, then the sentence about them. On the test bed Gloo takes NCCL's place.
+seconds at most, then a sentence with the result. On the test bed Gloo replaces NCCL.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import TextIO
 
 from inference_planner.communication import LINKS
 
@@ -19,8 +20,8 @@ from workshop import python_process
 from workshop.errors import WorkshopError
 
 SECONDS = 5.0  # for both sizes together, once NCCL has connected
-# a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
-LARGE_BYTES, SMALL_BYTES = 64 * 2**20, 32 * 2**10
+LARGE_BYTES = 64 * 2**20  # as a long prompt sends
+SMALL_BYTES = 32 * 2**10  # as one token of 405B sends: 16,384 numbers of 2 bytes
 CONNECT_S = 60.0  # imports, and NCCL's start on all GPUs
 PLANNED = "infiniband-ndr"  # what plan() counts with between nodes
 # What NCCL says with NCCL_DEBUG=INFO (src/transport/net_ib, net_socket; 2.18 to 2.28).
@@ -31,78 +32,115 @@ WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
 
 
 def wanted(nodes: int, cpu: bool) -> bool:
-    """Return whether to try it: WORKSHOP_NETWORK_TEST (yes, no), by default where GPUs of several nodes meet."""
-    return {"yes": True, "no": False}.get(
-        os.environ.get("WORKSHOP_NETWORK_TEST", ""), nodes > 1 and not cpu
-    )
+    """Return True if the network is to be tested: WORKSHOP_NETWORK_TEST (yes, no), by default for GPUs of several nodes."""
+    choice = os.environ.get("WORKSHOP_NETWORK_TEST", "")
+    if choice in ("yes", "no"):
+        return choice == "yes"
+    return nodes > 1 and not cpu
 
 
 def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str) -> str:
-    """Run this node's part; return the sentence on the head, '' on the others."""
-    own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
+    """Run this node's part; return the sentence on the head, '' on the others.
+
+    Args:
+        node: this node's number, from 0 (the head).
+        nodes: how many there are.
+        gpus: of this node, each with a process of its own.
+        head, port: where the processes meet.
+        interface: the network interface that NCCL and Gloo use.
+
+    Raises WorkshopError: the GPUs cannot reduce together.
+    """
     with contextlib.ExitStack() as stack:
-        files = [
-            stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)
-        ]
-        ranks = []
-        for local, file in enumerate(files):
-            words = map(str, (node * gpus + local, nodes * gpus, local, head, port))
-            command = python_process.command("workshop.servers.slurm.fabric", *words)
-            environment = python_process.environment(base={**own, **os.environ})
-            ranks.append(
-                subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
-            )
-        deadline, late = time.monotonic() + CONNECT_S + SECONDS, ""
-        for each in ranks:
-            try:
-                each.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
-                late = f"Error: no answer within {CONNECT_S + SECONDS:.0f} s"
-        said = [(file.seek(0), file.read())[1] for file in files] + [late]
-    if any(each.returncode for each in ranks):
+        files: list[TextIO] = []
+        processes: list[subprocess.Popen[bytes]] = []
+        for local in range(gpus):
+            file = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            files.append(file)
+            rank = node * gpus + local
+            processes.append(_start(rank, nodes * gpus, local, head, port, interface, file))
+        late = _wait(processes)
+        outputs: list[str] = []
+        for file in files:
+            file.seek(0)
+            outputs.append(file.read())
+    if any(process.returncode for process in processes):
         remedy = "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the nodes; WORKSHOP_NETWORK_TEST=no leaves this test out."
-        raise WorkshopError(f"The GPUs of the nodes cannot reduce together: {why(said)}", remedy)
-    return "" if node else sentence(said[0], nodes)
+        reason = why([*outputs, late])
+        raise WorkshopError(f"The GPUs of the nodes cannot reduce together: {reason}", remedy)
+    if node != 0:
+        return ""
+    return sentence(outputs[0], nodes)
 
 
-def why(said: list[str]) -> str:
-    """Return what NCCL or torch said against it: a warning of NCCL's before the error that came of it."""
-    found = [match[1].strip() for text in said for match in WRONG.finditer(text)]
-    lines = [line for text in reversed(said) if (line := python_process.last_line(text))]
-    return (found or lines or ["it ended without a word"])[0][:300]
+def _start(
+    rank: int, ranks: int, local: int, head: str, port: int, interface: str, output: TextIO
+) -> subprocess.Popen[bytes]:
+    """Start the process of one GPU, which runs `main`."""
+    own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
+    command = python_process.command(
+        "workshop.servers.slurm.fabric", str(rank), str(ranks), str(local), head, str(port)
+    )
+    environment = python_process.environment(base={**own, **os.environ})
+    return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
-def transport(said: str) -> str:
+def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
+    """Wait for the processes; kill those that take too long, and return an error line about them."""
+    late = ""
+    deadline = time.monotonic() + CONNECT_S + SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            late = f"Error: no answer within {CONNECT_S + SECONDS:.0f} s"
+    return late
+
+
+def why(outputs: list[str]) -> str:
+    """Return the reason from the output of NCCL or torch: the first warning of NCCL or error, else a last line."""
+    for output in outputs:
+        match = WRONG.search(output)
+        if match:
+            return match[1].strip()[:300]
+    for output in reversed(outputs):
+        line = python_process.last_line(output)
+        if line:
+            return line[:300]
+    return "it ended without a word"
+
+
+def transport(output: str) -> str:
     """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another plugin's name."""
-    via, card = VIA.search(said), CARD.search(said)
+    via = VIA.search(output)
     if not via:
-        return (
-            "Socket (Gloo)"
-            if "backend gloo" in said
-            else "no network: NVLink, PCIe or shared memory"
-        )
+        if "backend gloo" in output:
+            return "Socket (Gloo)"
+        return "no network: NVLink, PCIe or shared memory"
+    card = CARD.search(output)
     if via[1] == "IB" and card:
-        return f"{'InfiniBand' if card[2] == 'IB' else 'RoCE'} ({card[1]})"
+        name = "InfiniBand" if card[2] == "IB" else "RoCE"
+        return f"{name} ({card[1]})"
     return via[1]
 
 
-def sentence(said: str, nodes: int) -> str:
-    """Return what was measured beside what the plan counts with, and what to do where it is much slower.
+def sentence(output: str, nodes: int) -> str:
+    """Return the measured speed next to the plan's assumption, and what to do where it is much slower.
 
     GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
     """
-    found, planned = json.loads(MEASURED.findall(said)[-1]), LINKS[PLANNED]
-    words = f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {transport(said)}, {found['gb_s']:.3g} GB/s, "
-    words += f"{found['us']:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
-    words += f"{planned.all_reduce_us:g} µs"
-    slow = found["gb_s"] < planned.gb_s / 4
-    return words + (
-        "; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh"
-        if slow
-        else ""
+    measured = json.loads(MEASURED.findall(output)[-1])
+    planned = LINKS[PLANNED]
+    text = (
+        f"all-reduce over {measured['ranks']} GPUs on {nodes} nodes: {transport(output)}, "
+        f"{measured['gb_s']:.3g} GB/s, {measured['us']:.0f} µs for one token's; "
+        f"the plan counts with {planned.name}: {planned.gb_s:g} GB/s, {planned.all_reduce_us:g} µs"
     )
+    if measured["gb_s"] < planned.gb_s / 4:
+        text += "; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh"
+    return text
 
 
 def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
@@ -118,9 +156,10 @@ def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
     distributed.init_process_group(
         backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=ranks
     )
-    times = {}
+    device = "cuda" if cuda else "cpu"
+    times: dict[int, float] = {}
     for size in (SMALL_BYTES, LARGE_BYTES):
-        data = torch.zeros(size // 4, device="cuda" if cuda else "cpu")
+        data = torch.zeros(size // 4, device=device)
 
         def reduce(data=data) -> None:
             distributed.all_reduce(data)
@@ -130,27 +169,25 @@ def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
         reduce()  # connects
         began = time.monotonic()
         reduce()
-        # As many on every rank: the first one decides.
-        count = torch.tensor(
-            [max(1, min(100, int(SECONDS / 2 / (time.monotonic() - began))))], device=data.device
-        )
-        distributed.broadcast(count, 0)
+        possible = int(SECONDS / 2 / (time.monotonic() - began))
+        # The same number on every rank: the first one decides.
+        agreed = torch.tensor([max(1, min(100, possible))], device=data.device)
+        distributed.broadcast(agreed, 0)
+        count = int(agreed)
         began = time.monotonic()
-        for _ in range(int(count)):
+        for _ in range(count):
             reduce()
-        times[size] = (time.monotonic() - began) / int(count)
-    moved = 2 * (ranks - 1) / ranks * LARGE_BYTES
-    print(
-        json.dumps(
-            {
-                "ranks": ranks,
-                "gb_s": moved / times[LARGE_BYTES] / 1e9,
-                "us": times[SMALL_BYTES] * 1e6,
-            }
-        )
-    )
+        times[size] = (time.monotonic() - began) / count
+    moved_bytes = 2 * (ranks - 1) / ranks * LARGE_BYTES
+    measured = {
+        "ranks": ranks,
+        "gb_s": moved_bytes / times[LARGE_BYTES] / 1e9,
+        "us": times[SMALL_BYTES] * 1e6,
+    }
+    print(json.dumps(measured))
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), sys.argv[4], int(sys.argv[5]))
+    rank, ranks, local, head, port = sys.argv[1:6]
+    main(int(rank), int(ranks), int(local), head, int(port))

@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -65,9 +64,8 @@ class Facts:
     scratch_free: int
     shm_free: int
     old_driver: Verdict = None
-    scratch_refuses: str = (
-        ""  # why no program runs, or no library is loaded, from the scratch folder; '' if they are
-    )
+    # why no program runs, or no library is loaded, from the scratch folder; '' if both work
+    scratch_refuses: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,17 +80,36 @@ class Expected:
     allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
 
 
+def expected_by(env: Mapping[str, str]) -> Expected:
+    """Return what the plan says, from the variables that the job's scripts set."""
+    return Expected(
+        nodes=int(env["SLURM_NNODES"]),
+        gpus_per_node=int(env["WORKSHOP_GPUS_PER_NODE"]),
+        tensor_parallel_size=int(env["WORKSHOP_TP"]),
+        pipeline_parallel_size=int(env["WORKSHOP_PP"]),
+        min_gpu_gib=float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
+        allow_cpu=bool(env.get("WORKSHOP_ALLOW_CPU")),
+    )
+
+
 def gather(model: str) -> Facts:
     """Return the facts of this node."""
-    folder, scratch = Path(model), os.environ.get("TMPDIR", "/tmp")
+    folder = Path(model)
+    scratch = os.environ.get("TMPDIR", "/tmp")
     is_folder = (folder / "config.json").is_file()
-    look, build = gpus.look(), installed()
+    look = gpus.look()
+    build = installed()
+    old_driver = None
+    if look.maker == "nvidia" and not is_cpu(*build):
+        old_driver = gpus.driver_problem(look.driver)
+    driver = look.problem
+    if not driver and not look.maker:
+        driver = "no program of a GPU's driver is here (nvidia-smi, amd-smi)"
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
         gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
-        driver=look.problem
-        or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
+        driver=driver,
         build=" ".join(build).strip(),
         model=is_folder,
         missing=slurm_weights.missing(folder) if is_folder else [],
@@ -101,9 +118,7 @@ def gather(model: str) -> Facts:
         scratch=scratch,
         scratch_free=free_bytes(Path(scratch)),
         shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
-        old_driver=gpus.driver_problem(look.driver)
-        if look.maker == "nvidia" and not is_cpu(*build)
-        else None,
+        old_driver=old_driver,
         scratch_refuses=refused_execution(Path(scratch)),
     )
 
@@ -145,9 +160,15 @@ def has_watchdog(build: str) -> bool:
 
 def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
     """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
-    checks = (_model, _build, _gpus, _disks)
-    of_nodes = (check(each, all_facts[0], expected) for check in checks for each in all_facts)
-    return next(chain(_world(all_facts, expected), chain.from_iterable(of_nodes)), None)
+    return next(_problems(all_facts, expected), None)
+
+
+def _problems(all_facts: list[Facts], expected: Expected) -> Problems:
+    """Yield every problem, in the order in which they are worth knowing."""
+    yield from _world(all_facts, expected)
+    for check in (_model, _build, _gpus, _disks):
+        for facts in all_facts:
+            yield from check(facts, all_facts[0], expected)
 
 
 def _world(facts: list[Facts], e: Expected) -> Problems:
@@ -275,20 +296,15 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
 
 def main() -> int:
     """Examine, report, wait for the verdict; print this node's address and interface."""
+    env = os.environ
     try:
-        own, env = gather(sys.argv[1]), os.environ
-        counts = (
-            int(env[name])
-            for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP")
-        )
-        e = Expected(
-            *counts,
-            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
-            bool(env.get("WORKSHOP_ALLOW_CPU")),
-        )
-        head, port = env["WORKSHOP_HEAD_ADDRESS"], int(env["WORKSHOP_CHECK_PORT"])
+        own = gather(sys.argv[1])
+        expected = expected_by(env)
+        head = env["WORKSHOP_HEAD_ADDRESS"]
+        port = int(env["WORKSHOP_CHECK_PORT"])
         if own.rank == 0:
-            address, verdict = head, lead(own, e, head, port)
+            address = head
+            verdict = lead(own, expected, head, port)
         else:
             address = machine.own_address(env.get("WORKSHOP_FABRIC", ""), head)
             verdict = follow(own, head, port)
@@ -296,18 +312,28 @@ def main() -> int:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface = next(
-            (name for name, each in machine.interfaces().items() if each == address), ""
-        )
-        if fabric.wanted(e.nodes, is_cpu(*installed())):
-            door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
-            if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
-                print(f"[workshop] {said}", file=sys.stderr, flush=True)
+        interface = _interface_of(address)
+        if fabric.wanted(expected.nodes, is_cpu(*installed())):
+            master_port = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
+            result = fabric.test(
+                own.rank, expected.nodes, expected.gpus_per_node, head, master_port, interface
+            )
+            if result:
+                print(f"[workshop] {result}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
+    watchdog = "yes" if has_watchdog(own.build) else "no"
     # the last may be empty
-    print(address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t")
+    print(address, kind(own), watchdog, interface, sep="\t")
     return 0
+
+
+def _interface_of(address: str) -> str:
+    """Return the network interface of this node with that address; '' if there is none."""
+    for name, own_address in machine.interfaces().items():
+        if own_address == address:
+            return name
+    return ""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Waiting for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
+"""Wait for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
 
-Ray's port opens before the head itself has joined, and a worker that comes in between is turned away or keeps trying
-for minutes. So the head asks Ray until it is in, then opens a door (a plain port) that the others wait for.
+Ray's port opens before the head itself has joined. A worker that connects in between is refused, or retries for
+minutes. So the head asks Ray until it has joined, then opens a plain port (the "door") that the others wait for.
 """
 
 import socket
@@ -27,12 +27,14 @@ def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
 def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
     """On the head: return when all nodes have joined; let the others in as soon as this one has."""
     wait_for_port(address, within_s)
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]  # installed only where ENGINE=ray is used
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 
+    def alive() -> int:
+        return sum(node["Alive"] for node in ray.nodes())
+
     def until_alive(wanted: int) -> None:
-        alive = lambda: sum(node["Alive"] for node in ray.nodes())  # noqa: E731
         if not processes.until(lambda: alive() >= wanted, within_s):
             remedy = "Look above for what the others say; or leave ENGINE=ray out."
             raise WorkshopError(

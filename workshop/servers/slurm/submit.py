@@ -1,4 +1,4 @@
-"""`workshop slurm submit`: plan → sbatch, with the reasons, the exact command and the job's number."""
+"""`workshop slurm submit`: turn a plan into a call of sbatch, with the reasons, the exact command and the job's number."""
 
 import hashlib
 import os
@@ -8,11 +8,14 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog import load_model
+from inference_planner.catalog.config import present
 from inference_planner.catalog.read import existing, name_of
 from inference_planner.command import ALLOWED, check_starts, flags
+from inference_planner.parallelism import Plan
 from inference_planner.ranks import tp_problem
 
 from workshop.engine.exact import plan
@@ -25,24 +28,31 @@ from workshop.servers.record_file import CLUSTER
 from workshop.servers.slurm import options
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm.recipes import RECIPES, Recipe
+from workshop.servers.slurm.recipes import RECIPES, Recipe, model_of
 from workshop.servers.slurm.site import scripts_folder
 
 GPU = "h100"
 GPUS_PER_NODE = 4
 UNSET = "$WORKSHOP_MODELS"
-OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}  # which is sbatch's, too
+# flags of vLLM that sbatch does not know: --network is sbatch's, too
+OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}
 SBATCH_TIMEOUT_S = 60
-CPUS_BASE, CPUS_PER_GPU = 4, 4  # one process a GPU, and the API's and the engine's own
-MEMORY_BASE_GIB, MEMORY_PER_GPU_GIB = 16, 48  # weights pass through the page cache
-GPU_MEMORY_SHARE = (
-    0.95  # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
-)
+CPUS_BASE = 4  # for the API's and the engine's own processes
+CPUS_PER_GPU = 4  # for the worker of each GPU
+MEMORY_BASE_GIB = 16
+MEMORY_PER_GPU_GIB = 48  # weights pass through the page cache
+# a GPU of the planned kind has at least this share of its memory, whatever ECC takes
+GPU_MEMORY_SHARE = 0.95
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for; None: the script's or the plan's choice."""
+    """What a person requests; None: the script's or the plan's choice.
+
+    what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
+    vllm: more flags of `vllm serve`.
+    sbatch_args: options of sbatch.
+    """
 
     what: str
     nodes: int | None = None
@@ -54,7 +64,7 @@ class Request:
     learners: int = 0
     name: str | None = None
     max_model_len: int | None = None
-    vllm: tuple[str, ...] = ()  # more flags of `vllm serve`
+    vllm: tuple[str, ...] = ()
     sbatch_args: tuple[str, ...] = ()
 
 
@@ -73,129 +83,179 @@ class Submission:
 
     @property
     def command(self) -> str:
-        """The same by hand, to be pasted into a shell."""
-        variables = " ".join(
-            f"{name}={value if value.startswith(UNSET) else shlex.quote(value)}"
-            for name, value in self.environment.items()
-        )
-        words = " ".join(map(shlex.quote, ["sbatch", *self.arguments, str(self.script)]))
-        return f"source {shlex.quote(str(self.site))} && {variables} {words}".replace("  ", " ")
+        """The command line that does the same, to be pasted into a shell."""
+        words: list[str] = []
+        for name, value in self.environment.items():
+            # $WORKSHOP_MODELS is for the shell to replace
+            quoted = value if value.startswith(UNSET) else shlex.quote(value)
+            words.append(f"{name}={quoted}")
+        words.append(shlex.join(["sbatch", *self.arguments, str(self.script)]))
+        return f"source {shlex.quote(str(self.site))} && {' '.join(words)}"
 
 
 def prepare(request: Request) -> Submission:
     """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work."""
     _refuse(request)
-    site, own = slurm_site.environment(), request.what in RECIPES
-    recipe = RECIPES.get(request.what) or Recipe(request.what)
-    kind, per_node = slurm_site.gpus(site)
-    if not slurm_site.gpu_option(site):  # a job has all GPUs of its nodes
-        if request.gpus_per_node not in (None, per_node):
-            said = f"--gpus-per-node {request.gpus_per_node} cannot be asked for: site_sbatch takes that option away."
-            raise BadInput(
-                said,
-                f"A node has {per_node or 'as many as WORKSHOP_GPUS_PER_NODE says'}: leave it out.",
-            )
-        request = replace(request, gpus_per_node=per_node or None)
-    gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
+    site = slurm_site.environment()
+    recipe = RECIPES.get(request.what)
+    slurm_kind, gpus_of_a_node = slurm_site.gpus(site)
+    if not slurm_site.gpu_option(site):
+        request = _with_whole_nodes(request, gpus_of_a_node)
+    gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(slurm_kind)
     folder = _folder(request.what, site)
-    name = (
-        None
-        if own
-        else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
+    name = None if recipe else _job_name(folder)
+    is_downloaded = (folder / "config.json").is_file()
+    # in the order of job.sh
+    vllm_flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)
+    the_plan = _planned(
+        folder if is_downloaded else model_of(request.what),
+        gpu or GPU,
+        recipe or Recipe(request.what),
+        replace(request, vllm=vllm_flags),
+        site,
     )
-    known = (folder / "config.json").is_file()
-    flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)  # in the order of job.sh
-    planned = _planned(
-        folder if known else recipe.model, gpu or GPU, recipe, replace(request, vllm=flags), site
-    )
-    check_starts(planned.deployment)
-    environment = _environment(request, planned, changed_gpu=bool(gpu) or not own)
-    if not own:
+    check_starts(present(the_plan.deployment))
+    environment = _environment(request, the_plan, changed_gpu=bool(gpu) or not recipe)
+    if recipe is None:
         environment["WORKSHOP_MODEL"] = str(folder)
-        environment["WORKSHOP_TP"] = str(planned.tensor_parallel_size)
-        environment["WORKSHOP_PP"] = str(planned.pipeline_parallel_size)
+        environment["WORKSHOP_TP"] = str(the_plan.tensor_parallel_size)
+        environment["WORKSHOP_PP"] = str(the_plan.pipeline_parallel_size)
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
-    script = scripts_folder() / f"{request.what if own else 'model'}.sbatch"
-    first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}, by vLLM {planned.vllm_version}'s formulas."
-    if UNSET in folder.parts:
-        absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
-    else:
-        absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
+    script_name = request.what if recipe else "model"
+    advice = list(the_plan.advice)
+    if not is_downloaded:
+        advice.append(_missing_model(request.what, folder))
     return Submission(
-        rendered(script, site),
-        slurm_site.site_file(),
-        _arguments(request, site, name, planned, kind),
-        environment,
-        [first, *uncounted(flags), *planned.reasons],
-        [*planned.advice, *([] if known else [absent])],
-        planned.fits,
-        folder,
+        script=rendered(scripts_folder() / f"{script_name}.sbatch", site),
+        site=slurm_site.site_file(),
+        arguments=_arguments(request, site, name, the_plan, slurm_kind),
+        environment=environment,
+        reasons=[_summary(the_plan), *uncounted(vllm_flags), *the_plan.reasons],
+        advice=advice,
+        fits=the_plan.fits,
+        folder=folder,
     )
+
+
+def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
+    """Return the request with all GPUs of its nodes, where no option of sbatch counts GPUs."""
+    if request.gpus_per_node not in (None, gpus_of_a_node):
+        number = gpus_of_a_node or "as many as WORKSHOP_GPUS_PER_NODE says"
+        raise BadInput(
+            f"--gpus-per-node {request.gpus_per_node} cannot be asked for: site_sbatch takes that option away.",
+            f"A node has {number}: leave it out.",
+        )
+    return replace(request, gpus_per_node=gpus_of_a_node or None)
+
+
+def _job_name(folder: Path) -> str:
+    """Return the name of a job and its server, made of the model's name."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder))
+    return name.strip("-.").lower()[:40] or "model"
+
+
+def _summary(plan: Plan) -> str:
+    """Return the first of the reasons: the model, the GPUs, the split."""
+    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    return (
+        f"{plan.model}: {nodes}, {plan.gpus} × {plan.gpu}, "
+        f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}, "
+        f"by vLLM {plan.vllm_version}'s formulas."
+    )
+
+
+def _missing_model(what: str, folder: Path) -> str:
+    """Return the advice for a model that is not on the shared disk yet."""
+    if UNSET in folder.parts:
+        return "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
+    return f"The model is not in {folder} yet: workshop prefetch {what} --to {folder.parent}"
 
 
 def _arguments(
-    request: Request, site: dict[str, str], name: str | None, planned, kind: str
+    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> list[str]:
-    """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe.
+    """Return the options of sbatch beside the script's own lines.
 
-    What the site takes away or replaces (`site_sbatch`) is left out, unless the person asks for it.
+    What the site removes or replaces (`site_sbatch`) is left out, unless the person requests it.
+
+    name: of a job without a recipe; None: the script has a name.
+    slurm_kind: SLURM's type of the GPUs; '' for none.
     """
-    changes = slurm_site.changes(site)
-    usual = None if name else RECIPES[request.what].nodes[-1]  # as the script has them
-    total = planned.gpus // planned.nodes
-    whole = planned.nodes > 1  # several nodes are taken whole
-    nodes = request.nodes or (planned.nodes if planned.nodes != usual else None)
-    choices = {"job-name": request.name or name, "nodes": nodes}
-    choices |= _gpu_choices(site, kind, total if name else request.gpus_per_node, planned.nodes)
-    choices["time"] = request.time
-    ours = {}
-    if name or site.get("WORKSHOP_CPUS_PER_GPU"):
-        ours["cpus-per-task"] = (
-            CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
-        )
-    if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
-        memory = (
-            MEMORY_BASE_GIB
-            + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
-        )
-        ours["mem"] = 0 if whole else f"{memory}G"
-    ours["export"] = (
-        "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
-    )
-    choices |= {option: value for option, value in ours.items() if not changes.drops(option)}
+    choices = _choices(request, site, name, plan, slurm_kind)
     given = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
     # sbatch refuses, for example, --mem beside --mem-per-gpu
     person = slurm_site.Changes(frozenset(), given)
-    arguments = [
-        f"--{option}={value}"
-        for option, value in choices.items()
-        if value is not None and not person.drops(option, str(value))
-    ]
-    if name and whole and not changes.drops("exclusive") and not person.drops("exclusive"):
+    arguments: list[str] = []
+    for option, value in choices.items():
+        if value is not None and not person.drops(option, str(value)):
+            arguments.append(f"--{option}={value}")
+    needs_whole_nodes = name is not None and plan.nodes > 1
+    is_free = not slurm_site.changes(site).drops("exclusive") and not person.drops("exclusive")
+    if needs_whole_nodes and is_free:
         arguments.append("--exclusive")
     return [*arguments, *request.sbatch_args]
 
 
-def _gpu_choices(
-    site: dict[str, str], kind: str, gpus: int | None, nodes: int
+def _choices(
+    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> dict[str, object]:
-    """Return the option that asks for so many GPUs a node, as this site counts them; `gpus` None: the usual number."""
+    """Return {option of sbatch: value}; None where the script's own line, or the cluster, decides."""
+    changes = slurm_site.changes(site)
+    gpus_per_node = plan.gpus // plan.nodes
+    # as the script has them
+    script_nodes = None if name else RECIPES[request.what].nodes[-1]
+    nodes = request.nodes
+    if nodes is None and plan.nodes != script_nodes:
+        nodes = plan.nodes
+    choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
+    gpus = gpus_per_node if name else request.gpus_per_node
+    choices |= _gpu_choices(site, slurm_kind, gpus, plan.nodes)
+    choices["time"] = request.time
+    ours: dict[str, object] = {}
+    if name or site.get("WORKSHOP_CPUS_PER_GPU"):
+        cpus_per_gpu = slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU)
+        ours["cpus-per-task"] = CPUS_BASE + cpus_per_gpu * gpus_per_node
+    takes_whole_nodes = plan.nodes > 1
+    if name and takes_whole_nodes:
+        ours["mem"] = 0  # all of a node's
+    elif name or (site.get("WORKSHOP_GIB_PER_GPU") and not takes_whole_nodes):
+        gib_per_gpu = slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB)
+        ours["mem"] = f"{MEMORY_BASE_GIB + gib_per_gpu * gpus_per_node}G"
+    # whatever the site's own setting is: the job needs what stands in `environment`
+    ours["export"] = "ALL"
+    for option, value in ours.items():
+        if not changes.drops(option):
+            choices[option] = value
+    return choices
+
+
+def _gpu_choices(
+    site: dict[str, str], slurm_kind: str, gpus: int | None, nodes: int
+) -> dict[str, object]:
+    """Return the option that requests so many GPUs a node, as this site counts them.
+
+    gpus: of one node; None: the script's own number.
+    """
     option = slurm_site.gpu_option(site)
-    typed = f"{kind}:{gpus}" if kind else gpus
+    prefix = f"{slurm_kind}:" if slurm_kind else ""
     if option == "gres":
-        own = slurm_site.gres(site)
-        parts = slurm_site.gres_parts(
-            slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
-        )
-        return {
-            "gres": ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)
-        }
+        return {"gres": _gres(site, f"gpu:{prefix}{gpus}" if gpus else "")}
     if not option or not gpus:
         return {}
     if option == "gpus":
-        return {option: f"{kind}:{gpus * nodes}" if kind else gpus * nodes}
-    return {option: typed}
+        return {option: f"{prefix}{gpus * nodes}"}
+    return {option: f"{prefix}{gpus}"}
+
+
+def _gres(site: dict[str, str], gpu_part: str) -> str:
+    """Return the site's value of --gres with another part for the GPUs; '' keeps its own."""
+    value = slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
+    site_part = slurm_site.gres(site)
+    parts: list[str] = []
+    for part in slurm_site.gres_parts(value):
+        parts.append(gpu_part if gpu_part and part == site_part else part)
+    return ",".join(parts)
 
 
 def rendered(script: Path, site: dict[str, str]) -> Path:
@@ -281,39 +341,50 @@ def _refuse_unprintable(request: Request) -> None:
             raise BadInput(f"{text[:80]!r} holds a null byte, or is no text.", remedy)
 
 
-def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]):
+def _planned(
+    model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
+) -> Plan:
     """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most).
 
-    GPUs and nodes that were asked for are all used: tensor parallel in a node, as far as the heads allow.
+    GPUs and nodes that a person requests are all used: tensor parallel in a node, as far as the heads allow.
     """
-    per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
-    own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
+    gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
+    settings: dict[str, Any] = {
+        "gpus_per_node": gpus_per_node,
+        "max_model_len": request.max_model_len,
+        "usage": "serve",
+    }
     if recipe.split:
-        own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
-        if request.max_model_len is None:
-            own["max_model_len"] = slurm_site.number(
+        settings["gpu_memory_utilization"] = recipe.gpu_memory_utilization
+        if request.max_model_len is None and recipe.max_model_len is not None:
+            settings["max_model_len"] = slurm_site.number(
                 site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len
             )
-    own |= for_plan(request.vllm)
-    asked = not recipe.split and (request.gpus_per_node or (request.nodes or 1) > 1)
-    inside = per_node
-    if asked:
-        model = load_model(model)
-        inside = next(
-            t for t in range(per_node, 0, -1) if per_node % t == 0 and not tp_problem(model, t)
-        )
-    for nodes in (request.nodes,) if request.nodes else recipe.nodes:
-        if asked or request.pipeline or recipe.split == "pipeline":
-            own |= {
-                "tensor_parallel_size": inside,
-                "pipeline_parallel_size": per_node // inside * nodes,
-            }
+    settings |= for_plan(request.vllm)
+    several_nodes = request.nodes is not None and request.nodes > 1
+    use_all = not recipe.split and (request.gpus_per_node is not None or several_nodes)
+    inside = _largest_tp(model, gpus_per_node) if use_all else gpus_per_node
+    candidates = (request.nodes,) if request.nodes else recipe.nodes
+    for nodes in candidates:
+        if use_all or request.pipeline or recipe.split == "pipeline":
+            settings["tensor_parallel_size"] = inside
+            settings["pipeline_parallel_size"] = gpus_per_node // inside * nodes
         elif recipe.split:
-            own |= {"tensor_parallel_size": per_node * nodes, "pipeline_parallel_size": 1}
-        planned = plan(model, gpu, nodes=nodes, **own)
-        if planned.fits:
+            settings["tensor_parallel_size"] = gpus_per_node * nodes
+            settings["pipeline_parallel_size"] = 1
+        candidate = plan(model, gpu, nodes=nodes, **settings)
+        if candidate.fits:
             break
-    return planned
+    return candidate
+
+
+def _largest_tp(model: Path | str, gpus: int) -> int:
+    """Return the largest tensor parallel size that divides the model and the GPUs of a node."""
+    config = load_model(model)
+    for size in range(gpus, 1, -1):
+        if gpus % size == 0 and not tp_problem(config, size):
+            return size
+    return 1
 
 
 def _folder(what: str, site: dict[str, str]) -> Path:
@@ -339,22 +410,26 @@ def _folder(what: str, site: dict[str, str]) -> Path:
     return present[0] if present else models / names[1 if model.hub_ids else 0]
 
 
-def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]:
-    """Return what the scripts read; only what differs from their own choice."""
-    more = (*(flag for flag in flags(planned.deployment) if flag == ALLOWED), *request.vllm)
-    chosen = {
-        "WORKSHOP_SLURM": scripts_folder(),
-        "WORKSHOP_SITE": slurm_site.site_file() if os.environ.get("WORKSHOP_SITE") else None,
-        "WORKSHOP_MIN_GPU_GIB": f"{planned.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
-        if changed_gpu
-        else None,
-        "WORKSHOP_MAX_MODEL_LEN": request.max_model_len,
-        "ENGINE": "ray" if request.ray else None,
-        "WORKSHOP_LEARNERS": request.learners or None,
-        "WORKSHOP_NAME": request.name,
-        "WORKSHOP_SERVE_ARGS_FILE": _argument_file(more) if more else None,
-    }
-    return {name: str(value) for name, value in chosen.items() if value is not None}
+def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, str]:
+    """Return the variables for the scripts; only those that differ from their own choice."""
+    variables = {"WORKSHOP_SLURM": str(scripts_folder())}
+    if os.environ.get("WORKSHOP_SITE"):
+        variables["WORKSHOP_SITE"] = str(slurm_site.site_file())
+    if changed_gpu:
+        variables["WORKSHOP_MIN_GPU_GIB"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
+    if request.max_model_len is not None:
+        variables["WORKSHOP_MAX_MODEL_LEN"] = str(request.max_model_len)
+    if request.ray:
+        variables["ENGINE"] = "ray"
+    if request.learners:
+        variables["WORKSHOP_LEARNERS"] = str(request.learners)
+    if request.name is not None:
+        variables["WORKSHOP_NAME"] = request.name
+    own_flags = [flag for flag in flags(present(plan.deployment)) if flag == ALLOWED]
+    serve_args = (*own_flags, *request.vllm)
+    if serve_args:
+        variables["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(serve_args))
+    return variables
 
 
 def _argument_file(words: tuple[str, ...]) -> Path:
