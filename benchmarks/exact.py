@@ -62,7 +62,7 @@ TYPES = {  # of architectures whose model_type is neither in Transformers' table
 }
 DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
-CATALOGUE = FOLDER / "catalogue.json"
+CATALOGUE = FOLDER / "catalog.json"
 
 
 def jobs_of(m: ModelConfig) -> Iterator[dict]:

@@ -8,7 +8,7 @@ was given and cannot be right; it names the value and the choices.
 ...     plan("llama-3.1-8b", "h1000")
 ... except errors.BadInput as error:
 ...     print(error.message)
-The GPU 'h1000' is not in the catalogue.
+The GPU 'h1000' is not in the catalog.
 """
 
 from inference_planner.errors import PASSWORD, UNPRINTABLE, BadInput, plain

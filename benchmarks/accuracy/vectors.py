@@ -23,7 +23,7 @@ def vectors() -> dict:
     """Return what any planner may be tested with: inputs, and what vLLM said of them."""
     record = {
         entry["name"]: entry
-        for entry in json.loads((builds.DATA / "exact/catalogue.json").read_text())["models"]
+        for entry in json.loads((builds.DATA / "exact/catalog.json").read_text())["models"]
     }
     return {
         "about": "bytes of one rank where nothing else is said; a block of every layer of the longest group; see docs/accuracy.md",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from inference_planner import quantised as planned
+from inference_planner import quantized as planned
 
-from workshop.course import quantised as measured
+from workshop.course import quantized as measured
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared

@@ -50,7 +50,7 @@ _MODULES = (
     "machines",
     "memory",
     "parallelism",
-    "quantised",
+    "quantized",
     "ranks",
     "rules",
     "speed",

@@ -23,7 +23,7 @@ UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # doc
 
 @lru_cache(maxsize=2)
 def runs(folder: Path = RUNS) -> list[dict[str, Any]]:
-    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured.
+    """Return every run: model (a catalog name), config (fields that differ), tp, pp, settings, what was measured.
 
     "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …". "gpu" is a GPU's
     name, h200 where the run says nothing else.

@@ -115,7 +115,7 @@ def check_estimate(model: ModelConfig, why: str = "") -> None:
 
 
 def as_stored(d: Deployment) -> ModelConfig:
-    """Return the model as its checkpoint has it: not yet quantised by --quantization, and nothing known of it."""
+    """Return the model as its checkpoint has it: not yet quantized by --quantization, and nothing known of it."""
     return replace(
         d.model, quantization=None if d.quantization else d.model.quantization, exact=None
     )

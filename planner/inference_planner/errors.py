@@ -7,7 +7,7 @@ BadInput is a PlannerError, for what was given and cannot be right; it names the
 ...     plan("llama-3.1-8b", "h1000")
 ... except errors.BadInput as error:
 ...     print(error.message)
-The GPU 'h1000' is not in the catalogue.
+The GPU 'h1000' is not in the catalog.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Every catalogued model on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
+"""Every model of the catalog on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
 
 # m model, g GPU, p place, r row
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
 CONTEXT = 8192  # tokens of the one request that must fit; less where the model reads less
 MOST = 16  # two nodes of eight
 
-# How a catalogue name begins → the family it is listed under, in the order of the list.
+# How a catalog name begins → the family it is listed under, in the order of the list.
 FAMILIES = {
     "llama": "Llama",
     "mistral": "Mistral",
@@ -81,7 +81,7 @@ def _split(p: Plan | None) -> dict[str, Any]:
 
 
 def family(name: str) -> str:
-    """Return the family of a catalogue name."""
+    """Return the family of a catalog name."""
     return next((title for start, title in FAMILIES.items() if name.startswith(start)), OTHERS)
 
 
@@ -165,7 +165,7 @@ def table(
 
 
 def names_of(wanted: str) -> list[str]:
-    """Return the catalogue names of a family (in any case). Raises BadInput naming the families."""
+    """Return the catalog names of a family (in any case). Raises BadInput naming the families."""
     titles = {title.lower(): title for title in families()}
     if wanted.lower() not in titles:
         raise BadInput(f"There is no family {wanted!r}.", f"Choose from: {', '.join(families())}.")

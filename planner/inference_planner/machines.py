@@ -1,4 +1,4 @@
-"""Which machines that one can rent hold a model: the catalogue of common cloud VMs, and the plan on each."""
+"""Which machines that one can rent hold a model: the catalog of common cloud VMs, and the plan on each."""
 
 # p plan
 import json
@@ -59,7 +59,7 @@ class Offer:
 
 @lru_cache(maxsize=1)
 def list_machines() -> tuple[Machine, ...]:
-    """Return the catalogue, smallest GPU memory in all first."""
+    """Return the catalog, smallest GPU memory in all first."""
     text = (Path(__file__).parent / "catalog" / "machines.json").read_text(encoding="utf-8")
     return tuple(
         Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items()

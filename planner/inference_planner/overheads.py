@@ -116,7 +116,7 @@ def _layers(d: Deployment) -> Iterator[Peak]:
         parts = f"{k} experts a token, what they hold and what they say"
         yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
     if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
-        parts = "example inputs of the kernels that quantise activations"
+        parts = "example inputs of the kernels that quantize activations"
         yield Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts)
     run = ProfileRun(tp, t, s.max_num_seqs, s.max_model_len, workspace_bytes=experts + blas)
     for kind in kinds(m):

@@ -3,7 +3,7 @@
 Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/layers/linear.py.
 """
 
-# m model, d deployment, w weight, q quantisation, i layer, t rank in a tensor-parallel group, n rank
+# m model, d deployment, w weight, q quantization, i layer, t rank in a tensor-parallel group, n rank
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -85,7 +85,7 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
             return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
     if cols := _cut_group(m, tp):
         groups = f"groups of {present(m.quantization).group_size}, which share a scale"
-        return f"{cols} inputs of a quantised product on {tp} ranks would cut its {groups}"
+        return f"{cols} inputs of a quantized product on {tp} ranks would cut its {groups}"
     return ""
 
 

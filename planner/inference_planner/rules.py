@@ -14,7 +14,7 @@ from inference_planner.weights import parameters
 REQUEST_TOKENS = 128_000  # "128k" in the Llama 3.1 announcement's table is 128,000, not 131,072
 H100_GB = 80
 BYTES = {"Float16": 2.0, "Float8": 1.0, "INT4": 0.5}
-# Llama 3.1's sizes in 10**9 parameters as the table rounds them, and the catalogue's names.
+# Llama 3.1's sizes in 10**9 parameters as the table rounds them, and the catalog's names.
 SIZES = {"8B": (8, "llama-3.1-8b"), "70B": (70, "llama-3.1-70b"), "405B": (405, "llama-3.1-405b")}
 # The table was made when 405B had 16 KV heads; its config.json has 8 today.
 TABLE_KV_HEADS = {"8B": 8, "70B": 8, "405B": 16}

@@ -1,10 +1,10 @@
-"""Every weight of a model: its shape, how tensor parallelism splits it, and the bytes it takes when quantised.
+"""Every weight of a model: its shape, how tensor parallelism splits it, and the bytes it takes when quantized.
 
 The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, experts as w13 and w2), in the order in
 which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layers/linear.py.
 """
 
-# m model, w weight, h hidden size, e experts, n how many, q quantisation, i layer
+# m model, w weight, h hidden size, e experts, n how many, q quantization, i layer
 import math
 import re
 from collections import Counter
@@ -59,7 +59,7 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
 def stand_ins(m: ModelConfig) -> tuple[int, ...]:
     """For each layer an earlier one with the same tensors, so that each kind is worked out once.
 
-    Layers that a quantisation's ignore list names by number stand for themselves.
+    Layers that a quantization's ignore list names by number stand for themselves.
     """
     ignore = m.quantization.ignore if m.quantization else ()
     named = {
@@ -107,7 +107,7 @@ def head_weights(m: ModelConfig) -> Iterator[Weight]:
 
 @lru_cache(maxsize=1024)
 def parameters(m: ModelConfig) -> int:
-    """Return the number of parameters, as published: tied embeddings once, no padding, no quantisation scales."""
+    """Return the number of parameters, as published: tied embeddings once, no padding, no quantization scales."""
     total = sum(w.elements() for w in (*embedding_weights(m), *head_weights(m)))
     return total + sum(
         n * sum(w.elements() for w in layer_weights(m, i)) for i, n in Counter(stand_ins(m)).items()
@@ -140,7 +140,7 @@ def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
 
 
 def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
-    """True where this weight is stored in the quantisation's bits."""
+    """True where this weight is stored in the quantization's bits."""
     q = m.quantization
     if q is None or not w.quantizable:
         return False
@@ -184,7 +184,7 @@ def layer_tensors(
 
 @lru_cache(maxsize=512)
 def whole_bytes(m: ModelConfig) -> int:
-    """Return the bytes of all weights as stored: quantised ones in their bits with scales, the others in the dtype.
+    """Return the bytes of all weights as stored: quantized ones in their bits with scales, the others in the dtype.
 
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """
@@ -209,7 +209,7 @@ def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:
 def _quantized_bytes(
     q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int
 ) -> list[int]:
-    """Weight bytes and scale bytes of [copies, rows, cols] in this quantisation's layout."""
+    """Weight bytes and scale bytes of [copies, rows, cols] in this quantization's layout."""
     if q.method == "mxfp4":
         return _mxfp4_bytes(w, rows, cols)
     out = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]

@@ -298,6 +298,6 @@ def test_pipe_is_no_config_and_nobody_waits_for_it(tmp_path):
     "name", ["x" * 5000, "x/" * 3000, "a\0b", "~nobody-of-that-name/m", "\x1b[31mred", "\ud800"]
 )
 def test_name_that_no_file_can_have_is_not_in_the_catalogue(name):
-    with pytest.raises(BadInput, match="not in the catalogue") as caught:
+    with pytest.raises(BadInput, match="not in the catalog") as caught:
         load_model(name)
     assert caught.value.message.isprintable()

@@ -64,7 +64,7 @@ def test_disks_are_counted_in_the_vendors_unit():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(BadInput, match="not in the catalogue"):
+    with pytest.raises(BadInput, match="not in the catalog"):
         machines.offers("llama-9")
     with pytest.raises(BadInput, match="dtype"):
         machines.offers("llama-3.1-8b", dtype="float12")

@@ -195,7 +195,7 @@ def test_hybrid_models_have_a_block_table_for_each_group():
 NEW = {*("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "gpt-oss-20b"),
        *("granite-3.1-3b-a800m", "mistral-small-24b", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b", "qwen3-32b"),
        *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b")}  # fmt: skip
-RECORDED = json.loads((ROOT / "planner/inference_planner/data/exact/catalogue.json").read_text())[
+RECORDED = json.loads((ROOT / "planner/inference_planner/data/exact/catalog.json").read_text())[
     "models"
 ]
 FAMILIES = [entry for entry in RECORDED if entry["name"] in NEW]

@@ -1,4 +1,4 @@
-"""The catalogue: models by the facts of their config.json, and GPUs, each with its source."""
+"""The catalog: models by the facts of their config.json, and GPUs, each with its source."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Every accepted spelling, in lower case, to the catalogue name."""
+    """Every accepted spelling, in lower case, to the catalog name."""
     return {
         alias.lower(): name
         for name, entry in _entries().items()
@@ -38,14 +38,14 @@ def _names() -> dict[str, str]:
 
 
 def list_models() -> list[str]:
-    """Return the catalogue's model names."""
+    """Return the catalog's model names."""
     return list(_entries())
 
 
 @lru_cache(maxsize=256)
-def _catalogued(name: str) -> ModelConfig:
+def _catalog_model(name: str) -> ModelConfig:
     entry = _entries()[name]
-    config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
+    config = from_dict(entry["config"], name=name, where=f"the catalog's {name}")
     ids = tuple(entry.get("hub_ids", ()))
     return replace(
         config,
@@ -56,7 +56,7 @@ def _catalogued(name: str) -> ModelConfig:
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
-    """Return a model by its catalogue name, its Hub id (of models known here), or a folder or file with config.json.
+    """Return a model by its catalog name, its Hub id (of models known here), or a folder or file with config.json.
 
     Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
     architecture that is not known.
@@ -67,7 +67,7 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
     asked = str(name_or_path).lower()
     if asked in _names():
-        found = _catalogued(_names()[asked])
+        found = _catalog_model(_names()[asked])
         if asked in (h.lower() for h in found.hub_ids):  # the Hub id that was asked for comes first
             found = replace(
                 found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked))
@@ -76,8 +76,8 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if path := existing(name_or_path):
         return read_file(path)
     said = str(name_or_path)[:LONGEST_SHOWN]
-    remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json."
+    remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalog name (workshop plan --list-models) or a folder with a config.json."
     raise BadInput(
-        f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
+        f"The model {said!r} is not in the catalog, and no folder or file of that name exists.",
         remedy,
     )

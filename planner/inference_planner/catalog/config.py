@@ -83,10 +83,10 @@ class Quantization:
     eight: tuple[
         str, ...
     ] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
-    head: bool = False  # lm_head is quantised, too
+    head: bool = False  # lm_head is quantized, too
     activation_bits: int = 16
-    experts_only: bool = False  # only expert weights are quantised (gpt-oss)
-    online: bool = False  # the checkpoint is 16 bit, and vLLM quantises it while loading
+    experts_only: bool = False  # only expert weights are quantized (gpt-oss)
+    online: bool = False  # the checkpoint is 16 bit, and vLLM quantizes it while loading
     kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
     asked: bool = False  # --quantization names it, and the checkpoint is not stored so
 

@@ -91,12 +91,12 @@ def _names() -> dict[str, str]:
 
 
 def list_gpus() -> list[str]:
-    """Return the catalogue's GPU names."""
+    """Return the catalog's GPU names."""
     return list(_gpus())
 
 
 def load_gpu(name: str | GPU) -> GPU:
-    """Return a GPU by name. Raises BadInput with the nearest names for one that is not in the catalogue."""
+    """Return a GPU by name. Raises BadInput with the nearest names for one that is not in the catalog."""
     if isinstance(name, GPU):
         return name
     names = _names()
@@ -104,4 +104,4 @@ def load_gpu(name: str | GPU) -> GPU:
     if key in names:
         return _gpus()[names[key]]
     remedy = f"{nearest(key, names, 3)}Known: {', '.join(_gpus())}."
-    raise BadInput(f"The GPU {str(name)!r} is not in the catalogue.", remedy)
+    raise BadInput(f"The GPU {str(name)!r} is not in the catalog.", remedy)

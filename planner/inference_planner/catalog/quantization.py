@@ -42,7 +42,7 @@ def from_name(name: str) -> Quantization:
 
 
 def check_stored(q: Quantization, name: str) -> None:
-    """Raise BadInput where a checkpoint is quantised in another way than `--quantization NAME` says.
+    """Raise BadInput where a checkpoint is quantized in another way than `--quantization NAME` says.
 
     Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
     """
@@ -50,9 +50,9 @@ def check_stored(q: Quantization, name: str) -> None:
         method.removesuffix("_marlin") for method in (from_name(name).method, q.method)
     )
     if asked != stored and not stored.startswith(("modelopt", "mxfp4")):
-        said = f"The checkpoint is quantised with {q.method}, and vLLM refuses --quantization {name} for it."
+        said = f"The checkpoint is quantized with {q.method}, and vLLM refuses --quantization {name} for it."
         raise BadInput(
-            said, "Leave --quantization out, or give a checkpoint that is not quantised."
+            said, "Leave --quantization out, or give a checkpoint that is not quantized."
         )
 
 

@@ -1,4 +1,4 @@
-"""What quantisation saves, by the plan: weights, KV-cache tokens and one stream's speed on the same GPUs."""
+"""What quantization saves, by the plan: weights, KV-cache tokens and one stream's speed on the same GPUs."""
 
 # m model, p plan, s saving
 from collections.abc import Sequence
