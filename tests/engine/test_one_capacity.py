@@ -12,7 +12,7 @@ from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile_case import Case
+from workshop.engine.reconcile_case import LoggedRun
 
 VERSIONS = ("0.25.1", "0.32.0", "0.33.0")
 
@@ -50,7 +50,7 @@ def tokens_of_the_log(planned: Plan) -> int:
     }
     available = fit(planned.deployment).available[0]
     return (
-        Case(EngineLog(), planned.config, planned.deployment.gpu, settings, available)
+        LoggedRun(EngineLog(), planned.config, planned.deployment.gpu, settings, available)
         .capacity(available)
         .tokens
     )

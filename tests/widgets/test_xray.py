@@ -179,7 +179,7 @@ def test_a_draft_is_drawn_and_asked_about():
     )
     drawn = replayed(steps).steps[1]
     assert drawn["rows"] == [[0, 0, 4, 20, 0, 3, 2]]
-    assert "A: 2 of 3 guesses were right" in " ".join(drawn["said"])
+    assert "A: 2 of 3 draft tokens were accepted" in " ".join(drawn["said"])
     assert drawn["question"]["options"] == ["1", "3", "4"] and drawn["question"]["right"] == 2
 
 

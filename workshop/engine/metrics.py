@@ -1,13 +1,12 @@
-"""What a running vLLM says at /metrics: a snapshot, and the rates between two of them.
+"""Read a running vLLM's /metrics: a snapshot, and the rates between two snapshots.
 
-Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10); both are read, and what
-a version does not have is None.
+Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10). Both are read, and a value that
+a version does not publish is None.
 """
 
 import math
 import re
 import time as clock
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -26,13 +25,13 @@ COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttf
 
 
 def _called(*names: str) -> Any:
-    """A field of Metrics, by what versions of vLLM call it, newest first."""
+    """Return a field of Metrics with its names in versions of vLLM, newest first."""
     return field(default=None, metadata={"names": names})
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums."""
+    """One snapshot of /metrics. With several engines (data parallel) kv_cache_usage is the fullest's, the rest are sums."""
 
     time: float  # seconds, of one clock
     requests_running: int | None = _called("num_requests_running")
@@ -45,12 +44,11 @@ class Metrics:
         "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
     )
     requests_total: float | None = _called("request_success_total")
-    # steps of a request that had guesses
+    # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by place in the draft
     drafts_total: float | None = _called("spec_decode_num_drafts_total")
-    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")  # guesses
-    # … that the model agreed with
+    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
     accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
-    accepted_at: tuple[float, ...] = ()  # … by their place in the draft
+    accepted_at: tuple[float, ...] = ()
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
     num_blocks: int | None = None
@@ -58,13 +56,15 @@ class Metrics:
 
     @property
     def kv_cache_tokens(self) -> int | None:
-        """Tokens that the KV cache of one engine holds, where the version says so."""
-        return self.num_blocks * self.block_size if self.num_blocks and self.block_size else None
+        """Tokens that the KV cache of one engine holds; None if the version does not publish them."""
+        if not self.num_blocks or not self.block_size:
+            return None
+        return self.num_blocks * self.block_size
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened between two looks; the mean is of the requests that ended in between, in seconds."""
+    """Rates between two snapshots. The mean is over the requests whose first token came in between; None without any."""
 
     seconds: float
     prompt_tokens_per_s: float
@@ -76,25 +76,26 @@ def parse(text: str, time: float | None = None) -> Metrics:
     """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
     samples: Samples = {}
     try:
-        for each in (
-            sample for family in text_string_to_metric_families(text) for sample in family.samples
-        ):
-            if each.name.startswith(PREFIX):
-                found = samples.setdefault(each.name.removeprefix(PREFIX), [])
-                # NaN is not told
-                found += [(each.labels, each.value)] if 0 <= each.value < math.inf else []
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name.startswith(PREFIX):
+                    series = samples.setdefault(sample.name.removeprefix(PREFIX), [])
+                    if 0 <= sample.value < math.inf:  # neither NaN nor below 0
+                        series.append((sample.labels, sample.value))
     except (ValueError, KeyError, IndexError) as error:
         raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
     if not samples:
         raise BadInput(
             "This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK
         )
-    named = {each.name: each.metadata["names"] for each in fields(Metrics) if each.metadata}
-    values = {
-        name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()
-    }
-    for name in ("requests_running", "requests_waiting"):
-        values[name] = None if values[name] is None else int(values[name])
+    values: dict[str, Any] = {}
+    for metric in fields(Metrics):
+        if metric.metadata:
+            largest = metric.name == "kv_cache_usage"
+            value = _value(samples, metric.metadata["names"], largest)
+            if value is not None and metric.name in ("requests_running", "requests_waiting"):
+                value = int(value)
+            values[metric.name] = value
     time = clock.time() if time is None else time
     return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
 
@@ -129,7 +130,7 @@ def metrics_url(url: str) -> str:
 
 
 def rates(before: Metrics, after: Metrics) -> Rates:
-    """Return the rates between two looks at one server. Raises BadInput: `after` is not later than `before`."""
+    """Return the rates between two snapshots of one server. Raises BadInput: `after` is not later than `before`."""
     seconds = after.time - before.time
     if seconds <= 0:
         raise BadInput(
@@ -154,21 +155,27 @@ def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str],
 
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
     values = [value for _, value in _first(samples, names)]
-    return None if not values else max(values) if largest else sum(values)
+    if not values:
+        return None
+    return max(values) if largest else sum(values)
 
 
 def _accepted_at(samples: Samples) -> tuple[float, ...]:
-    found = Counter()
+    accepted: dict[int, float] = {}
     for labels, value in _first(samples, ("spec_decode_num_accepted_tokens_per_pos_total",)):
-        if re.fullmatch("[0-9]{1,3}", place := labels.get("position", "")):
-            found[int(place)] += value
-    return tuple(found[place] for place in sorted(found))
+        position = labels.get("position", "")
+        if re.fullmatch("[0-9]{1,3}", position):
+            accepted[int(position)] = accepted.get(int(position), 0) + value
+    return tuple(accepted[position] for position in sorted(accepted))
 
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:
     info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
-    said = {"num_blocks": info.get("num_gpu_blocks", ""), "block_size": info.get("block_size", "")}
     return {
-        name: int(value) if re.fullmatch("[0-9]{1,18}", value) else None
-        for name, value in said.items()
+        "num_blocks": _whole(info.get("num_gpu_blocks", "")),
+        "block_size": _whole(info.get("block_size", "")),
     }
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None

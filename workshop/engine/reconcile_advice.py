@@ -1,4 +1,8 @@
-"""Which flag to change for more context or more requests at once, with the effect that the planner computes."""
+"""Advise which flag to change for more context or more requests at once, with the effect that the planner computes.
+
+What can be changed is the planner's to say (`inference_planner.advise`, `ranks.tp_problem`). This module starts from the
+memory and tokens that the log measured, and says what each change brings this run.
+"""
 
 import itertools
 import math
@@ -8,70 +12,82 @@ from typing import Any
 from inference_planner import advise as planned
 from inference_planner import kv_cache
 from inference_planner.attention import main_kind
+from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
 from inference_planner.memory import fit
+from inference_planner.ranks import tp_problem
 
-from workshop.engine.reconcile_case import GIB, Case, size_words
+from workshop.engine.reconcile_case import LoggedRun, size_words
 
-WORTH_PERCENT = 1.0  # less is not worth a flag
+WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
-NULL_BLOCKS = (
-    1  # the block that stands for "none" is never given to a request: v1/core/block_pool.py
-)
+NULL_BLOCKS = 1  # vLLM's null block is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
-ENOUGH_REQUESTS = 4  # fewer at once than this: offer a shorter context
+ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One change: the flag of `vllm serve` (or a variable), its value, and what it brings."""
+    """One change: a flag of `vllm serve` (or an environment variable), its value, and its effect in words."""
 
     flag: str
     value: Any
     effect: str
 
 
-def advise(case: Case) -> list[Advice]:
-    """Return the changes that bring at least 1 %, the most effective first, those that need more ranks last.
+def advise(case: LoggedRun) -> list[Advice]:
+    """Return the changes that bring at least WORTH_PERCENT, the most effective first, those that need more ranks last.
 
-    Effects start from the log's own numbers; the planner says what a change adds to them.
+    Effects start from the log's own numbers; the planner computes what a change adds to them.
     """
-    found = _on_cpu(case) if case.gpu is None else _on_gpu(case)
-    worth = [item for item in found if item[0] >= WORTH_PERCENT]
-    return [
-        advice
-        for _, advice in sorted(
-            worth, key=lambda item: (item[1].flag.endswith("parallel-size"), -item[0])
-        )
-    ]
+    changes = _on_cpu(case) if case.gpu is None else _on_gpu(case)
+    worthwhile = [change for change in changes if change.gain_percent >= WORTH_PERCENT]
+    worthwhile.sort(key=_order)
+    return [change.advice for change in worthwhile]
 
 
-def _tokens(case: Case, after: Deployment) -> float:
-    """KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
-    before, now = fit(case.base.deployment), fit(after)
-    expected = before.available[before.tightest] / GIB
-    said = case.log.available_kv_gib
-    available = said if said is not None and case.stage.tightest else expected
-    size = available + now.available[now.tightest] / GIB - expected
-    if size <= 0:
+@dataclass(frozen=True)
+class _Gain:
+    """A piece of advice, and how many percent it brings; inf where nothing works without it."""
+
+    gain_percent: float
+    advice: Advice
+
+
+def _order(change: _Gain) -> tuple[bool, float]:
+    return change.advice.flag.endswith("parallel-size"), -change.gain_percent
+
+
+def _tokens(case: LoggedRun, after: Deployment) -> float:
+    """Return the KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
+    planned_before = fit(case.base.deployment)
+    planned_after = fit(after)
+    expected_gib = planned_before.available[planned_before.tightest] / GIB
+    available_gib = expected_gib
+    if case.log.available_kv_gib is not None and case.stage.tightest:
+        available_gib = case.log.available_kv_gib
+    size_gib = available_gib + planned_after.available[planned_after.tightest] / GIB - expected_gib
+    if size_gib <= 0:
         return 0.0
-    tokens = case.log.kv_cache_tokens or available / _gib_per_token(case.base.deployment)
-    return tokens * size / available * _gib_per_token(case.base.deployment) / _gib_per_token(after)
+    token_gib = _gib_per_token(case.base.deployment)
+    tokens = case.log.kv_cache_tokens or available_gib / token_gib
+    return tokens * size_gib / available_gib * token_gib / _gib_per_token(after)
 
 
 def _gib_per_token(d: Deployment) -> float:
-    """GiB of one token on one GPU; from the capacity where it fits, else from the formula for a whole model."""
-    f = fit(d)
-    if f.fits:
-        return f.available[f.tightest] / f.capacity.tokens / GIB
+    """Return the GiB of one token on one GPU: from the capacity if the plan fits, else from a whole model's formula."""
+    memory = fit(d)
+    if memory.fits:
+        return memory.available[memory.tightest] / memory.capacity.tokens / GIB
     kind = main_kind(d.model)
     share = kind.token_elements(d.model, d.tp) / kind.token_elements(d.model) / d.pp
     return kv_cache.kv_cache_bytes_per_token(d.model, d.settings.kv_cache_dtype) * share / GIB
 
 
-def _brings(case: Case, flag: str, value: Any, tokens: float, note: str) -> tuple[float, Advice]:
-    """Return a change that gives so many tokens of KV cache: the gain in percent, and what it says."""
-    before, length = case.log.kv_cache_tokens, case.max_model_len
+def _brings(case: LoggedRun, flag: str, value: Any, tokens: float, note: str) -> _Gain:
+    """Return a change after which the KV cache holds so many tokens."""
+    before = case.log.kv_cache_tokens
+    length = case.max_model_len
     now = f"{int(tokens):,} tokens of KV cache"
     if before:
         gain = (tokens / before - 1) * 100
@@ -79,46 +95,50 @@ def _brings(case: Case, flag: str, value: Any, tokens: float, note: str) -> tupl
     else:
         gain = 100.0 if tokens >= length else 0.0
     at_once = f", {tokens / length:.2f} requests of {length:,} tokens at once"
-    return gain, Advice(flag, value, f"{now}{at_once}{'; ' + note if note else ''}")
+    effect = now + at_once
+    if note:
+        effect += f"; {note}"
+    return _Gain(gain, Advice(flag, value, effect))
 
 
-def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
+def _on_gpu(case: LoggedRun) -> list[_Gain]:
     if case.kv_bytes:
         measured = "vLLM measures what is free, instead of taking the bytes that were given"
-        return [
-            (math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)),
-            *_longer(case),
-        ]
+        leave_out = Advice("--kv-cache-memory-bytes", "leave it out", measured)
+        return [_Gain(math.inf, leave_out), *_longer(case)]
     return [*_shorter(case), *_changes(case), *_longer(case)]
 
 
-def _changes(case: Case) -> list[tuple[float, Advice]]:
-    """What the planner's table of changes brings this run."""
+def _changes(case: LoggedRun) -> list[_Gain]:
+    """Return what the changes of the planner's table bring this run."""
     d = case.base.deployment
     rules = (planned.kv_fp8, planned.small_batch, planned.eager, planned.weights_fp8)
-    changes = [change for rule in rules for change in rule(d)]
+    changes: list[planned.Change] = []
+    for rule in rules:
+        changes += rule(d)
     changes += planned.utilization(d, _highest_share(case))
     changes += itertools.islice(planned.more_gpus(d), 1)
-    notes = [
-        f"{change.note}, with {change.with_it}" if change.with_it else change.note
-        for change in changes
-    ]
-    tokens = [_tokens(case, change.after) for change in changes]
-    return [
-        _brings(case, c.flag, c.value, *each)
-        for c, *each in zip(changes, tokens, notes, strict=True)
-    ]
+    gains = []
+    for change in changes:
+        note = change.note
+        if change.with_it:
+            note += f", with {change.with_it}"
+        tokens = _tokens(case, change.after)
+        gains.append(_brings(case, change.flag, change.value, tokens, note))
+    return gains
 
 
-def _highest_share(case: Case) -> float:
-    """The largest --gpu-memory-utilization that leaves room for the CUDA graphs and a little more."""
-    keep = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
-    return min(planned.HIGH_UTILIZATION, math.floor((1 - keep / case.gpu.engine_gib) * 100) / 100)
+def _highest_share(case: LoggedRun) -> float:
+    """Return the largest --gpu-memory-utilization that leaves room for the CUDA graphs and SPARE_GIB more."""
+    left_gib = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
+    share = math.floor((1 - left_gib / case.card.engine_gib) * 100) / 100
+    return min(planned.HIGH_UTILIZATION, share)
 
 
-def _shorter(case: Case) -> list[tuple[float, Advice]]:
-    """A shorter context, where few requests of full length fit (or none, and the start failed)."""
-    length, block = case.max_model_len, case.base.block_size
+def _shorter(case: LoggedRun) -> list[_Gain]:
+    """Advise a shorter context if few requests of full length fit (or none does, and the start failed)."""
+    length = case.max_model_len
+    block = case.base.block_size
     tokens = case.log.kv_cache_tokens or _tokens(case, case.base.deployment)
     if tokens < length:
         return _longest(tokens, length, block)
@@ -126,51 +146,59 @@ def _shorter(case: Case) -> list[tuple[float, Advice]]:
         return []
     half = max(block, length // 2)
     effect = f"{tokens / half:.2f} requests of {half:,} tokens at once instead of {tokens / length:.2f} of {length:,}"
-    return [(100.0, Advice("--max-model-len", half, effect))]
+    return [_Gain(100.0, Advice("--max-model-len", half, effect))]
 
 
-def _longest(tokens: float, length: int, block: int) -> list[tuple[float, Advice]]:
-    """The longest request that fits, where one of full length does not."""
-    fits = (int(tokens) // block - NULL_BLOCKS) * block
-    said = f"the longest request that fits; one of {length:,} does not"
-    return [(math.inf, Advice("--max-model-len", fits, said))] if fits > 0 else []
+def _longest(tokens: float, length: int, block: int) -> list[_Gain]:
+    """Advise the longest request that fits, if one of full length does not."""
+    longest = (int(tokens) // block - NULL_BLOCKS) * block
+    if longest <= 0:
+        return []
+    effect = f"the longest request that fits; one of {length:,} does not"
+    return [_Gain(math.inf, Advice("--max-model-len", longest, effect))]
 
 
-def _longer(case: Case) -> list[tuple[float, Advice]]:
-    """A longer context, where the model can read more than it was started with and one request of it fits."""
-    tokens, length = case.log.kv_cache_tokens, case.max_model_len
-    longest = min(case.model.max_position_embeddings, (tokens or 0) // 16 * 16)
+def _longer(case: LoggedRun) -> list[_Gain]:
+    """Advise a longer context if the model can read more than it was started with, and one such request fits."""
+    tokens = case.log.kv_cache_tokens or 0
+    length = case.max_model_len
+    longest = min(case.model.max_position_embeddings, tokens // 16 * 16)
     if longest <= length:
         return []
-    more = f"requests of up to {longest:,} tokens instead of {length:,}, {tokens / longest:.2f} of them at once"
-    return [(min(99.0, (longest / length - 1) * 100), Advice("--max-model-len", longest, more))]
+    effect = f"requests of up to {longest:,} tokens instead of {length:,}, {tokens / longest:.2f} of them at once"
+    gain = min(99.0, (longest / length - 1) * 100)
+    return [_Gain(gain, Advice("--max-model-len", longest, effect))]
 
 
-def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
-    length, found = case.max_model_len, []
+def _on_cpu(case: LoggedRun) -> list[_Gain]:
+    changes = []
     if case.kv_bytes:
-        in_bytes = "kv_cache_memory_bytes" in case.log.args
-        flag = "--kv-cache-memory-bytes" if in_bytes else "VLLM_CPU_KVCACHE_SPACE"
-        value = case.kv_bytes * 2 if in_bytes else math.ceil(case.kv_bytes * 2 / GIB)
-        if (tokens := case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens) < length:
-            found += _longest(tokens, length, CPU_BLOCK_SIZE)
-        doubled = value if in_bytes else value * GIB
-        found.append(
-            _brings(
-                case,
-                flag,
-                value,
-                case.capacity(doubled).tokens,
-                f"{size_words(doubled)} on each rank",
-            )
-        )
-        tp = case.settings["tensor_parallel_size"] * 2
-        if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:
-            tokens, note = (
-                case.capacity(case.kv_bytes, tp).tokens,
-                "ranks keeps its share of the KV heads",
-            )
-            found.append(
-                _brings(case, "--tensor-parallel-size", tp, tokens, f"each of {tp} {note}")
-            )
-    return [*found, *_longer(case)]
+        tokens = case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens
+        if tokens < case.max_model_len:
+            changes += _longest(tokens, case.max_model_len, CPU_BLOCK_SIZE)
+        changes.append(_twice_the_space(case, case.kv_bytes))
+        changes += _twice_the_ranks(case, case.kv_bytes)
+    return [*changes, *_longer(case)]
+
+
+def _twice_the_space(case: LoggedRun, kv_bytes: int) -> _Gain:
+    """Return what twice the bytes of KV cache on each rank bring; the variable takes whole GiB."""
+    if "kv_cache_memory_bytes" in case.log.args:
+        flag = "--kv-cache-memory-bytes"
+        value = doubled = kv_bytes * 2
+    else:
+        flag = "VLLM_CPU_KVCACHE_SPACE"
+        value = math.ceil(kv_bytes * 2 / GIB)
+        doubled = value * GIB
+    note = f"{size_words(doubled)} on each rank"
+    return _brings(case, flag, value, case.capacity(doubled).tokens, note)
+
+
+def _twice_the_ranks(case: LoggedRun, kv_bytes: int) -> list[_Gain]:
+    """Return what twice the ranks bring, if the model can be split over them."""
+    tp = case.settings["tensor_parallel_size"] * 2
+    if tp > case.model.num_key_value_heads or tp_problem(case.model, tp):
+        return []
+    tokens = case.capacity(kv_bytes, tp).tokens
+    note = f"each of {tp} ranks keeps its share of the KV heads"
+    return [_brings(case, "--tensor-parallel-size", tp, tokens, note)]

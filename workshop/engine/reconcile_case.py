@@ -1,4 +1,4 @@
-"""What a reconciliation starts from: the log, the model and GPU it ran on, and the plan with the same settings."""
+"""The starting point of a reconciliation: a log, its model and GPU, and the plan with the same settings."""
 
 import re
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from typing import Any
 from inference_planner import kv_cache, ranks, versions
 from inference_planner.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
 from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.config import present
+from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.read import existing
 from inference_planner.memory import fit, kv_capacity
 from inference_planner.overheads import Overhead
@@ -22,7 +24,6 @@ from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.rules import LARGEST
 from workshop.errors import BadInput, WorkshopError
 
-GIB = 2**30
 LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
 SMALLEST_DEFAULT_BATCH = (
     2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
@@ -38,24 +39,28 @@ def size_words(size_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """The predicted memory of one GPU of a pipeline stage, GiB, and the weights that its rank reported."""
+    """One GPU of a pipeline stage: its predicted memory in GiB, and the weights that its rank reported."""
 
     index: int
     weights_gib: float
     overheads: Sequence[Overhead]
     available_gib: float
     tightest: bool
-    weights_said_gib: float | None
+    reported_weights_gib: float | None
 
     @property
     def overhead_gib(self) -> float:
-        """What a rank needs besides weights and KV cache, GiB."""
+        """Memory of a rank besides weights and KV cache, GiB."""
         return sum(item.bytes for item in self.overheads) / GIB
 
 
 @dataclass(frozen=True)
-class Case:
-    """A log beside its prediction. settings: plan()'s keywords as the log has them; assumed: what it does not say."""
+class LoggedRun:
+    """A log beside its prediction.
+
+    `gpu` is None for a log of a CPU. `settings` are plan()'s keyword arguments as the log has them, `kv_bytes` is the size
+    of a rank's KV cache where it was given in bytes, and `assumed` lists what the log does not say.
+    """
 
     log: EngineLog
     model: ModelConfig
@@ -66,22 +71,40 @@ class Case:
 
     @cached_property
     def base(self) -> Plan:
-        return plan(self.model, self.gpu, **self.settings)
+        """The plan with the settings of the log. Raises LookupError for a log of a CPU."""
+        return plan(self.model, self.card, **self.settings)
+
+    @property
+    def card(self) -> GPU:
+        """The GPU. Raises LookupError for a log of a CPU."""
+        return present(self.gpu)
 
     @cached_property
     def stage(self) -> Stage:
-        """The pipeline stage whose memory the log prints: vLLM lets one rank speak, not always the tightest."""
-        said = {name: rank.available_kv_gib for name, rank in self.log.ranks.items()}
-        spoke = [(available, name) for name, available in said.items() if available is not None]
-        name = min(spoke)[1] if spoke else ""
-        number = re.search(r"PP(\d{1,4})(?!\d)", name)
-        index = (
-            int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
+        """The pipeline stage whose memory the log prints: one rank reports it, not always one of the tightest stage."""
+        reports = []
+        for name, rank in self.log.ranks.items():
+            if rank.available_kv_gib is not None:
+                reports.append((rank.available_kv_gib, name))
+        name = min(reports)[1] if reports else ""
+        index = 0
+        match = re.search(r"PP(\d{1,4})(?!\d)", name)
+        if match and int(match[1]) < self.base.pipeline_parallel_size:
+            index = int(match[1])
+        reported_gib = None
+        if name in self.log.ranks:
+            reported_gib = self.log.ranks[name].weights_gib
+        if reported_gib is None:
+            reported_gib = self.log.weights_gib
+        memory = fit(self.base.deployment)
+        return Stage(
+            index=index,
+            weights_gib=memory.weights[index] / GIB,
+            overheads=memory.overheads[index],
+            available_gib=memory.available[index] / GIB,
+            tightest=index == memory.tightest,
+            reported_weights_gib=reported_gib,
         )
-        found = fit(self.base.deployment)
-        weights = self.log.ranks[name].weights_gib if name in self.log.ranks else None
-        return Stage(index, found.weights[index] / GIB, found.overheads[index], found.available[index] / GIB,
-                     index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip
 
     def capacity(self, kv_bytes: int, tp: int = 0) -> kv_cache.Capacity:
         """Return what kv_bytes on every rank hold, for a log whose KV cache was given in bytes.
@@ -110,7 +133,7 @@ class Case:
 
 def make_case(
     log: EngineLog, model: str | Path | ModelConfig | None, gpu: str | GPU | None
-) -> Case:
+) -> LoggedRun:
     """Find the model and the GPU of a log, and its settings.
 
     Raises:
@@ -125,7 +148,8 @@ def make_case(
         _check_memory(log, card)
     if log.platform == "cpu" and gpu is not None:
         assumed.append(f"The log is of a CPU, so --gpu {gpu} was not used.")
-    return Case(log, config, card, _settings(log, config, assumed), _kv_bytes(log), assumed)
+    settings = _settings(log, config, assumed)
+    return LoggedRun(log, config, card, settings, _kv_bytes(log), assumed)
 
 
 def _check_something_to_compare(log: EngineLog) -> None:
@@ -280,7 +304,7 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
 
 def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
     """Before 0.8 a prompt was not cut into chunks: the profile run took a whole one (vllm/config.py)."""
-    if not old or not versions.is_before(log.version, "0.8"):
+    if not old or log.version is None or not versions.is_before(log.version, "0.8"):
         return None
     return max(log.max_model_len or model.max_position_embeddings, 2048)
 

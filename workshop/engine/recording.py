@@ -1,6 +1,6 @@
-"""`workshop reconcile LOG --record FILE`: a run as planner/inference_planner/data/runs has them, so that anybody can add one.
+"""Record a run in the form of planner/inference_planner/data/runs: `workshop reconcile LOG --record FILE`.
 
-Only numbers and names that the planner itself knows are written: nothing of the log's text, no key, host or path.
+Only numbers, and names that the planner itself has, are written: no text of the log, no key, host or path.
 """
 
 import datetime
@@ -14,7 +14,7 @@ from inference_planner.builds import NOT_SIZES
 from inference_planner.catalog import list_models
 from inference_planner.catalog.read import from_dict
 
-from workshop.engine.reconcile_case import Case
+from workshop.engine.reconcile_case import LoggedRun
 from workshop.errors import BadInput
 from workshop.files import output, read_json
 
@@ -43,7 +43,7 @@ LARGEST_FILE_BYTES = 16 << 20
 REMEDY = "Give a new file, or one that --record wrote."
 
 
-def run_of(case: Case) -> dict[str, Any]:
+def run_of(case: LoggedRun) -> dict[str, Any]:
     """Return the run of a log. Raises BadInput for a CPU's, or one that does not say what it measured."""
     if case.gpu is None:
         raise BadInput(
@@ -106,7 +106,7 @@ def sizes_alone(raw: Mapping) -> dict:
     return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in kept.items()}
 
 
-def record(case: Case, file: Path) -> dict[str, Any]:
+def record(case: LoggedRun, file: Path) -> dict[str, Any]:
     """Write the run into a file, beside those of the same hardware and software that are there; return it.
 
     Raises BadInput: a log without what a record needs, a file that is no record, of another GPU or version, or has it.
@@ -117,7 +117,7 @@ def record(case: Case, file: Path) -> dict[str, Any]:
             "The log does not say its version of vLLM.", "Give the log from its first line on."
         )
     head = {
-        "hardware": f"{case.gpu.title}, {case.gpu.engine_gib:.1f} GiB each for the engine",
+        "hardware": f"{case.card.title}, {case.card.engine_gib:.1f} GiB each for the engine",
         "software": f"vllm {version}",
         "how": "workshop reconcile LOG --record FILE",
         "date": datetime.date.today().isoformat(),

@@ -1,7 +1,7 @@
-"""What the engine did, step by step: reads `workshop serve --trace FILE` and `workshop simulate --steps FILE`.
+"""Read what the engine did, step by step: the files of `workshop serve --trace` and `workshop simulate --steps`.
 
-Pure: the standard library only. A line says what is new since the line before, so that a long context costs no more
-than a short one; `replay` adds the lines up.
+Pure: the standard library only. A line holds what changed since the line before, so that a long context costs no more
+than a short one; `replay` adds the changes up.
 
 >>> from workshop.engine import trace
 >>> [pool.owners for step, pool in trace.replay(trace.read("trace.jsonl"))]        # doctest: +SKIP
@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workshop.errors import BadInput
 from workshop.files import open_regular, reason
@@ -25,13 +26,13 @@ MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FIL
 class RequestStep:
     id: str
     prefill_tokens: int  # of its prompt, or computed again after a preemption
-    decode_tokens: int  # 1, and the draft's guesses
+    decode_tokens: int  # 1, and the draft tokens
     computed_tokens: int  # before this step, those that the prefix cache had included
     prefix_hit_tokens: (
         int  # found in the prefix cache; in its first step alone, or the first after a preemption
     )
-    drafted: int  # guesses
-    accepted: int  # … that the model agreed with
+    drafted: int  # draft tokens
+    accepted: int  # … that the model accepted
     # ids of those that it holds from this step on, found in the prefix cache or taken
     blocks: tuple[int, ...]
 
@@ -135,7 +136,7 @@ def reasons(step: Step, before: Pool) -> list[str]:
             said.append(f"{part}: the step has room for no more. {left} tokens are left.")
         if one.drafted:
             said.append(
-                f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and need no step of their own."
+                f"{one.id}: {one.accepted} of {one.drafted} draft tokens were accepted, and need no step of their own."
             )
     return said
 
@@ -176,35 +177,54 @@ class Trace:
         return steps
 
 
-def _step(said: dict) -> Step:
-    """Return a line's step. Raises ValueError, KeyError, TypeError, OverflowError."""
-    numbers = {name: _count(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
-    if min(numbers["budget"], numbers["num_blocks"], numbers["block_size"]) < 1:
+def _step(line: dict[str, Any]) -> Step:
+    """Return the step of a line. Raises ValueError, KeyError, TypeError, OverflowError."""
+    step = Step(
+        step=_count(line["step"]),
+        time_s=_finite(line["time_s"]),
+        budget=_count(line["budget"]),
+        kv_cache_usage=_finite(line["kv_cache_usage"]),
+        requests=tuple(map(_request, line["requests"])),
+        taken=tuple(map(_count, line["taken"])),
+        freed=tuple(map(_count, line["freed"])),
+        preempted=tuple(map(str, line["preempted"])),
+        arrived=tuple((str(name), _count(tokens)) for name, tokens in line["arrived"]),
+        finished=tuple(map(str, line["finished"])),
+        stored=_hashes(line["stored"]),
+        removed=_hashes(line["removed"]),
+        num_blocks=_count(line["num_blocks"]),
+        block_size=_count(line["block_size"]),
+    )
+    if min(step.budget, step.num_blocks, step.block_size) < 1:
         raise ValueError("no engine has none of them")
-    shares = {name: float(said[name]) for name in ("time_s", "kv_cache_usage")}
-    if not all(map(math.isfinite, shares.values())):
-        raise ValueError("no number")
-    blocks = {name: tuple(map(_count, said[name])) for name in ("taken", "freed")}
-    names = {name: tuple(map(str, said[name])) for name in ("preempted", "finished")}
-    hashes = {
-        name: tuple((_count(block), str(key)) for block, key in said[name])
-        for name in ("stored", "removed")
-    }
-    arrived = tuple((str(name), _count(tokens)) for name, tokens in said["arrived"])
-    requests = tuple(map(_request, said["requests"]))
-    return Step(
-        requests=requests, arrived=arrived, **numbers, **shares, **blocks, **names, **hashes
+    return step
+
+
+def _request(entry: dict[str, Any]) -> RequestStep:
+    return RequestStep(
+        id=str(entry["id"]),
+        prefill_tokens=_count(entry["prefill_tokens"]),
+        decode_tokens=_count(entry["decode_tokens"]),
+        computed_tokens=_count(entry["computed_tokens"]),
+        prefix_hit_tokens=_count(entry["prefix_hit_tokens"]),
+        drafted=_count(entry["drafted"]),
+        accepted=_count(entry["accepted"]),
+        blocks=tuple(map(_count, entry["blocks"])),
     )
 
 
-def _request(said: dict) -> RequestStep:
-    numbers = {
-        name: _count(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")
-    }
-    return RequestStep(id=str(said["id"]), blocks=tuple(map(_count, said["blocks"])), **numbers)
+def _hashes(entries: Any) -> tuple[tuple[int, str], ...]:
+    return tuple((_count(block), str(key)) for block, key in entries)
 
 
-def _count(value: object) -> int:
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("no number")
+    return number
+
+
+def _count(value: Any) -> int:
     """Return a number of blocks or tokens. Raises ValueError, TypeError, OverflowError."""
     count = int(value)
     if not 0 <= count <= LARGEST:

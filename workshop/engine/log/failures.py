@@ -1,4 +1,4 @@
-"""What ends a start, and how it is told from what a log says; failures.toml has the known ones. Pure."""
+"""Diagnose why a start failed from the lines of its log; failures.toml lists the known failures. Pure."""
 
 import importlib
 import re
@@ -40,11 +40,10 @@ def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
             text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
             rows = importlib.import_module(name).loads(text)["failure"]
             break
-    each = [re.compile(_bounded("|".join(row["says"]))) for row in rows]
-    unnamed = (re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in each)
-    return list(zip(rows, each, strict=True)), re.compile(
-        "|".join(f"(?:{one})" for one in unnamed) or "(?!)"
-    )
+    patterns = [re.compile(_bounded("|".join(row["says"]))) for row in rows]
+    unnamed = [re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in patterns]
+    any_pattern = "|".join(f"(?:{pattern})" for pattern in unnamed) or "(?!)"
+    return list(zip(rows, patterns, strict=True)), re.compile(any_pattern)
 
 
 def _bounded(pattern: str) -> str:
@@ -61,11 +60,11 @@ def diagnose(text: str) -> Failure | None:
     known, any_of_them = table()
     if not any_of_them.search(text):
         return None
-    row, match = next((row, match) for row, each in known if (match := each.search(text)))
-    said = match.groupdict()
+    row, match = next((row, match) for row, pattern in known if (match := pattern.search(text)))
+    found = match.groupdict()
     # alternatives name their own group
-    fallback = next((value for value in said.values() if value), "?")
-    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
-    rank, fatal = RANKS.get(row.get("rank"), KNOWN), row.get("fatal", False)
+    fallback = next((value for value in found.values() if value), "?")
+    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in found.items()}
+    rank, fatal = RANKS.get(row.get("rank", ""), KNOWN), row.get("fatal", False)
     what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)
     return Failure(what, remedy, text.strip()[:500], row["key"], rank, fatal)

@@ -50,8 +50,9 @@ def whole(text: str) -> int:
 
 
 KINDS = {"int | None": whole, "float | None": decimal, "bool": bool}
-CONVERT = {each.name: KINDS.get(each.type, str) for each in fields(EngineLog)}
-OF_A_RANK = {each.name for each in fields(RankFacts)}
+# fact → what makes its value of a text; the types are strings, since facts.py postpones its annotations
+CONVERT = {fact.name: KINDS.get(str(fact.type), str) for fact in fields(EngineLog)}
+OF_A_RANK = {fact.name for fact in fields(RankFacts)}
 
 
 def _facts(log: EngineLog, match: Match, line: Line) -> None:
@@ -145,8 +146,17 @@ def _share(log: EngineLog, match: Match, line: Line) -> None:
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
     engine, prompt, generation, running, waiting, kv = match.groups()
-    rates, counts = (decimal(prompt), decimal(generation)), (whole(running), whole(waiting))
-    log.throughput.append(Throughput(line.time, whole(engine or "0"), *rates, *counts, decimal(kv)))
+    log.throughput.append(
+        Throughput(
+            time=line.time,
+            engine=whole(engine or "0"),
+            prompt_tokens_per_s=decimal(prompt),
+            generation_tokens_per_s=decimal(generation),
+            running=whole(running),
+            waiting=whole(waiting),
+            kv_cache_percent=decimal(kv),
+        )
+    )
 
 
 def _pattern(text: str) -> re.Pattern[str]:
