@@ -1,4 +1,4 @@
-"""The front door: few names, light, each with an example that runs; notebooks go through it alone."""
+"""The front door: few names, light, each with an example that runs; notebooks go through it, and through modules named after them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ pytest.importorskip("ipywidgets")
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+OF_NOTEBOOKS = sorted((ROOT / "workshop/course").glob("nb*.py"))
 
 
 def example(name: str) -> doctest.DocTest:
@@ -133,7 +134,7 @@ def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_import_from_the_front_door_alone(notebook):
+def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(notebook):
     cells = [
         cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
     ]
@@ -141,11 +142,38 @@ def test_notebooks_import_from_the_front_door_alone(notebook):
     asked = re.findall(
         r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
     )
-    assert {module or whole for module, _, whole in asked} == {"workshop"}, (
-        "no deeper than `from workshop import …`"
-    )
-    names = {name.strip() for _, listed, _ in asked for name in listed.split(",") if name.strip()}
-    assert names <= set(workshop.__all__)
+    modules = {module or whole for module, _, whole in asked}
+    assert modules <= {"workshop", "workshop.course"}, "no deeper than `from workshop import …`"
+    for module, listed, _ in asked:
+        names = {name.strip() for name in listed.split(",")}
+        if module == "workshop":
+            assert names <= set(workshop.__all__)
+        else:
+            assert names <= {path.stem for path in OF_NOTEBOOKS}
+
+
+@pytest.mark.parametrize("path", OF_NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_example_of_a_module_of_a_notebook_runs(path, workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    name = f"workshop.course.{path.stem}"
+    text = inspect.getdoc(importlib.import_module(name))
+    run(doctest.DocTestParser().get_doctest(text, {}, path.stem, name, 0))
+
+
+@pytest.mark.parametrize(
+    ("former", "names"),
+    [
+        ("given", {"CAUSES", "CLUSTERS", "SERVICES", "TIGHT", "WAYS"}),
+        ("given", {"engine_lab", "experts", "recorded_errors", "toy"}),
+        ("cluster", {"FAILURES", "body", "directives", "grep", "moments", "record"}),
+        ("cluster", {"recorded_text", "steps", "submission", "submit", "tail", "watch", "where"}),
+        ("elsewhere", {"BitsExplorer", "ThreePlaces", "kubernetes", "manifest", "quantised"}),
+        ("elsewhere", {"recorded", "reference", "schemes", "vm"}),
+    ],
+)
+def test_names_of_older_notebooks_are_found_and_not_listed(former, names):
+    assert names <= set(dir(getattr(workshop, former)))
+    assert former not in workshop.__all__ and former not in dir(workshop)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workshop import batch, errors, simulate
     from workshop.client import logprobs, sampling
     from workshop.client.client import Client
-    from workshop.course import cluster, elsewhere, given, live, plots, show
+    from workshop.course import live, plots, show
     from workshop.course.course_map import course_map
     from workshop.course.exercises import check, predict
     from workshop.course.widgets.batch.view import BatchProgress
@@ -72,18 +72,9 @@ _DOOR = {  # name → where it is, what it is
         "workshop.course.course_map:course_map",
         "the course as a path, with your progress; one notebook's",
     ),
-    "given": ("workshop.course.given", "what exercises start from"),
     "live": (
         "workshop.course.live",
         "servers that run here: start, stop, their log, their metrics, requests in time",
-    ),
-    "cluster": (
-        "workshop.course.cluster",
-        "notebook 03's SLURM: scripts, submission, recorded starts, failures",
-    ),
-    "elsewhere": (
-        "workshop.course.elsewhere",
-        "other places, other models: Kubernetes, a VM, fewer bits",
     ),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
     "ServerPanel": (
@@ -117,10 +108,16 @@ _DOOR = {  # name → where it is, what it is
     "BatchProgress": (f"{_WIDGETS}.batch.view:BatchProgress", "how far a batch is"),
     "ReconcileView": (f"{_WIDGETS}.reconcile.view:ReconcileView", "the plan beside a log of vLLM"),
 }
+# Names that notebooks of earlier releases import; learners have copies of these. Help does not list them.
+_FORMER = {
+    "given": "workshop.course.given",
+    "cluster": "workshop.course.nb03",
+    "elsewhere": "workshop.course.elsewhere",
+}
 __all__ = list(_DOOR)
 __doc__ += "\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
 __getattr__, __dir__ = lazily(
-    __name__, {name: place for name, (place, _) in _DOOR.items() if place}
+    __name__, {name: place for name, (place, _) in _DOOR.items() if place}, _FORMER
 )
 
 

@@ -61,10 +61,10 @@ PARALLEL = (
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
-CLUSTER = """from workshop.course import cluster
-display(cluster.directives("70b"), cluster.steps(), cluster.submission("70b"), cluster.tail("B", 3),
-        cluster.grep("D", "died"))
-print(cluster.body("405b"))"""
+CLUSTER = """from workshop.course import nb03
+display(nb03.directives("70b"), nb03.steps(), nb03.submission("70b"), nb03.tail("B", 3),
+        nb03.grep("D", "died"))
+print(nb03.body("405b"))"""
 FIELDS = """from workshop.course import show
 display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "text_completion", "created": 1,
     "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,

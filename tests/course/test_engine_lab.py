@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from workshop.course import given, live
+from workshop.course import live, nb11
 from workshop.errors import WorkshopError
 from workshop.servers.vllm_main import installed
 
@@ -53,7 +53,7 @@ def test_a_recorded_trace_replays_to_an_empty_pool():
 
 
 def test_recorded_runs_are_three_with_the_document_last():
-    runs = given.engine_lab()["runs"]
+    runs = nb11.engine_lab()["runs"]
     assert [[span.tokens for span in run] for run in runs] == [[10, 150, 150, 150, 1]] * 3
     assert all(
         span.seen[0] == span.first and span.seen[-1] == span.ended for run in runs for span in run
@@ -81,5 +81,5 @@ def test_what_was_recorded_is_what_is_simulated():
     ]
     found = {"given": None}  # no falling back on what was recorded
     exec(cell, found)
-    for budget, row in given.engine_lab()["budgets"].items():
+    for budget, row in nb11.engine_lab()["budgets"].items():
         assert found["budgets"][budget] == pytest.approx(row, rel=1e-3)

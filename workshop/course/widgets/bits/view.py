@@ -61,8 +61,8 @@ class BitsExplorer(Explorer[Bits]):
     Each weight becomes a whole number (its code) times a scale. Fewer bits make the steps wider; a scale for fewer
     weights fits them better, and costs bits of its own. Errors are ‖ΔW‖ / ‖W‖, sizes bits a weight, scales included.
 
-    >>> from workshop import elsewhere
-    >>> four = elsewhere.BitsExplorer(bits=4, group="64 inputs").result
+    >>> from workshop.course import nb09
+    >>> four = nb09.BitsExplorer(bits=4, group="64 inputs").result
     >>> four.bits_per_weight                    # 4, and 16 bits of scale for each 64 weights
     4.25
 

@@ -144,8 +144,8 @@ class ThreePlaces(Explorer[Elsewhere]):
     What a place is told differs in its words only: how many GPUs, how the model is split over them, the longest
     request (`max_model_len`, tokens), how long a start may take, who may ask.
 
-    >>> from workshop import elsewhere
-    >>> places = elsewhere.ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768)
+    >>> from workshop.course import nb08
+    >>> places = nb08.ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768)
     >>> [place.name for place in places.result.places]
     ['SLURM', 'Kubernetes', 'A VM']
 

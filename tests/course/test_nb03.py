@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from workshop.course import cluster
+from workshop.course import nb03
 from workshop.course.exercise_sets import e03_server
 from workshop.course.exercises import all_exercises
 from workshop.course.widgets.loading import view as loading
@@ -21,7 +21,7 @@ from workshop.servers.slurm import submit as slurm
 
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
 def test_every_directive_of_every_script_is_explained(name):
-    table = cluster.directives(name)
+    table = nb03.directives(name)
     written = re.findall(
         r"^#SBATCH", (slurm.scripts_folder() / f"{name}.sbatch").read_text(), flags=re.MULTILINE
     )
@@ -31,15 +31,15 @@ def test_every_directive_of_every_script_is_explained(name):
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
 def test_steps_are_those_that_the_script_runs(name):
     steps = r"^(open_logs|announce_server|start_engine|wait_until_\w+)"
-    run = re.findall(steps, cluster.body(name), flags=re.MULTILINE)
-    assert run == list(cluster.STEPS)
+    run = re.findall(steps, nb03.body(name), flags=re.MULTILINE)
+    assert run == list(nb03.STEPS)
 
 
 def test_unknown_names_are_answered_with_the_choices():
     for call in (
-        lambda: cluster.body("7b"),
-        lambda: cluster.tail("Z"),
-        lambda: cluster.grep("A", "("),
+        lambda: nb03.body("7b"),
+        lambda: nb03.tail("Z"),
+        lambda: nb03.grep("A", "("),
         lambda: loading.recorded_text("8b"),
     ):
         with pytest.raises(BadInput) as error:
@@ -82,7 +82,7 @@ def test_right_causes_are_those_that_the_log_reader_finds():
     from importlib.resources import files
 
     folder = files("workshop") / "data" / "logs" / "failures"
-    for letter, name in cluster.FAILURES.items():
+    for letter, name in nb03.FAILURES.items():
         assert log.read(folder / name).error.key == keys[e03_server.RIGHT[letter]]
 
 
@@ -102,7 +102,7 @@ def test_kind_words_for_typical_wrong_answers():
 
 
 def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, workshop_home, tmp_path):
-    monkeypatch.setattr(cluster, "available", lambda: True)
+    monkeypatch.setattr(nb03, "available", lambda: True)
     monkeypatch.setattr(slurm, "prepare", lambda request: pytest.fail("a job of a learner's own"))
     record = ServerRecord(
         name="70b",
@@ -114,14 +114,14 @@ def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, works
     )
     (tmp_path / "70b.json").write_text(json.dumps(asdict(record)))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
-    assert cluster.submit("70b") == "recorded" and "'70b'" in cluster.where()
+    assert nb03.submit("70b") == "recorded" and "'70b'" in nb03.where()
     monkeypatch.delenv("WORKSHOP_SHARED")
     with pytest.raises(pytest.fail.Exception):
-        cluster.submit("70b")
+        nb03.submit("70b")
 
 
 def test_without_slurm_nothing_is_submitted(monkeypatch):
-    monkeypatch.setattr(cluster, "available", lambda: False)
-    assert cluster.submit("70b") == "recorded"
-    assert isinstance(cluster.watch("recorded", "70b"), LoadingView)
-    assert "No SLURM" in cluster.where()
+    monkeypatch.setattr(nb03, "available", lambda: False)
+    assert nb03.submit("70b") == "recorded"
+    assert isinstance(nb03.watch("recorded", "70b"), LoadingView)
+    assert "No SLURM" in nb03.where()

@@ -7,11 +7,11 @@ import runpy
 from pathlib import Path
 
 import pytest
-from inference_planner import quantised as planned
+from inference_planner import quantized as planned
 from inference_planner.catalog import load_model
 from inference_planner.weights import parameters
 
-from workshop.course import quantised
+from workshop.course import quantized
 from workshop.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -26,13 +26,13 @@ def test_the_page_shows_the_recorded_and_the_planned_table():
 def test_every_scheme_was_measured():
     from workshop.teaching_model.schemes import SCHEMES
 
-    assert set(quantised.measured()["schemes"]) >= set(SCHEMES)
+    assert set(quantized.measured()["schemes"]) >= set(SCHEMES)
 
 
 def test_the_reference_agrees_with_the_engine_where_both_ran():
     both = {
         name: (row["numpy"], row["engine"])
-        for name, row in quantised.measured()["schemes"].items()
+        for name, row in quantized.measured()["schemes"].items()
         if "numpy" in row and "glosses" in row.get("engine", {})
     }
     assert {"bf16", "int8", "int4-rtn", "int4-gptq", "int4-awq"} <= set(both)
@@ -42,7 +42,7 @@ def test_the_reference_agrees_with_the_engine_where_both_ran():
 
 
 def test_bf16_is_what_the_models_card_says():
-    assert quantised.measured()["schemes"]["bf16"]["numpy"]["right"] == 86
+    assert quantized.measured()["schemes"]["bf16"]["numpy"]["right"] == 86
 
 
 def test_bits_of_the_page():

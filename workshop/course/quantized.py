@@ -1,4 +1,4 @@
-"""What was measured of the quantised teaching model, as data and as a table. Measured by benchmarks/quantisation."""
+"""What was measured of the quantized teaching model, as data and as a table. Measured by benchmarks/quantisation."""
 
 import math
 

@@ -2,10 +2,10 @@
 
 Without SLURM the same calls show the plan and the recorded start, so that the notebook runs everywhere.
 
->>> from workshop import cluster
->>> cluster.steps().rows[2]
+>>> from workshop.course import nb03
+>>> nb03.steps().rows[2]
 ('start_engine', 'srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading')
->>> cluster.moments(cluster.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
+>>> nb03.moments(nb03.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
 1229264
 """
 
@@ -16,6 +16,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from workshop.course import recordings
+from workshop.course.exercise_sets.e03_server import CAUSES
 from workshop.course.show import WORDS, Table
 from workshop.course.widgets.controls import View
 from workshop.course.widgets.loading.view import LoadingView, moments, recorded_text
@@ -27,10 +28,26 @@ from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm import submit as slurm
 
-__all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
-           "watch", "where"]  # fmt: skip
+__all__ = [
+    "CAUSES",
+    "FAILURES",
+    "body",
+    "directives",
+    "grep",
+    "moments",
+    "record",
+    "recorded_text",
+    "steps",
+    "submission",
+    "submit",
+    "tail",
+    "watch",
+    "where",
+]
 
-DIRECTIVES, STEPS, FAILURES = WORDS["directives"], WORDS["steps"], WORDS["failures"]
+DIRECTIVES = WORDS["directives"]
+STEPS = WORDS["steps"]
+FAILURES = WORDS["failures"]
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 

@@ -1,0 +1,10 @@
+"""What notebook 02 begins with: the clusters to decide for, and a small MLP to split.
+
+>>> from workshop.course import nb02
+>>> [matrix.shape for matrix in nb02.toy()]             # x, W1, W2
+[(2, 4), (4, 8), (8, 4)]
+"""
+
+from workshop.course.exercise_sets.e02_parallelism import CLUSTERS, toy
+
+__all__ = ["CLUSTERS", "toy"]

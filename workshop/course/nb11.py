@@ -1,0 +1,27 @@
+"""What notebook 11 measures and simulates, recorded for a machine without vLLM.
+
+>>> from workshop.course import nb11
+>>> sorted(nb11.engine_lab()["budgets"])                # tokens of a step
+[512, 2048, 8192]
+"""
+
+from workshop.course import recordings
+from workshop.course.timeline import Span
+
+
+def engine_lab() -> dict:
+    """Return what was recorded.
+
+    `runs` are lists of Spans: requests with a budget of 256 tokens a step. `budgets` maps tokens of a step to what the
+    simulation says.
+    """
+    recorded = recordings.read("engine_lab.json")
+    runs = [[_span(*fields) for fields in run] for run in recorded["runs"]]
+    budgets = {int(budget): row for budget, row in recorded["budgets"].items()}
+    return recorded | {"runs": runs, "budgets": budgets}
+
+
+def _span(
+    name: str, sent: float, first: float, ended: float, tokens: int, seen: list[float]
+) -> Span:
+    return Span(name, sent, first, ended, tokens, tuple(seen))
