@@ -88,7 +88,7 @@ def _quantized_weights(d: Deployment, method: str, note: str) -> Iterator[Change
     if d.model.quantization is not None:
         return
     try:
-        after = d.quantised(method)
+        after = d.quantized(method)
         if tp_problem(after.model, d.tp, d.experts_cut(d.tp)):  # a group would lie on two ranks
             return
         built = d.model.exact
@@ -209,7 +209,7 @@ def _nearest(plan: Plan) -> list[str]:
         room = plan.fit.available[plan.fit.tightest] / GIB
         for change in shorter(d):
             advice.append(
-                f"With {change.words} it fits on these {d.gpus} GPU(s): {room:.1f} GiB of KV cache hold that much."
+                f"With {change.words} it fits on these {d.gpus} GPU(s), which have room for {room:.1f} GiB of KV cache."
             )
     advice += _fewer_bits(d)
     if split := first_fit(d, other_split):
@@ -255,7 +255,8 @@ def _more_tokens(plan: Plan) -> Iterator[str]:
 
 def _few_requests(plan: Plan) -> Iterator[str]:
     if plan.max_concurrency < 2:
-        yield f"Fewer than two requests of {plan.max_model_len:,} tokens fit at once; more GPUs help, or shorter requests."
+        requests = f"Fewer than two requests of {plan.max_model_len:,} tokens fit at once"
+        yield f"{requests}. More GPUs or shorter requests help."
 
 
 def _kv_copies(d: Deployment) -> int:
@@ -269,19 +270,19 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     d = plan.deployment
     copies = _kv_copies(d)
     if copies > 1:
-        held = f"Each of {d.tp} GPUs keeps {main_kind(d.model).held(d.model, d.tp)}"
-        yield f"{held}, so everything is kept {copies} times: pipeline parallelism would keep it once."
+        stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).held(d.model, d.tp)}"
+        yield f"{stored}, so each key and value is stored {copies} times. Pipeline parallelism would store it once."
         if d.model.moe:
             yield from _instead_of_copies(plan)
     idle = plan.choice.world_size - d.gpus
     if idle >= d.gpus:
-        servers = f"{idle // d.gpus} more server(s) like this one would use them"
-        yield f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel)."
+        servers = f"{idle // d.gpus} more server(s) with the same split would use them"
+        yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
     fewer = choose.fewest(d, d.replica_gpus - 1)
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").words
-        speed_share = f"with {_speed_share(plan, fewer)} of the speed for one stream"
-        yield f"{fewer.gpus} × {d.gpu.title} hold it as well: {flags}, {speed_share}."
+        speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
+        yield f"{fewer.gpus} × {d.gpu.title} are enough: {flags}, {speed_share}."
 
 
 def _speed_share(plan: Plan, other: Deployment) -> str:
@@ -299,10 +300,12 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
     for change in replicas(d, gpus):
         if change.tokens > WORTH * now:
             than = f"{change.tokens:,} tokens in all {change.note} instead of {now:,}{on_servers}"
-            cost = f"at {_speed_share(plan, change.after)} of the speed for one stream (estimated)"
-            yield f"For many users, {change.words} holds {than}, {cost}: attention and cache are each replica's own, experts are shared."
+            cost = (
+                f"at {_speed_share(plan, change.after)} of the tokens/s for one request (estimated)"
+            )
+            yield f"For many requests, {change.words} holds {than}, {cost}. Each replica has its own attention and KV cache, and all share the experts."
     if d.model.exact:  # Other kinds of caches were not tried.
         return
     for change in context(d):
         tokens = change.fit.capacity.tokens
-        yield f"For long contexts, {change.words} shares out what is copied: {tokens:,} tokens on these {d.gpus} GPUs; what its messages cost was not measured."
+        yield f"For long contexts, {change.words} stores each key and value once: {tokens:,} tokens on these {d.gpus} GPUs. The time of its messages was not measured."

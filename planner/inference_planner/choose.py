@@ -121,9 +121,7 @@ def choose(
     _check_whole("data_parallel_size", dp)
     _check_whole("decode_context_parallel_size", dcp)
     if ep and not d.model.moe:
-        raise BadInput(
-            f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out."
-        )
+        raise BadInput(f"{d.model.name} has no experts.", "Leave --enable-expert-parallel out.")
     if dcp and dcp > 1:
         check_context(d.model, tp or 1, dcp)
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
@@ -139,7 +137,7 @@ def choose(
     single = fit(d)
     if single.fits:
         request = f"one request of {d.settings.max_model_len:,} tokens"
-        why = f"The model and {request} fit on a single GPU: no distribution, no communication."
+        why = f"The model and {request} fit on a single GPU, so nothing is split."
         return Choice(d, [why], world_size)
     chosen = _over_gpus(d, world_size)
     return Choice(chosen, [_why_not_one(d, single), _why_split(chosen)], world_size)
@@ -153,10 +151,10 @@ def _check_whole(name: str, size: object) -> None:
 def _one_slice(d: Deployment, gpus: int) -> Choice:
     if gpus > 1:
         raise BadInput(
-            f"{d.gpu.title} is a slice, and NCCL joins no slices.",
+            f"{d.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
             "Give sizes of 1, or a whole GPU.",
         )
-    why = "A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."
+    why = "This is a slice of a GPU: a model that does not fit on it needs a larger slice, or a whole GPU."
     return Choice(d, [why])
 
 
@@ -195,11 +193,11 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     if nodes == 1:
         return (
             "mp",
-            "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it.",
+            "vLLM's own multiprocessing starts the workers. Ray is only used with --distributed-executor-backend ray.",
         )
     return (
         "mp",
-        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way.",
+        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes), without Ray. On a Ray cluster, --distributed-executor-backend ray is the alternative.",
     )
 
 
@@ -251,23 +249,24 @@ def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
             "Give sizes that put as many whole replicas, or else GPUs, on every node.",
         )
     if d.dp > 1:
-        own = "attention, KV cache and requests of its own"
-        reasons.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
-    if d.dcp > 1:
-        cost = "Each decoding step then gathers queries and joins partial answers in every layer, which the speed here leaves out (not measured)."
+        own = "its own attention weights, KV cache and requests"
         reasons.append(
-            f"{d.dcp} ranks share out the tokens of what each would keep a copy of: {d.dcp} times as many fit. {cost}"
+            f"Data parallelism: {d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}."
         )
+    if d.dcp > 1:
+        split = f"{d.dcp} ranks store different tokens of the KV heads that each would otherwise copy, so {d.dcp} times as many tokens fit"
+        cost = "Each decoding step then gathers queries and combines partial attention in every layer. That time was not measured, and the speed here leaves it out"
+        reasons.append(f"Decode context parallelism: {split}. {cost}.")
     experts = d.expert_split
     if experts and experts.dealt > 1:
         count = d.model.experts.num_experts
         on_each = -(-count // experts.dealt)
         reasons.append(
-            f"The {count} experts stay whole: at most {on_each} on each of {experts.dealt} GPUs."
+            f"Expert parallelism: the {count} experts stay whole, at most {on_each} on each of {experts.dealt} GPUs."
         )
     elif experts:
         reasons.append(
-            f"The matrices of every expert are cut over all {experts.cut} GPUs of a stage."
+            f"Tensor parallelism splits the matrices of every expert over all {experts.cut} GPUs of a stage."
         )
     return Choice(d, reasons)  # whoever gives the sizes knows the hardware: no advice on idle GPUs
 
@@ -293,7 +292,7 @@ def _why_not_one(d: Deployment, single: Fit) -> str:
     title = d.gpu.title
     weights, overhead = single.weights[0] / GIB, single.overhead[0] / GIB
     if not single.loads:
-        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, of {single.requested / GIB:.1f} GiB that the engine may use."
+        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, and vLLM may use {single.requested / GIB:.1f} GiB."
     request = f"a request of {d.settings.max_model_len:,} tokens"
-    needed = f"it takes {single.needed / GIB:.1f} GiB of KV cache, and {single.available[0] / GIB:.1f} GiB are left"
+    needed = f"it needs {single.needed / GIB:.1f} GiB of KV cache, and {single.available[0] / GIB:.1f} GiB are left"
     return f"One {title} holds the weights ({weights:.1f} GiB), but not {request}: {needed}."

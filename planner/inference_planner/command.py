@@ -1,6 +1,6 @@
-"""The command of a deployment: flags as data, of which the shell line, a script and a manifest are views."""
+"""The command of a deployment: flags as data, from which the shell line, a script and a manifest are made."""
 
-# d deployment, m model, s settings
+# d: a deployment
 import shlex
 
 from inference_planner.catalog.config import present
@@ -8,89 +8,122 @@ from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
 from inference_planner.settings import UTILIZATION, batch_defaults
 
-# vLLM 0.32.0 loads them only if it is told to: DEPRECATED_QUANTIZATION_METHODS, model_executor/layers/quantization
-DEPRECATED, ALLOWED = ("fbgemm_fp8",), "--allow-deprecated-quantization"
+# vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS, layers/quantization.
+DEPRECATED = ("fbgemm_fp8",)
+ALLOWED = "--allow-deprecated-quantization"
 
 
 class Unservable(BadInput):
-    """vLLM does not serve such a model, however it is split."""
+    """vLLM does not serve such a model, with any split."""
 
 
 def served(d: Deployment) -> str:
-    """Return what `vllm serve` is given: the Hub id, or the folder of a model without one."""
-    return d.model.hub_ids[0] if d.model.hub_ids else d.model.location or d.model.name
+    """Return the model as `vllm serve` takes it: the Hub id, or the folder of a model without one."""
+    if d.model.hub_ids:
+        return d.model.hub_ids[0]
+    return d.model.location or d.model.name
 
 
 def stand_in(d: Deployment) -> str:
-    """Return what stands for a checkpoint in a form that vLLM cannot make while it loads; '' where this one will do.
+    """Return a placeholder for a quantized checkpoint that the user has to name, or "" if none is needed.
 
-    Source: vLLM 0.32.0, model_loader/weight_utils.py get_quant_config ("Cannot find the config file for awq").
+    vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a checkpoint that is
+    already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py get_quant_config ("Cannot find the config
+    file for awq").
     """
-    q = d.model.quantization
-    if not d.quantization or q is None or not q.asked or q.online:
+    quantization = d.model.quantization
+    if not d.quantization or not quantization or not quantization.asked or quantization.online:
         return ""
-    return f"MODEL_QUANTIZED_WITH_{q.method.upper().replace('-', '_')}"
+    return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
 
 
 def check_starts(d: Deployment) -> None:
-    """Raise BadInput where vLLM would refuse to load the model, and Unservable where it has no class for it."""
+    """Raise BadInput if vLLM would refuse to load the model, and Unservable if it has no class for it."""
     if d.refused:
         raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
     if stand_in(d):
-        remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
+        method = present(d.model.quantization).method
         raise BadInput(
-            f"vLLM cannot make {present(d.model.quantization).method} weights while it loads {served(d)}.",
-            remedy,
+            f"vLLM cannot make {method} weights while it loads {served(d)}.",
+            "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
         )
 
 
 def flags(d: Deployment) -> dict[str, str]:
-    """Return the flags of `vllm serve` and their values ('' for a flag alone); what it does anyway is left out."""
-    m, s = d.model, d.settings
-    tokens, seqs = batch_defaults(d.gpu, "serve", s.version)
-    said = {
+    """Return the flags of `vllm serve` and their values, without those that vLLM would take anyway.
+
+    The value of a flag that stands alone is "".
+    """
+    model, settings = d.model, d.settings
+    tokens, seqs = batch_defaults(d.gpu, "serve", settings.version)
+    # flag -> its value, and what vLLM takes without the flag
+    values: dict[str, tuple[object, object]] = {
         "--tensor-parallel-size": (d.tp, None),
         "--pipeline-parallel-size": (d.pp, 1),
         "--data-parallel-size": (d.dp, 1),
         "--decode-context-parallel-size": (d.dcp, 1),
-        "--max-model-len": (s.max_model_len, m.default_model_len or m.max_position_embeddings),
-        "--gpu-memory-utilization": (f"{s.gpu_memory_utilization:g}", f"{UTILIZATION:g}"),
-        "--max-num-batched-tokens": (s.max_num_batched_tokens, min(tokens, seqs * s.max_model_len)),
-        "--max-num-seqs": (s.max_num_seqs, min(seqs, s.max_num_batched_tokens)),
-        "--dtype": (s.dtype, "auto"),
-        "--kv-cache-dtype": (s.kv_cache_dtype, "auto"),
+        "--max-model-len": (
+            settings.max_model_len,
+            model.default_model_len or model.max_position_embeddings,
+        ),
+        "--gpu-memory-utilization": (
+            f"{settings.gpu_memory_utilization:g}",
+            f"{UTILIZATION:g}",
+        ),
+        "--max-num-batched-tokens": (
+            settings.max_num_batched_tokens,
+            min(tokens, seqs * settings.max_model_len),
+        ),
+        "--max-num-seqs": (settings.max_num_seqs, min(seqs, settings.max_num_batched_tokens)),
+        "--dtype": (settings.dtype, "auto"),
+        "--kv-cache-dtype": (settings.kv_cache_dtype, "auto"),
         "--quantization": (d.quantization, None),
     }
-    out = {
-        flag: str(value)
-        for flag, (value, default) in said.items()
-        if value is not None and value != default
-    }
-    old = bool(m.quantization) and m.quantization.method in DEPRECATED
-    alone = {"--enable-expert-parallel": d.ep, "--enforce-eager": s.enforce_eager, ALLOWED: old}
-    return out | {flag: "" for flag, given in alone.items() if given}
+    needed: dict[str, str] = {}
+    for flag, (value, default) in values.items():
+        if value is not None and value != default:
+            needed[flag] = str(value)
+    if d.ep:
+        needed["--enable-expert-parallel"] = ""
+    if settings.enforce_eager:
+        needed["--enforce-eager"] = ""
+    if model.quantization and model.quantization.method in DEPRECATED:
+        needed[ALLOWED] = ""
+    return needed
 
 
 def node_flags(d: Deployment) -> dict[str, str]:
-    """Return the flags that differ from node to node, as the shell says them: NODE_RANK from 0, workers --headless.
+    """Return the flags that differ between nodes, with shell variables: NODE_RANK counts from 0, workers add --headless.
 
-    From them vLLM finds a node's replicas, too; --data-parallel-start-rank would end the one API server for all.
+    vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single API server for all
+    replicas.
     """
     if d.nodes == 1:
         return {}
     return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
 
 
-def words(found: dict[str, str]) -> list[str]:
+def flag_words(flags: dict[str, str]) -> list[str]:
     """Return flags and values as the words of a command line."""
-    return [word for flag, value in found.items() for word in ((flag, value) if value else (flag,))]
+    words: list[str] = []
+    for flag, value in flags.items():
+        words.append(flag)
+        if value:
+            words.append(value)
+    return words
+
+
+words = flag_words  # its former name
 
 
 def command(d: Deployment) -> str:
-    """Return the `vllm serve` line; over nodes it runs on each. '' where vLLM has no class for the architecture."""
-    line = ["vllm", "serve", stand_in(d) or served(d), *words(flags(d) | node_flags(d))]
-    return (
-        ""
-        if d.refused
-        else " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)
-    )
+    """Return the `vllm serve` line, which runs on every node; "" if vLLM has no class for the architecture."""
+    if d.refused:
+        return ""
+    line = ["vllm", "serve", stand_in(d) or served(d), *flag_words(flags(d) | node_flags(d))]
+    return " ".join(map(_quoted, line))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for the shell, but for a variable."""
+    return word if word.startswith("$") else shlex.quote(word)

@@ -1,6 +1,5 @@
-"""A deployment: one model on one kind of GPU, with vLLM's settings and the split. All else is computed from it."""
+"""A deployment: one model on one kind of GPU, with vLLM's settings and the sizes of the split."""
 
-# m model, g GPU, s settings
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -15,15 +14,17 @@ from inference_planner.catalog.gpus import GPU
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
 
-GPUS_PER_NODE = 8  # where nothing is said about the hardware
+GPUS_PER_NODE = 8  # if nothing is known of the hardware
 DEFAULT_NETWORK = "infiniband-ndr"
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What runs where. Every node has as many ranks, in order: those of a tensor-parallel group are neighbours.
+    """A model on GPUs, as it is split. Everything else is computed from it.
 
-    Each of dp replicas has tp × pp ranks, attention and KV cache of its own; experts are shared by all replicas.
+    Each of `dp` replicas has tp × pp ranks with their own attention and KV cache; experts are shared by all replicas.
+    Every node has the same number of ranks. Ranks count through the tensor-parallel groups, so the ranks of a group
+    are neighbors.
     """
 
     model: ModelConfig
@@ -33,15 +34,14 @@ class Deployment:
     pp: int = 1  # pipeline_parallel_size
     gpus_per_node: int = GPUS_PER_NODE
     network: str = DEFAULT_NETWORK  # between the nodes; one of communication.NETWORKS
-    quantization: str | None = (
-        None  # what --quantization asks for; a checkpoint that is quantised already needs none
-    )
+    # What --quantization asks for; None for a checkpoint that is already quantized.
+    quantization: str | None = None
     dp: int = 1  # data_parallel_size
-    ep: bool = (
-        False  # enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks
-    )
-    dcp: int = 1  # decode_context_parallel_size: so many of the tp ranks share the tokens of a copied KV head
-    refused: str = ""  # what the vLLM that was asked said of an architecture that it does not have
+    # enable_expert_parallel: experts stay whole, and each of the tp × dp ranks gets some of them.
+    ep: bool = False
+    # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each would copy.
+    dcp: int = 1
+    refused: str = ""  # why the installed vLLM has no class for the architecture
 
     @property
     def replica_gpus(self) -> int:
@@ -52,57 +52,56 @@ class Deployment:
         return self.replica_gpus * self.dp
 
     def experts_cut(self, tp: int) -> int:
-        """Return over how many ranks each expert's matrices are cut at this tensor parallel size."""
+        """Return over how many ranks the matrices of each expert are split at this tensor parallel size."""
         return 1 if self.ep else tp * self.dp
 
     @property
     def expert_split(self) -> ExpertSplit | None:
-        """How the experts are shared out; None where tensor parallelism alone cuts them, as all else.
+        """How the experts are distributed; None if tensor parallelism splits them like all other weights.
 
-        Shared experts are whole on every rank where the work between two attentions is split by tokens, but in Qwen2-MoE.
+        With expert parallelism over tensor and data parallel ranks, each rank holds the shared experts whole, because
+        it computes different tokens there. Qwen2-MoE is the exception.
         Source: vLLM 0.32.0, fused_moe/config.py FusedMoEParallelConfig.make; config/parallel.py use_sequence_parallel_moe.
         """
         if not self.model.moe or (self.dp == 1 and not self.ep):
             return None
-        by_tokens = (
-            self.ep
-            and self.tp > 1
-            and self.dp > 1
-            and not self.model.traits.cuts_shared_experts
-        )
         cut = self.experts_cut(self.tp)
-        return ExpertSplit(cut, self.tp * self.dp // cut, 1 if by_tokens else self.tp)
+        whole_experts = self.tp * self.dp // cut
+        by_tokens = self.ep and self.tp > 1 and self.dp > 1
+        if by_tokens and self.model.architecture != "Qwen2MoeForCausalLM":
+            return ExpertSplit(cut, whole_experts, 1)
+        return ExpertSplit(cut, whole_experts, self.tp)
 
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
 
     def node_of(self, rank: int) -> int:
-        """Return the node of a rank: vLLM starts as many on each (--nnodes), whether they fill it or not."""
+        """Return the node of a rank. vLLM starts the same number of ranks on each node (--nnodes)."""
         return rank // (self.gpus // self.nodes)
 
     @property
     def uneven(self) -> str:
-        """Why vLLM's --nnodes, which "must evenly divide the total world size", refuses it; an empty string where not."""
-        if (self.gpus if self.dp == 1 else self.dp) % self.nodes == 0:
+        """Why vLLM's --nnodes refuses the split, as it "must evenly divide the total world size"; "" if it does not."""
+        if self.dp == 1:
+            count, what = self.gpus, f"{self.gpus} GPUs"
+        else:
+            count, what = self.dp, f"{self.dp} replicas of {self.replica_gpus} GPU(s)"
+        if count % self.nodes == 0:
             return ""
-        what = (
-            f"{self.gpus} GPUs"
-            if self.dp == 1
-            else f"{self.dp} replicas of {self.replica_gpus} GPU(s)"
-        )
-        return f"{what} cannot be shared out evenly over {self.nodes} nodes of {self.gpus_per_node}, as vLLM asks"
+        nodes = f"{self.nodes} nodes of {self.gpus_per_node}"
+        return f"{what} cannot be shared out evenly over {nodes}, as vLLM asks"
 
     def split(self, tp: int, pp: int) -> Deployment:
-        """Return the same model and settings with tp × pp GPUs a replica."""
+        """Return the same model and settings with tp × pp GPUs per replica."""
         return replace(self, tp=tp, pp=pp)
 
     def with_settings(self, **changes: object) -> Deployment:
-        """Return it with other engine settings."""
+        """Return the same split with other settings of vLLM."""
         return replace(self, settings=replace(self.settings, **changes))
 
-    def quantised(self, method: str) -> Deployment:
-        """Return it with weights quantised so. Raises BadInput where the GPU has no kernels for them."""
+    def quantized(self, method: str) -> Deployment:
+        """Return the same split with quantized weights. Raises BadInput if the GPU has no kernels for them."""
         model = self.model.with_quantization(quant.from_name(method))
         settings.check_quantization(model, self.gpu)
         return replace(self, model=model, quantization=method)
@@ -116,24 +115,32 @@ def prepare(
     dtype: str = "auto",
     gpus_per_node: int | None = None,
     network: str = DEFAULT_NETWORK,
-    **asked: Any,
+    **more: Any,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
 
-    asked: Settings' fields; None where vLLM's default is meant.
+    Args:
+        more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
     quantization than the checkpoint's.
     """
-    m, g = load_model(model), load_gpu(gpu)
-    if quantization and m.quantization:
-        quant.check_stored(m.quantization, quantization)
+    config = load_model(model)
+    kind = load_gpu(gpu)
+    if quantization and config.quantization:
+        quant.check_stored(config.quantization, quantization)
     elif quantization:
-        m = m.with_quantization(quant.from_name(quantization))
-    settings.check_quantization(m, g)
-    settings.check_kv_cache_dtype(m, g, asked.get("kv_cache_dtype") or "auto")
-    dtype = settings.dtype_for(m, g, dtype)
+        config = config.with_quantization(quant.from_name(quantization))
+    settings.check_quantization(config, kind)
+    settings.check_kv_cache_dtype(config, kind, more.get("kv_cache_dtype") or "auto")
+    dtype = settings.dtype_for(config, kind, dtype)
     if dtype != "auto":
-        m = replace(m, dtype=settings.DTYPES[dtype])
-    s = settings.resolve(m, g, dtype=dtype, **asked)
-    return Deployment(m, g, s, 1, 1, gpus_per_node or GPUS_PER_NODE, network, quantization)
+        config = replace(config, dtype=settings.DTYPES[dtype])
+    return Deployment(
+        model=config,
+        gpu=kind,
+        settings=settings.resolve(config, kind, dtype=dtype, **more),
+        gpus_per_node=gpus_per_node or GPUS_PER_NODE,
+        network=network,
+        quantization=quantization,
+    )

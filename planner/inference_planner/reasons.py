@@ -25,8 +25,8 @@ def _precision(plan: Plan) -> Iterator[str]:
     gpu = plan.deployment.gpu
     if plan.settings.dtype == "half" and not gpu.has_bfloat16:
         yield (
-            f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; "
-            "vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
+            f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory. "
+            "vLLM uses its Triton attention kernels there, because FlashAttention and FlashInfer need Ampere or newer."
         )
 
 
@@ -35,8 +35,8 @@ def _checkpoint(plan: Plan) -> Iterator[str]:
     if name:
         method = present(plan.config.quantization).method
         yield (
-            f"vLLM cannot make {method} weights while it loads: the numbers are those of a checkpoint "
-            f"that is quantised so already; give it in place of {name}."
+            f"vLLM cannot quantize weights to {method} while it loads them. These numbers are for a checkpoint "
+            f"that is already quantized: put its name in place of {name}."
         )
 
 
@@ -45,7 +45,7 @@ def _tensor_split(plan: Plan) -> Iterator[str]:
     if ranks > 1:
         heads = model.num_attention_heads // ranks
         held = main_kind(model).held(model, ranks)
-        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and keeps {held}."
+        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and stores {held}."
 
 
 def _pipeline_split(plan: Plan) -> Iterator[str]:
@@ -57,19 +57,19 @@ def _pipeline_split(plan: Plan) -> Iterator[str]:
         shares = f"{sizes[0]} layers each"
     else:
         shares = "layers " + ", ".join(map(str, sizes))
-    yield f"The {layers} layers go to {stages} stages: {shares}."
+    yield f"The {layers} layers are split into {stages} pipeline stages: {shares}."
 
 
 def _memory(plan: Plan) -> Iterator[str]:
     room = plan.fit.available[plan.fit.tightest] / GIB
     rest = "are missing before the first token"
     if room > 0:
-        rest = "are left for KV cache"
+        rest = "are left for the KV cache"
     if not plan.fits and room > 0:
         rest += f", too little for one request of {plan.max_model_len:,} tokens"
     parts = f"{plan.weights_gib_per_gpu:.2f} GiB are weights and {plan.overhead_gib_per_gpu:.2f} GiB overhead"
     yield (
-        f"Of {plan.requested_gib_per_gpu:.1f} GiB that the engine may use on a GPU, {parts}; "
+        f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
         f"{abs(room):.2f} GiB {rest}."
     )
     if plan.fits:
@@ -77,26 +77,26 @@ def _memory(plan: Plan) -> Iterator[str]:
         requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
         if plan.data_parallel_size > 1:
             requests += ", in each replica"
-        yield f"They hold {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."
+        yield f"The KV cache holds {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."
 
 
 def _windows(plan: Plan) -> Iterator[str]:
     windows = [window for window in plan.config.layer_windows if window]
     if windows:
         layers = f"{len(windows)} of {plan.config.num_hidden_layers} layers"
-        yield f"{layers} look back {windows[0]:,} tokens only, so a long request keeps less there."
+        yield f"{layers} attend to the last {windows[0]:,} tokens only, so a long request needs less KV cache there."
 
 
 def _messages(plan: Plan) -> Iterator[str]:
     for message in plan.communication:
         payload = f"{message.count} × {message.bytes_each / 1024:.0f} KiB"
         what = f"({message.what}, {message.reason})"
-        yield f"A step of one token sends {payload} {what} over {message.link}: about {message.ms:.2f} ms."
+        yield f"A decoding step of one request sends {payload} {what} over {message.link}: about {message.ms:.2f} ms."
 
 
 def _processes(plan: Plan) -> Iterator[str]:
     if plan.data_parallel_size > 1:
-        yield "Each replica is an engine of its own; one API server shares the requests out among them."
+        yield "Each replica is a separate engine. One API server distributes the requests among them."
     elif plan.gpus > 1:
         yield executor(plan.gpus, plan.nodes)[1]
 
@@ -106,6 +106,6 @@ def _batch(plan: Plan) -> Iterator[str]:
     serve_default, _ = batch_defaults(plan.deployment.gpu, "serve", settings.version)
     if settings.usage == "llm" and serve_default != settings.max_num_batched_tokens:
         yield (
-            f"max_num_batched_tokens is {settings.max_num_batched_tokens:,}, as the LLM class takes it; "
-            f"vllm serve alone would take {serve_default:,}, so the command says it."
+            f"max_num_batched_tokens is {settings.max_num_batched_tokens:,}, the default of the LLM class. "
+            f"The default of vllm serve is {serve_default:,}, so the command sets it."
         )

@@ -101,7 +101,7 @@ def machines_text(offers: list[Offer]) -> str:
         head, *fitting = grid(rows, 0, gap=2)
         lines.append(ink(head, "bold"))
         lines += [line.replace("✓", ink("✓", "green"), 1) for line in fitting]
-        units = f"  requests: of {length:,} tokens at once; tokens/s: for one of them alone; the OS disk is extra."
+        units = f"  requests: of {length:,} tokens at once; tokens/s: of one request alone; the OS disk is not included."
         lines += ["", ink(units, "dim"), ""]
     for offer in offers:
         if not offer.fits:
@@ -156,7 +156,7 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     figures = [
         f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache",
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
-        f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one",
+        f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one request",
         _first_tokens(plan.learners_at_once),
     ]
     first, *more = textwrap.wrap(" · ".join(figures), width, break_on_hyphens=False)
@@ -164,11 +164,10 @@ def _verdict(plan: Plan, width: int) -> list[str]:
 
 
 def _first_tokens(requests: int) -> str:
+    load = f"{requests:,} simultaneous requests of {QUESTION_TOKENS} tokens"
     if requests == 1:
-        return (
-            f"1 learner who asks {QUESTION_TOKENS} tokens at once sees the first token within 5 s"
-        )
-    return f"{requests:,} learners who ask {QUESTION_TOKENS} tokens at once see their first token within 5 s"
+        load = f"1 request of {QUESTION_TOKENS} tokens"
+    return f"time to first token below 5 s for {load}"
 
 
 def _memory_bar(plan: Plan) -> list[str]:
@@ -178,7 +177,7 @@ def _memory_bar(plan: Plan) -> list[str]:
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
         ("KV cache", max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
-        ("left to others", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
+        ("not used by vLLM", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
     ]
     scale = BAR_CELLS / max(plan.gpu_memory_gib, used)  # cells per GiB
     bar = "  "
@@ -210,7 +209,7 @@ def _sources(plan: Plan, width: int) -> list[str]:
         rows.append((f" {overhead.name}", size, f"{overhead.reason}; source: {overhead.source}"))
     lines = ["", ink("Overheads of one GPU", "bold"), *grid(rows, width, gap=2)]
     if plan.gpu != "h200":
-        doubt = "  Kernels and NCCL were measured on an H200; elsewhere they may differ by some 0.3 GiB."
+        doubt = "  Kernels and NCCL were measured on an H200. On other GPUs they may differ by about 0.3 GiB."
         lines.append(ink(doubt, "dim"))
     rows = []
     for term in plan.decode:

@@ -1,14 +1,13 @@
 """Engine settings: the defaults of each vLLM version that the planner has formulas for, and the checks of values.
 
-What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some kinds of quantisation. A
-bfloat16 model on such a GPU runs in float16 instead, if it is asked to (`--dtype half`).
+What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some kinds of quantization. A
+bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
 
 Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture sizes), both tags.
 """
 
-# s settings
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from inference_planner import versions
 from inference_planner.attention import main_kind
@@ -39,7 +38,7 @@ NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 @dataclass(frozen=True)
 class Settings:
-    """What vLLM runs with. Sizes in tokens or requests; gpu_memory_utilization is a share of what the engine sees."""
+    """vLLM's settings. Sizes are in tokens or requests; gpu_memory_utilization is a share of the GPU's memory."""
 
     vllm_version: str = versions.DEFAULT
     usage: str = "serve"
@@ -50,9 +49,8 @@ class Settings:
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     enforce_eager: bool = False
-    most_graph_tokens: int = (
-        512  # 1,024 on a B200 and its family, from some version after 0.25.1 on
-    )
+    # 1,024 on a B200 and its family, from some version after 0.25.1 on
+    most_graph_tokens: int = 512
 
     @property
     def version(self) -> Version:
@@ -62,96 +60,112 @@ class Settings:
     @property
     def largest_graph(self) -> int:
         """Largest batch with a CUDA graph: no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes)."""
-        return 0 if self.enforce_eager else min(self.max_num_seqs * 2, self.most_graph_tokens)
+        if self.enforce_eager:
+            return 0
+        return min(self.max_num_seqs * 2, self.most_graph_tokens)
 
     @property
     def graph_sizes(self) -> list[int]:
         """Batch sizes that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16."""
         top = min(self.largest_graph, self.max_num_batched_tokens)
-        sizes = [s for s in (1, 2, 4) if s <= top] + list(range(8, min(top + 1, 256), 8))
-        return sizes + list(range(256, top + 1, 16))
+        sizes = [size for size in (1, 2, 4) if size <= top]
+        return [*sizes, *range(8, min(top + 1, 256), 8), *range(256, top + 1, 16)]
 
 
 def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
     """Return (max_num_batched_tokens, max_num_seqs) that vLLM takes on this GPU when neither is given."""
     memory = gpu.engine_bytes
+    is_llm = usage == "llm"  # the LLM class, for offline batches
     if version.large_gpu_defaults and memory >= 160 * GIB:
         return 16384, 1024
     if memory >= 70 * GIB and "a100" not in gpu.title.lower():
-        return (16384 if usage == "llm" else 8192), 1024
-    return (8192 if usage == "llm" else 2048), 256
+        return (16384 if is_llm else 8192), 1024
+    return (8192 if is_llm else 2048), 256
 
 
 def whole(name: str, value: object, most: int, remedy: str) -> None:
-    """Raise BadInput where a value is not a whole number from 1 to `most`."""
+    """Raise BadInput if a value is not a whole number from 1 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to {most}.", remedy)
 
 
-def resolve(model: ModelConfig, gpu: GPU, **asked: Any) -> Settings:
-    """Return the Settings that were asked for, with vLLM's defaults where there is nothing or None.
+def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
+    """Return Settings with these values, and vLLM's defaults for those that are missing or None.
 
     Raises BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
     """
-    s = Settings(**{name: value for name, value in asked.items() if value is not None})
-    version = versions.get(s.vllm_version)
+    settings = Settings(**{name: value for name, value in values.items() if value is not None})
+    version = versions.get(settings.vllm_version)
+    if settings.usage not in USAGES:
+        raise BadInput(
+            f"usage {settings.usage!r} is not known.",
+            "Choose llm (the LLM class) or serve (vllm serve).",
+        )
+    kv_dtype_bytes(model, settings.kv_cache_dtype)
+    share = _checked_share(settings.gpu_memory_utilization)
+    default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
-    share = cast("object", s.gpu_memory_utilization)  # what somebody gave, which may be anything
-    if s.usage not in USAGES:
-        raise BadInput(
-            f"usage {s.usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve)."
-        )
-    kv_dtype_bytes(model, s.kv_cache_dtype)
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        remedy = f"vLLM's default is {UTILIZATION}."
-        raise BadInput(
-            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", remedy
-        )
-    tokens, seqs = batch_defaults(gpu, s.usage, version)
-    for name, most, remedy in (
-        ("max_model_len", longest, f"{model.name} reads up to {longest} tokens."),
-        ("max_num_batched_tokens", 1 << 24, f"vLLM's default here is {tokens}."),
-        ("max_num_seqs", 1 << 20, f"vLLM's default here is {seqs}."),
-    ):
-        if asked.get(name) is not None:
-            whole(name, asked[name], most, remedy)
-    length, seqs = s.max_model_len or model.default_model_len or longest, s.max_num_seqs or seqs
-    tokens = s.max_num_batched_tokens or min(seqs * length, tokens)
-    if seqs > tokens and s.max_num_seqs:
+    limits = {
+        "max_model_len": (longest, f"{model.name} reads up to {longest} tokens."),
+        "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
+        "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
+    }
+    for name, (most, remedy) in limits.items():
+        if values.get(name) is not None:
+            whole(name, values[name], most, remedy)
+    length = settings.max_model_len or model.default_model_len or longest
+    seqs = settings.max_num_seqs or default_seqs
+    tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
+    if seqs > tokens and settings.max_num_seqs:
         remedy = "Every running request needs one token a step: lower max_num_seqs."
         raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.", remedy)
+    is_blackwell = 10 <= gpu.capability < 11
     return replace(
-        s,
+        settings,
         vllm_version=version.name,
         max_model_len=length,
-        gpu_memory_utilization=float(share),
+        gpu_memory_utilization=share,
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
-        enforce_eager=bool(s.enforce_eager),
-        most_graph_tokens=version.blackwell_graph_tokens if 10 <= gpu.capability < 11 else 512,
+        enforce_eager=bool(settings.enforce_eager),
+        most_graph_tokens=version.blackwell_graph_tokens if is_blackwell else 512,
     )
 
 
-def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
-    """Return the dtype to ask vLLM for: the given one, or `half` where the model's own would not run.
+def _checked_share(share: object) -> float:
+    """Return gpu_memory_utilization. Raises BadInput: it is no number above 0 and at most 1."""
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise BadInput(
+            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
+            f"vLLM's default is {UTILIZATION}.",
+        )
+    return float(share)
 
-    Raises BadInput: no dtype, bfloat16 on a GPU that has none, or float16 where the model overflows in it.
+
+def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
+    """Return the dtype to ask vLLM for: the given one, or `half` if the GPU cannot compute in the model's own.
+
+    Raises BadInput: an unknown dtype, bfloat16 on a GPU without it, or float16 for a model that overflows in it.
     """
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
-    lacking = not gpu.has_bfloat16
-    if model.model_type in NOT_FLOAT16 and (
-        DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")
-    ):
-        instead = ", or a GPU from the A100 on." if lacking else ", or leave --dtype out."
-        said = f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow."
-        raise BadInput(said, f"Give --dtype float32 (twice the memory){instead}")
-    if lacking and DTYPES.get(dtype) == "bfloat16":
+    falls_back = dtype == "auto" and not gpu.has_bfloat16
+    if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or falls_back):
+        instead = ", or leave --dtype out."
+        if not gpu.has_bfloat16:
+            instead = ", or a GPU from the A100 on."
+        raise BadInput(
+            f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
+            f"Give --dtype float32 (twice the memory){instead}",
+        )
+    if DTYPES.get(dtype) == "bfloat16" and not gpu.has_bfloat16:
         why = f"compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}"
         raise BadInput(
             f"{gpu.title} has no bfloat16 ({why}).", "Give --dtype half, or a GPU from the A100 on."
         )
-    return "half" if lacking and dtype == "auto" and model.dtype == "bfloat16" else dtype
+    if falls_back and model.dtype == "bfloat16":
+        return "half"
+    return dtype
 
 
 def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
@@ -164,24 +178,32 @@ def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
 
 
 def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:
-    """Raise BadInput for a KV cache, or one in a form, that the GPU has no kernels for."""
-    if gpu.capability < (least := kv_cache_capability(model, kv_cache_dtype)):
-        form = f" in {kv_cache_dtype}".removesuffix(" in auto")
-        said = f"{gpu.title} cannot keep {model.name}'s KV cache{form} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {least:.1f})."
-        since = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
-        raise BadInput(
-            said,
-            f"{'Leave --kv-cache-dtype out, or give' if form else 'Give'} a GPU from the {since} on.",
-        )
+    """Raise BadInput if the GPU has no attention kernel for the model's KV cache, or none for this dtype."""
+    least = kv_cache_capability(model, kv_cache_dtype)
+    if gpu.capability >= least:
+        return
+    form = ""
+    remedy = "Give"
+    if kv_cache_dtype != "auto":
+        form = f" in {kv_cache_dtype}"
+        remedy = "Leave --kv-cache-dtype out, or give"
+    needs = f"compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {least:.1f}"
+    first = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
+    raise BadInput(
+        f"{gpu.title} cannot keep {model.name}'s KV cache{form} ({needs}).",
+        f"{remedy} a GPU from the {first} on.",
+    )
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:
-    """Raise BadInput for weights in a form that the GPU has no kernels for, naming both compute capabilities."""
-    method = model.quantization.method if model.quantization else ""
+    """Raise BadInput if the GPU has no kernels for the format of the weights."""
+    if not model.quantization:
+        return
+    method = model.quantization.method
     least = LEAST.get(method, 0.0)
     if gpu.capability < least:
-        said = f"{gpu.title} cannot run {method} weights: it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them."
+        has = f"it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them"
         raise BadInput(
-            said,
-            "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).",
+            f"{gpu.title} cannot run {method} weights: {has}.",
+            "Give a newer GPU, or a model quantized another way (awq and gptq run from a T4 on).",
         )

@@ -54,7 +54,7 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     done = plan("llama-3.1-70b", *T4, "--kubernetes")
     assert done.returncode == 1 and not done.stdout
     assert (
-        "does not fit on 2 × t4: Of " in done.stderr
+        "does not fit on 2 × t4: vLLM may use " in done.stderr
         and "missing before the first token" in done.stderr
     )
     assert "14 × Tesla T4 hold it" in done.stderr

@@ -133,7 +133,7 @@ def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, 
             assert then.gpus == int(found[1])
         if found := re.search(r"([\d.]+) GiB of KV cache", line):
             assert then.available_kv_gib_per_gpu == pytest.approx(float(found[1]), abs=0.05)
-        if found := re.search(r"with (\d+)% of the speed", line):
+        if found := re.search(r"with (\d+)% of the tokens/s", line):
             share = then.single_stream_tokens_per_s / now.single_stream_tokens_per_s
             assert share == pytest.approx(int(found[1]) / 100, abs=0.006)
 

@@ -127,6 +127,6 @@ def test_planning_imports_no_more_than_the_standard_library():
     assert done.stdout.strip() == "['inference_planner']", done.stderr
 
 
-def test_one_learner_is_a_learner():
+def test_one_request_is_no_number_of_simultaneous_requests():
     said = workshop("llama-3.1-8b", "--gpu", "h100", "--max-num-batched-tokens", "1").stdout
-    assert "1 learner who asks" in " ".join(said.split()) and "1 learners" not in said
+    assert "5 s for 1 request of 300 tokens" in " ".join(said.split())

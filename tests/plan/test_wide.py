@@ -274,7 +274,7 @@ def test_ranks_that_share_out_the_context_keep_as_many_times_the_tokens(model, t
     words = shlex.split(shared.command)
     assert words[words.index("--decode-context-parallel-size") + 1] == str(dcp)
     assert "--decode-context-parallel-size" not in copied.command and any(
-        "share out" in r for r in shared.reasons
+        "Decode context parallelism" in r for r in shared.reasons
     )
 
 
@@ -313,7 +313,7 @@ def test_where_ranks_keep_copies_replicas_that_share_experts_are_advised_and_are
     p = plan(model, "h200", gpus_per_node=8, nodes=nodes, exact=False)
     # the fastest for one stream
     assert (p.tensor_parallel_size, p.data_parallel_size, p.gpus) == (8, 1, 8)
-    flags, line = advised(p.advice, "For many users")
+    flags, line = advised(p.advice, "For many requests")
     tp, dp = (int(flags[f"--{kind}-parallel-size"]) for kind in ("tensor", "data"))
     assert tp * dp == 8 * nodes and "--enable-expert-parallel" in flags
     rest = {

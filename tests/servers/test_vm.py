@@ -226,7 +226,7 @@ def test_gpus_that_are_not_nvidias_are_refused(gpu):
 
 def test_what_does_not_fit_or_is_no_single_machine_is_refused():
     with pytest.raises(
-        WorkshopError, match=r"fit on 2 .* left for KV cache, too little for one .* 131,072 tok"
+        WorkshopError, match=r"fit on 2 .* left for the KV cache, too little for one .* 131,072 tok"
     ):
         vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, nodes=1, usage="serve"))
     with pytest.raises(BadInput, match="nodes"):

@@ -121,7 +121,7 @@ def _simulated(
     verdict = (
         f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
     )
-    verdict += f"\n· The plan alone says: {planned.learners_at_once:,} who ask {QUESTION_TOKENS} tokens at once have their first token within 5 s."
+    verdict += f"\n· The plan alone: time to first token below 5 s for {planned.learners_at_once:,} simultaneous requests of {QUESTION_TOKENS} tokens."
     say_json({**found.to_dict(), "holds": holds}) if as_json else say(
         f"{simulation_text(found)}\n{verdict}"
     )

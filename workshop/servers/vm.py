@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from inference_planner import machines
 from inference_planner.catalog import load_gpu
-from inference_planner.command import check_starts, flags, served, words
+from inference_planner.command import check_starts, flag_words, flags, served
 from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
@@ -92,7 +92,7 @@ class Case:
         given = flags(self.plan.deployment) | own
         return [
             shlex.quote(self.hub),
-            *(shlex.join(words({flag: value})) for flag, value in given.items()),
+            *(shlex.join(flag_words({flag: value})) for flag, value in given.items()),
         ]
 
 

@@ -8,8 +8,7 @@ import shlex
 from inference_planner import machines, versions
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.config import present
-from inference_planner.command import check_starts, flags
-from inference_planner.command import words as flag_words
+from inference_planner.command import check_starts, flag_words, flags
 from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
