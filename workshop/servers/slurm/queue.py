@@ -1,4 +1,4 @@
-"""What SLURM says about a job: squeue while it is known there, sacct where accounting exists.
+"""Ask SLURM about a job: squeue while it knows the job, then sacct where the cluster keeps accounts.
 
 A job is named as `sbatch --parsable` names it: "7" (or "7_2", a task of an array), or "7;alpha" where it belongs to
 the cluster alpha, whichever cluster's login node this is. That cluster is asked, and no other.
@@ -68,7 +68,7 @@ class Job:
 
 
 def available() -> bool:
-    """Return whether SLURM's commands are here at all."""
+    """Return True if SLURM's commands are on this machine."""
     return shutil.which("squeue") is not None
 
 
@@ -107,7 +107,10 @@ def of_record(record: ServerRecord) -> str:
 
 
 def find(job: str) -> Job | None:
-    """Return what SLURM knows about the job; None if it knows nothing (any more); else a WorkshopError."""
+    """Return what SLURM knows about the job; None if it knows nothing, or nothing any more.
+
+    Raises WorkshopError: SLURM cannot be asked.
+    """
     if not available():
         raise WorkshopError(
             "SLURM's commands are not here.", "Log in to a login node of the cluster."
@@ -119,34 +122,29 @@ def find(job: str) -> Job | None:
         )
     except UnknownJob:
         lines = ""
-    if found := _row(lines, job_id, "squeue"):
-        return found
+    job_in_queue = _row(lines, job_id, "squeue")
+    if job_in_queue:
+        return job_in_queue
     if not shutil.which("sacct"):
         return None
+    options = ("--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
     try:
-        options = (
-            "--noheader",
-            "--allocations",
-            "--parsable2",
-            "--jobs",
-            job_id,
-            "--format",
-            SACCT,
-        )
         lines = _ask(cluster, "sacct", *options)
-    except (
-        WorkshopError
-    ):  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
+    except WorkshopError:  # accounting is disabled: SLURM has forgotten the job
         return None
     return _row(lines, job_id, "sacct")
 
 
 def _row(lines: str, job_id: str, source: str) -> Job | None:
     """Return the job of this number, or else the first one: an array and a heterogeneous job have several rows."""
-    rows = [match for match in map(ROW.fullmatch, lines.splitlines()) if match]
+    rows: list[re.Match[str]] = []
+    for line in lines.splitlines():
+        match = ROW.fullmatch(line)
+        if match:
+            rows.append(match)
     if not rows:
         return None
-    row = next((each for each in rows if each["number"] == job_id), rows[0])
+    row = next((row for row in rows if row["number"] == job_id), rows[0])
     return Job(
         job_id=row["number"],
         name=row["name"],
@@ -161,16 +159,16 @@ def _row(lines: str, job_id: str, source: str) -> Job | None:
 
 
 def _ask(cluster: str, program: str, *arguments: str) -> str:
-    """Return what a command of SLURM prints; UnknownJob or WorkshopError, in its own words; never hangs."""
+    """Return what a command of SLURM prints. Raises UnknownJob or WorkshopError in its words; gives up after TIMEOUT_S."""
     options, environment = _directed(cluster)
     done = run(program, *options, *arguments, within_s=TIMEOUT_S, env=environment)
     if not done.code:
         return done.out
-    words = _complaint(done.lines) or f"exit code {done.code}"
-    if UNKNOWN_JOB in words:
-        raise UnknownJob(f"{program} refused: {words}.", "`squeue --me` lists your jobs.")
+    complaint = _complaint(done.lines) or f"exit code {done.code}"
+    if UNKNOWN_JOB in complaint:
+        raise UnknownJob(f"{program} refused: {complaint}.", "`squeue --me` lists your jobs.")
     raise WorkshopError(
-        f"{program} failed: {words}.", "Is the cluster's controller up? Try again in a minute."
+        f"{program} failed: {complaint}.", "Is the cluster's controller up? Try again in a minute."
     )
 
 
@@ -186,21 +184,28 @@ def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
     """
     if not cluster:
         return [], None
-    own = {name: value for name, value in os.environ.items() if name != "SLURM_CLUSTERS"}
+    environment = _without_clusters()
     if cluster == cluster_here():
-        return [], own
-    return [f"--clusters={cluster}"], {**own, "SLURM_CLUSTERS": cluster}
+        return [], environment
+    return [f"--clusters={cluster}"], {**environment, "SLURM_CLUSTERS": cluster}
 
 
-_clusters_here: dict[tuple, str] = {}
+def _without_clusters() -> dict[str, str]:
+    """Return this process's environment without SLURM_CLUSTERS, which would direct a command to other clusters."""
+    environment = dict(os.environ)
+    environment.pop("SLURM_CLUSTERS", None)
+    return environment
+
+
+# {(path of scontrol, SLURM_CONF): name}
+_clusters_here: dict[tuple[str | None, str | None], str] = {}
 
 
 def cluster_here() -> str:
-    """Return the name of the cluster that SLURM's commands ask here if nothing else is said; '' if nobody says it."""
+    """Return the name of the cluster that SLURM's commands ask here by default; '' if it is unknown."""
     key = (shutil.which("scontrol"), os.environ.get("SLURM_CONF"))
     if key not in _clusters_here:
-        own = {name: value for name, value in os.environ.items() if name != "SLURM_CLUSTERS"}
-        done = run("scontrol", "show", "config", within_s=TIMEOUT_S, env=own)
+        done = run("scontrol", "show", "config", within_s=TIMEOUT_S, env=_without_clusters())
         match = re.search(r"^ClusterName\s*=\s*(\S+)", done.out, re.MULTILINE)
         if done.code or not match or not re.fullmatch(CLUSTER, match[1]):
             return ""
@@ -215,10 +220,9 @@ def remember(job_id: str, cluster: str) -> None:
 
 def remembered(job_id: str) -> str:
     """Return the cluster that was noted for a job of this number; '' if none was."""
+    path = home() / "slurm" / "clusters"
     try:
-        text = (
-            (home() / "slurm" / "clusters" / job_number(job_id)).read_text(encoding="utf-8").strip()
-        )
+        text = (path / job_number(job_id)).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
     return text if re.fullmatch(CLUSTER, text) else ""
@@ -238,11 +242,11 @@ def fields(text: str) -> dict[str, str]:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as the queue has it: failed where its job has ended, starting where that waits again.
+    """Return the record as the queue has it: failed where its job has ended, starting where the job waits again.
 
-    Where the queue cannot be asked nothing changes. Some clusters hide other people's jobs: a server that still
-    listens is not gone, whatever the queue says. A job that the queue does not know may be another cluster's: then
-    the state stays, and `reason` tells the doubt.
+    Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a server that still
+    listens is not gone, whatever the queue says. A job that the queue does not know may belong to another cluster:
+    then the state stays, and `reason` names the doubt.
     """
     if not record.job_id or not available():
         return record
@@ -283,12 +287,13 @@ def doubt(record: ServerRecord, job: Job | None) -> str:
 
 
 def waits_again(job_id: str, why: str) -> str:
-    """Return the words for a server whose job is back in the queue (preempted, a node lost, its time over)."""
-    return f"its SLURM job {job_id} waits in the queue again" + (f" ({why})" if why else "")
+    """Return the reason for a server whose job is back in the queue (preempted, a node lost, its time over)."""
+    reason = f"its SLURM job {job_id} waits in the queue again"
+    return f"{reason} ({why})" if why else reason
 
 
 def listens(url: str) -> bool:
-    """Return whether anything listens at a server's address: cheaper to ask than for a completion."""
+    """Return True if anything listens at a server's address. A completion would cost more."""
     address = urlsplit(url)
     try:
         socket.create_connection((address.hostname, address.port), timeout=1).close()

@@ -1,4 +1,4 @@
-"""`workshop slurm status` and `logs`: what the queue says, what the job's two files say, together."""
+"""`workshop slurm status` and `logs`: what the queue, the server's record and the job's two files say, in one answer."""
 
 import time
 from collections.abc import Callable
@@ -20,9 +20,17 @@ QUEUE_EVERY_S = 3.0  # the controller serves the whole cluster: ask it rarely
 
 @dataclass(frozen=True)
 class Status(Job):
-    """A job as a learner wants to see it: state is the queue's, server the record's ('' if there is none)."""
+    """A job as a learner wants to see it.
 
-    cluster: str = ""  # '' where nobody says it: the one of this login node
+    state: of the queue.
+    server: the state of the server's record; '' without one.
+    cluster: '' for the one of this login node.
+    stage, fraction, message: how far the start is.
+    error, remedy: why it ended or cannot start; '' if it did not fail.
+    output, error_file: the job's files; '' if they are not there.
+    """
+
+    cluster: str = ""
     server: str = ""
     url: str = ""
     stage: str = ""
@@ -35,21 +43,24 @@ class Status(Job):
 
 
 def resolve(text: str) -> str:
-    """Return the number of the job that is meant: a number (7, or 7_2 of an array), or the name of a server."""
+    """Return a job's number for its number (7, or 7_2 of an array), or for the name of its server."""
     if text.replace("_", "").isdigit():
         return slurm_queue.job_number(text)
-    if (record := records.stored(text)) and record.job_id:
+    record = records.stored(text)
+    if record and record.job_id:
         return record.job_id
-    jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
-    remedy = f"Known: {jobs}. Give the job's number; `squeue --me` lists yours."
+    servers = ", ".join(record.name for record in records.own() if record.job_id) or "none"
+    remedy = f"Known: {servers}. Give the job's number; `squeue --me` lists yours."
     raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
 
 
 def cluster_of(text: str) -> str:
-    """Return the cluster of a job: of the server that is called so, of the server with this job, or as submitted."""
+    """Return the cluster of a job: by the server of that name, by the server with this job, or as it was submitted."""
     if not text.replace("_", "").isdigit():
         record = records.stored(text)
-        return slurm_queue.of_record(record).partition(";")[2] if record else ""
+        if record is None:
+            return ""
+        return slurm_queue.of_record(record).partition(";")[2]
     clusters = {record.cluster for record in records.own() if record.job_id == text}
     if len(clusters) == 1:
         return clusters.pop() or slurm_queue.remembered(text)
@@ -57,91 +68,128 @@ def cluster_of(text: str) -> str:
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
-    """Return the job's (output, error) files, whether SLURM still knows the job or not; () if they are not found.
+    """Return the job's (output, error) files, also of a job that SLURM has forgotten; () if they are not found.
 
     A job that ended before it had its folder has one file, that of sbatch.
     """
-    folders = []
+    folders: list[Path] = []
     if record and record.log:
         folders.append(Path(record.log).parent)
     if job and job.folder:
         folders.append(Path(job.folder) / f"{job.name}_{job_id}")
     folders += sorted(Path.cwd().glob(f"*_{job_id}"))
     for folder in folders:
-        with suppress(OSError):  # no name that a folder can have, or not for us
-            if (folder / f"output_{job_id}.out").exists():
-                return folder / f"output_{job_id}.out", folder / f"error_{job_id}.out"
-    early = Path(job.folder) / f"{job.name}_{job_id}.out" if job and not job.active else None
-    return (early,) if early and early.is_file() else ()
+        output = folder / f"output_{job_id}.out"
+        with suppress(OSError):  # no name that a folder can have, or one that we may not read
+            if output.exists():
+                return output, folder / f"error_{job_id}.out"
+    if job and not job.active:
+        early = Path(job.folder) / f"{job.name}_{job_id}.out"
+        if early.is_file():
+            return (early,)
+    return ()
 
 
 class Look:
     """What queue, record and files say of a job; `now` asks again, the queue only now and then."""
 
     def __init__(self, job_id: str, cluster: str | None = None):
-        self.job_id, self.job, self.record, self.files = job_id, None, None, ()
+        self.job_id = job_id
         self.cluster = cluster_of(job_id) if cluster is None else cluster
-        self.follower, self.said, self._asked = Follower([]), [], -QUEUE_EVERY_S
+        self.job: Job | None = None
+        self.record: ServerRecord | None = None
+        self.files: tuple[Path, ...] = ()
+        self.follower = Follower([])
+        self.new_lines: list[str] = []  # of the files, worth showing, since the last `now`
+        self._asked_at = -QUEUE_EVERY_S
 
     def now(self) -> Status:
-        """Return the job's status; `said` is then what its files have new that is worth saying. A WorkshopError if nothing is known."""
-        if time.monotonic() - self._asked >= QUEUE_EVERY_S and slurm_queue.available():
+        """Return the job's status, and set `new_lines`. Raises WorkshopError: nothing is known about the job."""
+        if time.monotonic() - self._asked_at >= QUEUE_EVERY_S and slurm_queue.available():
             self.job = slurm_queue.find(slurm_queue.named(self.job_id, self.cluster))
-            self._asked = time.monotonic()
-        self.record = next(filter(self._is_mine, records.own()), None)
-        if not self.files and (found := files_of(self.job_id, self.job, self.record)):
-            self.files, self.follower = found, Follower([*reversed(found)])
+            self._asked_at = time.monotonic()
+        self.record = next(filter(self._is_of_job, records.own()), None)
+        if not self.files:
+            self.files = files_of(self.job_id, self.job, self.record)
+            if self.files:
+                self.follower = Follower([*reversed(self.files)])
         if not (self.job or self.record or self.files):
-            said = f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it."
             raise WorkshopError(
-                said, "Go to the folder in which you called sbatch: its files are there."
+                f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it.",
+                "Go to the folder in which you called sbatch: its files are there.",
             )
-        self.said = self.follower.read()
+        self.new_lines = self.follower.read()
         return self._status()
 
-    def _is_mine(self, record: ServerRecord) -> bool:
-        """Return whether a record is of this job: two clusters may have given its number, or one of them twice."""
-        if record.job_id != self.job_id or (
-            self.cluster and record.cluster not in ("", self.cluster)
-        ):
+    def _is_of_job(self, record: ServerRecord) -> bool:
+        """Return True if a record is of this job: two clusters may have given its number, or one of them twice."""
+        if record.job_id != self.job_id:
+            return False
+        if self.cluster and record.cluster not in ("", self.cluster):
             return False
         return self.job is None or slurm_queue.is_of(self.job, record)
 
     def _status(self) -> Status:
-        job, record, reader = self.job, self.record, self.follower.reader
-        ready, failure = record is not None and record.state == "ready", reader.error
-        what, remedy = self.follower.refusal() or (
-            (failure.what, failure.remedy) if failure else ("", "")
-        )
-        if not what and record and record.state == "failed":
-            what = record.reason
-        if not what and job and not job.active:
-            what = f"the job {slurm_queue.ENDED[job.state]}"
-        if ready and (job is None or job.active):  # what was said on the way to it
-            what = remedy = ""
+        job = self.job
+        record = self.record
+        reader = self.follower.reader
+        ready = record is not None and record.state == "ready"
+        error, remedy = self._error()
+        if ready and (job is None or job.active):  # errors on the way to it do not count
+            error = remedy = ""
         message = reader.message if self.files else "starting"
         if job and job.state == "PENDING":
             message = f"waits in the queue ({job.reason or 'no reason given'})"
-        if done := what.startswith(DONE):
-            message, what = what, ""
-        output, error_file = map(str, (*self.files, "", "")[:2])
+        done = error.startswith(DONE)
+        if done:
+            message = error
+            error = ""
+        fraction = min(reader.fraction, 0.99)
+        stage = reader.stage
+        if ready:
+            stage = message = "ready"
+        if ready or done:
+            fraction = 1.0
+        server = record.state if record else ""
+        url = record.url if record else ""
+        name = record.name if record else ""
+        # a job that ended early has one file
+        output, error_file = [*(str(path) for path in self.files), "", ""][:2]
         return Status(
-            **asdict(job or Job(self.job_id, record.name if record else "", "UNKNOWN")),
+            **asdict(job or Job(self.job_id, name, "UNKNOWN")),
             cluster=self.cluster,
-            server=record.state if record else "",
-            url=record.url if record else "",
-            stage="ready" if ready else reader.stage,
-            fraction=1.0 if ready or done else min(reader.fraction, 0.99),
-            message="ready" if ready else message,
-            error=what,
+            server=server,
+            url=url,
+            stage=stage,
+            fraction=fraction,
+            message=message,
+            error=error,
             remedy=remedy,
             output=output,
             error_file=error_file,
         )
 
+    def _error(self) -> tuple[str, str]:
+        """Return (sentence, remedy) of what went wrong: our own refusal, else the engine's, the record's, the queue's."""
+        refusal = self.follower.refusal()
+        if refusal:
+            return refusal
+        failure = self.follower.reader.error
+        if failure and failure.what:
+            return failure.what, failure.remedy
+        remedy = failure.remedy if failure else ""
+        if self.record and self.record.state == "failed" and self.record.reason:
+            return self.record.reason, remedy
+        if self.job and not self.job.active:
+            return f"the job {slurm_queue.ENDED[self.job.state]}", remedy
+        return "", remedy
+
 
 def status(job_id: str, cluster: str | None = None) -> Status:
-    """Return what is known about a job; a WorkshopError where that is nothing. cluster: None: what `cluster_of` says."""
+    """Return what is known about a job. Raises WorkshopError: that is nothing.
+
+    cluster: None for the one of `cluster_of`.
+    """
     return Look(job_id, cluster).now()
 
 
@@ -151,19 +199,25 @@ def follow(
     say: Callable[[str], None],
     cluster: str | None = None,
 ) -> Status:
-    """Report progress and say what is worth it until the server is ready or the job has ended; return the last status.
+    """Report progress until the server is ready or the job has ended; return the last status.
 
     say: gets the lines of memory, KV cache, warnings and the first real error as they appear.
     """
-    look, seen = Look(job_id, cluster), set()
+    look = Look(job_id, cluster)
+    shown: set[str] = set()
     while True:
         now = look.now()
-        for words in look.said:
-            if words not in seen:  # every rank says the same
-                seen.add(words)
-                say(words)
+        for line in look.new_lines:
+            if line not in shown:  # every rank says the same
+                shown.add(line)
+                say(line)
         report(Progress(now.fraction, now.message))
-        ended = not look.job.active if look.job else slurm_queue.available() or look.record is None
-        if now.server in ("ready", "failed") or ended or look.follower.refusal():
+        if now.server in ("ready", "failed") or _has_ended(look) or look.follower.refusal():
             return status(job_id, cluster)
         time.sleep(POLL_S)
+
+
+def _has_ended(look: Look) -> bool:
+    if look.job:
+        return not look.job.active
+    return slurm_queue.available() or look.record is None
