@@ -10,7 +10,7 @@ MLP's. Sizes are elements a token on one rank; traced with PyTorch's memory hist
 runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
-# m model, d deployment, s settings, w widths, h hidden size, t tokens, e bytes of one, r requests, v vocabulary, o overhead
+# m model, d deployment
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -46,143 +46,191 @@ def runner(m: ModelConfig, version: Version) -> int:
         return 2
     if has_states(m):
         return 1
-    return 1 if m.moe and not m.traits.experts_in_runner_v2 else 2
+    if m.moe and not m.traits.experts_in_runner_v2:
+        return 1
+    return 2
 
 
-def compiles(s: Settings) -> bool:
-    """True where kernels are compiled, and timed, within the profile run; 0.32.0 does so before it, but for the embedding's."""
-    return not s.enforce_eager and s.version.compiles_in_profile_run
+def compiles(settings: Settings) -> bool:
+    """Return True if kernels are compiled, and timed, within the profile run.
+
+    0.32.0 compiles before the profile run, except for the kernel that looks embeddings up.
+    """
+    return not settings.enforce_eager and settings.version.compiles_in_profile_run
 
 
 def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
-    """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
+    """Return the bytes of the matrix library's scratch space, which the first product takes from PyTorch's allocator.
 
     Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in part are as large (0 to
     20 MiB traced). 0.33.0 multiplies once before it starts to count (init_device).
     """
     if version.matrix_workspaces == 0:
         return 0
-    plain = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
-    return plain * version.matrix_workspaces + (CUBLASLT_WORKSPACE if m.traits.qkv_bias else 0)
+    size = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
+    size *= version.matrix_workspaces
+    if m.traits.qkv_bias:
+        size += CUBLASLT_WORKSPACE
+    return size
 
 
 def moe_workspace(d: Deployment) -> int:
-    """Bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
+    """Return the bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
 
     With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' MXFP4 kernels on Hopper bring no
     workspace. Source: fused_moe/experts/triton_moe.py workspace_shapes.
     """
-    m, s, experts = d.model, d.settings, d.expert_split
+    m = d.model
     if not m.moe or m.traits.mxfp4_kernels:
         return 0
-    act, h = m.moe.intermediate_size // (experts.cut if experts else d.tp), m.hidden_size
-    each = max(act, h) + max(2 * act, h)
-    return (
-        d.dp * s.max_num_batched_tokens * m.experts.experts_per_token * each * DTYPE_BYTES[m.dtype]
-    )
+    cut = d.expert_split.cut if d.expert_split else d.tp
+    activation = m.moe.intermediate_size // cut
+    widths = max(activation, m.hidden_size) + max(2 * activation, m.hidden_size)
+    tokens = d.dp * d.settings.max_num_batched_tokens
+    return tokens * m.moe.experts_per_token * widths * DTYPE_BYTES[m.dtype]
 
 
-def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
-    """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
-    h = m.hidden_size
+def _dense_mlp(m: ModelConfig, widths: Widths, mlp: int) -> int:
+    """Return the elements of the caller's attention output and residual, the new residual, and the MLP's own tensors."""
+    hidden = m.hidden_size
     if m.traits.gated_mlp:
-        return 2 * h + w.attn + 3 * mlp  # both halves of the gate, and their product
+        return 2 * hidden + widths.attn + 3 * mlp  # both halves of the gate, and their product
     if m.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
-        return 2 * h + 2 * (w.q + w.kv) + w.kv + mlp
-    return 3 * h + w.attn + mlp  # the input; the activation works in place, as the shape stays
+        return 2 * hidden + 2 * (widths.q + widths.kv) + widths.kv + mlp
+    # the input; the activation works in place, as the shape stays
+    return 3 * hidden + widths.attn + mlp
 
 
 def _layers(d: Deployment) -> Iterator[Peak]:
-    """The graph between two calls of attention, at its largest and at both ends, and what only some models have."""
-    m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
-    w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
-    t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
-    experts, blas = moe_workspace(d), workspace(m, gpu, s.version)
+    """Yield the graph between two calls of attention, at its largest and at both ends, and what only some models have."""
+    m, settings, tp = d.model, d.settings, d.tp
+    widths = main_kind(m).widths(m, tp)
+    hidden = m.hidden_size
+    mlp = m.intermediate_size // tp
+    tokens = settings.max_num_batched_tokens
+    row_bytes = tokens * DTYPE_BYTES[m.dtype]  # of one element of every token
+    experts_workspace = moe_workspace(d)
+    blas_workspace = workspace(m, d.gpu, settings.version)
     # inductor times new kernels with the L2 cache flushed
-    timing = gpu.l2_mib * MIB if compiles(s) else 0
+    flushed_cache = d.gpu.l2_mib * MIB if compiles(settings) else 0
+
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
-        each = _dense_mlp(m, w, mlp)
-        yield Peak("dense MLP", t * e * each + blas + timed, f"{t} tokens × {each} elements")
+        elements = _dense_mlp(m, widths, mlp)
+        size = row_bytes * elements + blas_workspace
+        if m.traits.gated_mlp or m.traits.parallel_block:
+            size += flushed_cache
+        yield Peak("dense MLP", size, f"{tokens} tokens × {elements} elements")
+
     reduced = 5 if tp > 1 else 4  # an all-reduce writes its sum beside its input
-    size = t * e * (reduced * h + w.attn) + blas + timing
-    yield Peak("norm after attention", size, f"{t} tokens × ({reduced}·{h} + {w.attn})")
-    tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
-    parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
-    yield Peak("attention", t * e * tail + experts + blas, parts)
-    # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
+    size = row_bytes * (reduced * hidden + widths.attn) + blas_workspace + flushed_cache
+    parts = f"{tokens} tokens × ({reduced}·{hidden} + {widths.attn})"
+    yield Peak("norm after attention", size, parts)
+
+    elements = 3 * hidden + widths.attn + widths.q + 2 * widths.kv
+    if m.traits.rope:
+        elements += widths.q + widths.kv
+    parts = "qkv, rotated q and k, residuals"
+    if experts_workspace:
+        parts += ", the experts' workspace"
+    yield Peak("attention", row_bytes * elements + experts_workspace + blas_workspace, parts)
+
     if m.traits.mxfp4_kernels:
-        k, act = m.experts.experts_per_token, m.experts.intermediate_size // tp
-        parts = f"{k} experts a token, what they hold and what they say"
-        yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
-    if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
+        yield _mxfp4_experts(m, tp, row_bytes, blas_workspace)
+    if compiles(settings) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantize activations"
-        yield Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts)
-    run = ProfileRun(tp, t, s.max_num_seqs, s.max_model_len, workspace_bytes=experts + blas)
+        size = tokens * max(7 * mlp + 4 * hidden, 13 * hidden)
+        yield Peak("compiling the FP8 layer", size, parts)
+
+    run = ProfileRun(
+        tp,
+        tokens,
+        settings.max_num_seqs,
+        settings.max_model_len,
+        workspace_bytes=experts_workspace + blas_workspace,
+    )
     for kind in kinds(m):
         if peak := kind.peak(m, run):
             yield peak
 
 
+def _mxfp4_experts(m: ModelConfig, tp: int, row_bytes: int, blas_workspace: int) -> Peak:
+    """Return the peak of gpt-oss' experts: each chosen expert's middle and result (gpt_oss_triton_kernels_moe.py)."""
+    chosen = m.experts.experts_per_token
+    width = m.experts.intermediate_size // tp
+    elements = 4 * m.hidden_size + chosen * (width + m.hidden_size)
+    parts = f"{chosen} experts a token, what they hold and what they say"
+    return Peak("MXFP4 experts", row_bytes * elements + blas_workspace, parts)
+
+
 def _sampler(d: Deployment) -> Peak:
-    """Logits of max_num_seqs requests, in 16 bit and again in 32; model runner V1 adds probabilities and noise."""
-    m, gpu, s = d.model, d.gpu, d.settings
-    r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
-    e, h = DTYPE_BYTES[m.dtype], m.hidden_size
-    base = (
-        (t + r) * h * e
-        + workspace(m, gpu, s.version)
-        + moe_workspace(d)
-        + r * -(-v // GUMBEL_BLOCK) * 12
-    )
-    # a row for each multiprocessor
-    if s.version.sampler_logits == "copy in 32 bit and rows of scratch":
-        base += min(r, gpu.sm_count) * v * 4
-    if s.version.sampler_logits == "16 bit alone":
-        # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
-        parts = "" if d.tp == 1 else ": a rank's own, all ranks', and these side by side"
-        size = r * v * e * (2 + 1 / d.tp if d.tp > 1 else 1)
-        return Peak("sampler", base + round(size), f"{r} requests × {v} logits in 16 bit{parts}")
-    if runner(m, s.version) == 2:
-        return Peak(
-            "sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit"
-        )
-    base += r * h * e + gpu.sm_count * v * 4
-    return Peak(
-        "sampler",
-        base + r * v * (e + 12),
-        f"{r} requests × {v} logits, probabilities and noise in 32 bit",
-    )
+    """Return the peak of sampling: logits of max_num_seqs requests in 16 bit and, by version, again in 32 bit.
 
-
-def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
-    """Inductor times the kernel that looks embeddings up on a copy of the table: also under 0.32.0, on one GPU.
-
-    There the profile run of 8B on an H100 peaked at this size, to the MiB, with 512 and with 8,192 tokens a step; 70B
-    on two H200 did not. A start that finds its kernels compiled does without, and has so much more KV cache.
+    Model runner V1 adds probabilities and noise.
     """
-    rows, h = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp, m.hidden_size
-    size = (rows + 2 * s.max_num_batched_tokens) * h * DTYPE_BYTES[m.dtype]
-    return Peak("compiling the embedding", size, f"an example table of {rows} × {h} and its output")
+    m, gpu, settings = d.model, d.gpu, d.settings
+    requests = min(settings.max_num_seqs, settings.max_num_batched_tokens)
+    dtype_bytes = DTYPE_BYTES[m.dtype]
+    logits = requests * m.vocab_size
+    maxima = requests * -(-m.vocab_size // GUMBEL_BLOCK)
+    hidden_states = (settings.max_num_batched_tokens + requests) * m.hidden_size
+    base = hidden_states * dtype_bytes + maxima * 12
+    base += workspace(m, gpu, settings.version) + moe_workspace(d)
+    if settings.version.sampler_logits == "copy in 32 bit and rows of scratch":
+        base += min(requests, gpu.sm_count) * m.vocab_size * 4  # a row for each multiprocessor
+    if settings.version.sampler_logits == "16 bit alone":
+        # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
+        parts = f"{requests} requests × {m.vocab_size} logits in 16 bit"
+        copies = 1.0
+        if d.tp > 1:
+            parts += ": a rank's own, all ranks', and these side by side"
+            copies = 2 + 1 / d.tp
+        return Peak("sampler", base + round(logits * dtype_bytes * copies), parts)
+    if runner(m, settings.version) == 2:
+        parts = f"{requests} requests × {m.vocab_size} logits in 16 and 32 bit"
+        return Peak("sampler", base + logits * (dtype_bytes + 4), parts)
+    base += requests * m.hidden_size * dtype_bytes + gpu.sm_count * m.vocab_size * 4
+    parts = f"{requests} requests × {m.vocab_size} logits, probabilities and noise in 32 bit"
+    return Peak("sampler", base + logits * (dtype_bytes + 12), parts)
+
+
+def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:
+    """Return the peak of timing the kernel that looks embeddings up, on a copy of the table.
+
+    Inductor does so under 0.32.0, too, on one GPU. There the profile run of 8B on an H100 peaked at this size, to the
+    MiB, with 512 and with 8,192 tokens a step; 70B on two H200 did not. A start that finds its kernels compiled does
+    without, and has so much more KV cache.
+    """
+    rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
+    size = (rows + 2 * settings.max_num_batched_tokens) * m.hidden_size * DTYPE_BYTES[m.dtype]
+    parts = f"an example table of {rows} × {m.hidden_size} and its output"
+    return Peak("compiling the embedding", size, parts)
 
 
 def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
-    """Return every candidate on a rank; the largest is what the profile run sees."""
-    m, s, out = d.model, d.settings, list(_layers(d))
+    """Return every candidate on a rank; the largest is what the profile run sees.
+
+    Args:
+        first, last: the rank is of the first, or of the last, pipeline stage.
+    """
+    m, settings = d.model, d.settings
+    peaks = list(_layers(d))
     if last:
-        out.append(_sampler(d))
-    if first and (compiles(s) or (d.tp == 1 and not s.enforce_eager)):
-        out.append(_embedding_compile(m, s, d.tp))
+        peaks.append(_sampler(d))
+    if first and (compiles(settings) or (d.tp == 1 and not settings.enforce_eager)):
+        peaks.append(_embedding_compile(m, settings, d.tp))
     # V1 makes the tensors that it receives inside the profile run
-    if not first and runner(m, s.version) == 1:
-        received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-        out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
-    return out
+    if not first and runner(m, settings.version) == 1:
+        received = 2 * settings.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+        peaks = [Peak(peak.name, peak.bytes + received, peak.parts) for peak in peaks]
+    return peaks
 
 
 GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
 # driver memory of one more graph, measured (24 layers: 4 MiB)
-FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB
+FULL_GRAPH = 2 * MIB
+PIECEWISE_GRAPH = 6 * MIB
+PIECEWISE_GRAPH_OF_FEW_LAYERS = 4 * MIB
+FEW_LAYERS = 28
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
 # what the largest pieces compute with, and what a run before a capture leaves
@@ -190,46 +238,60 @@ CAPTURED_BESIDE = 80 * MIB
 
 
 def graph_estimate(d: Deployment, layers: int) -> int:
-    """What vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
+    """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
 
     The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial sums: 32 splits ×
     requests × heads × head_dim in 32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1. In
     0.32.0 it captures all pieces and two full graphs, and takes the second for all others: 1 MiB each, since capturing it
-    first hands back what the run before it took. Those are partial sums again, and are counted so: twice where layers
-    keep more beside them (norms of q and k, several ranks), not at all where splits are not planned (windows that differ,
-    latents, GPUs before Hopper).
+    first hands back what the run before it took. Those are partial sums again (`_times_summed_again`).
     Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
     """
-    m, s, tp = d.model, d.settings, d.tp
-    if s.enforce_eager or not s.graph_sizes:
+    m, settings = d.model, d.settings
+    graph_sizes = settings.graph_sizes
+    if settings.enforce_eager or not graph_sizes:
         return 0
-    sizes = [size for size in s.graph_sizes if size <= s.max_num_seqs] or s.graph_sizes[:1]
-    a_request = GRAPH_SPLITS * (m.num_attention_heads // tp) * m.head_dim * 4
-    if runner(m, s.version) == 1:
-        each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
-        return sizes[-1] * a_request + 2 * MIB + each * (len(s.graph_sizes) - 1)
-    if not s.version.graphs_are_estimated:
+    decode_sizes = [size for size in graph_sizes if size <= settings.max_num_seqs]
+    decode_sizes = decode_sizes or graph_sizes[:1]
+    largest = decode_sizes[-1]
+    request_bytes = GRAPH_SPLITS * (m.num_attention_heads // d.tp) * m.head_dim * 4
+    if runner(m, settings.version) == 1:
+        graph = FULL_GRAPH + PIECEWISE_GRAPH
+        if m.num_hidden_layers <= FEW_LAYERS:
+            graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_FEW_LAYERS
+        return largest * request_bytes + FULL_GRAPH + graph * (len(graph_sizes) - 1)
+    if not settings.version.graphs_are_estimated:
         return 0
-    planned = d.gpu.hopper_or_newer and main_kind(m).plans_splits and not any(m.layer_windows)
-    again = planned * (2 if m.traits.qk_norm or m.traits.gated_attention or tp > 1 else 1)
-    sums = (sizes[-1] + again * sizes[-2:][0]) * a_request
-    return (
-        sums
-        + CAPTURED_BESIDE
-        + (len(sizes) - 1) * MIB
-        + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
-    )
+    second = decode_sizes[-2] if len(decode_sizes) > 1 else largest
+    partial_sums = (largest + _times_summed_again(d) * second) * request_bytes
+    full_graphs = (len(decode_sizes) - 1) * MIB
+    pieces = layers * len(graph_sizes) * LAYER_GRAPHS // 51
+    return partial_sums + CAPTURED_BESIDE + full_graphs + pieces
 
 
-def request_states(m: ModelConfig, s: Settings) -> int:
-    """Tables that model runner V2 keeps for its requests: counts of every token, two bit masks, and small buffers.
+def _times_summed_again(d: Deployment) -> int:
+    """Return how often the second full graph holds partial sums under 0.32.0.
 
-    0.25.1 does not count them when it sizes the KV cache; 0.32.0 counts everything that is allocated.
+    Twice where layers keep more beside them (norms of q and k, several ranks), not at all where splits are not planned
+    (windows that differ, latents, GPUs before Hopper).
+    """
+    m = d.model
+    if not d.gpu.hopper_or_newer or not main_kind(m).plans_splits or any(m.layer_windows):
+        return 0
+    return 2 if m.traits.qk_norm or m.traits.gated_attention or d.tp > 1 else 1
+
+
+def request_states(m: ModelConfig, settings: Settings) -> int:
+    """Return the bytes of the tables that model runner V2 keeps for its requests.
+
+    They are counts of every token, two bit masks, and small buffers. 0.25.1 does not count them when it sizes the KV
+    cache; 0.32.0 counts everything that is allocated.
     Source: v1/worker/gpu/sample/penalties.py, structured_outputs.py; small buffers measured.
     """
-    if not s.version.counts_all_allocations:
+    if not settings.version.counts_all_allocations:
         return 0
-    return s.max_num_seqs * (4 * m.vocab_size + 2 * 4 * -(-m.vocab_size // 32)) + 18 * MIB
+    counts = 4 * m.vocab_size
+    masks = 2 * 4 * -(-m.vocab_size // 32)
+    return settings.max_num_seqs * (counts + masks) + 18 * MIB
 
 
 @dataclass(frozen=True)
@@ -244,39 +306,44 @@ class Overhead:
 
 def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
-    m, s, tp = d.model, d.settings, d.tp
-    first, last, alone = stage == 0, stage == d.pp - 1, d.replica_gpus == 1
-    peak = max(candidates(d, first, last), key=lambda p: p.bytes)
-    loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
+    m, settings, version = d.model, d.settings, d.settings.version
+    last = stage == d.pp - 1
+    peak = max(candidates(d, stage == 0, last), key=lambda candidate: candidate.bytes)
     reason = f"peak of the profile run: {peak.name} ({peak.parts})"
-    yield Overhead(
-        "activations",
-        peak.bytes,
-        reason,
-        "shapes of vLLM 0.25.1's layers; live tensors traced on H200",
-    )
-    kernels = s.version.kernels_at_profile_bytes
-    if alone:
-        kernels += s.version.kernels_at_load_bytes
-    reason = f"modules that CUDA loads when a kernel is used for the first time{loaded}"
+    source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
+    yield Overhead("activations", peak.bytes, reason, source)
+
+    kernels = version.kernels_at_profile_bytes
+    reason = "modules that CUDA loads when a kernel is used for the first time"
+    if d.replica_gpus == 1:
+        kernels += version.kernels_at_load_bytes
+    else:
+        reason += " (with several ranks, most are loaded before vLLM starts to count)"
     yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")
-    if tp > 1 and last and s.version.gather_opens_communicator:
+
+    if d.tp > 1 and last and version.gather_opens_communicator:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
-        yield Overhead(
-            "NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
-        )
-    if graphs := graph_estimate(d, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
-        old = runner(m, s.version) == 1
-        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±15 %")
-        reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
-        source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
-        yield Overhead("CUDA graphs", graphs + kept, reason, source)
-    if m.traits.mxfp4_kernels and s.version.counts_all_allocations:
+        source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
+        yield Overhead("NCCL", GATHER, reason, source)
+
+    layers = partition_layers(m.num_hidden_layers, d.pp)[stage]
+    graphs = graph_estimate(d, len(layers))
+    if graphs:
+        reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
+        source = f"profile_cudagraph_memory ({settings.vllm_version})"
+        if runner(m, version) == 1:
+            graphs += GRAPHS_LEFT_OVER * d.tp
+        else:
+            source += "; from the source, ±15 %"
+        yield Overhead("CUDA graphs", graphs, reason, source)
+
+    if m.traits.mxfp4_kernels and version.counts_all_allocations:
         reason = "blocks that packing the 4-bit experts leaves half empty"
-        yield Overhead(
-            "repacked experts", REPACKED_EXPERTS, reason, "allocator traced on H200 and H100"
-        )
-    if states := request_states(m, s):
-        reason = f"token counts and masks of {s.max_num_seqs} requests"
+        source = "allocator traced on H200 and H100"
+        yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
+
+    states = request_states(m, settings)
+    if states:
+        reason = f"token counts and masks of {settings.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
         yield Overhead("request states", states, reason, source)
