@@ -260,7 +260,7 @@ def ours() -> bytes:
         "workshop/client/page_client.py": HERE.parent / "live" / "client.py",
         "workshop/client/llama.js": HERE.parent / "live" / "llama.js",
     }
-    stand_in = HERE.parent / "live" / "stand_in"
+    stand_in = HERE.parent / "stand_ins"
     stand_ins = {
         str(path.relative_to(stand_in)): path
         for path in stand_in.rglob("*.py")

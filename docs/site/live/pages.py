@@ -24,7 +24,7 @@ from workshop.engine import trace
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PYODIDE = HERE / "node_modules" / "pyodide"
-NOT_HERE = ("cli", "batch", "classroom", "simulate", "teaching_model")  # rooms that need a machine
+NOT_HERE = ("cli", "batch", "simulate", "teaching_model")  # rooms that need a machine
 PAGES = {
     "plan": ("Plan a deployment", "Which GPUs, how many, split how, and what fits on them: for any model of the catalogue, or a config.json that you paste.",
              {"memory": "What fills each GPU", "paste": "Another model", "planner": "The whole planner", "split": "How to split a model over GPUs"}),
@@ -145,8 +145,8 @@ def package() -> bytes:
                 archive.write(path, path.relative_to(ROOT / "planner"))
         for name in ("page.py", "planner.py", "client.py"):
             archive.write(HERE / name, name)
-        for path in sorted((HERE / "stand_in").rglob("*.py")):
-            archive.write(path, path.relative_to(HERE))
+        for path in sorted((HERE.parent / "stand_ins").rglob("*.py")):
+            archive.write(path, path.relative_to(HERE.parent))
     return packed.getvalue()
 
 

@@ -41,7 +41,7 @@ async function start() {
   python.unpackArchive(ours, "zip", { extractDir: "/workshop" });
   await python.runPythonAsync(`
 import sys
-sys.path[:0] = ["/workshop", "/workshop/stand_in"]
+sys.path[:0] = ["/workshop", "/workshop/stand_ins"]
 import page
 await page.start(${JSON.stringify(document.body.dataset.page)})
 `);
