@@ -20,7 +20,7 @@ from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
 from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.families import FAMILIES, has_formulas
 from inference_planner.catalog.gpus import GIB
-from inference_planner.choose import Choice
+from inference_planner.choose import Choice, Sizes
 from inference_planner.choose import choose as choose_split
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
@@ -173,11 +173,11 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(d: Deployment, sizes: Mapping[str, Any], why: str = "") -> Choice:
+def choose(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
-        sizes: the arguments of `inference_planner.choose.choose`.
+        sizes: what the user gave.
         why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
 
     Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot estimate.

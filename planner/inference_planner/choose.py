@@ -9,6 +9,7 @@ each request faster, pipeline parallelism only makes room. The numbers of GPUs t
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypedDict
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
@@ -33,6 +34,18 @@ class Choice:
     deployment: Deployment
     reasons: list[str]
     world_size: int = 0
+
+
+class Sizes(TypedDict):
+    """The hardware and the sizes of the split that a user gave; None if the plan chooses."""
+
+    gpus_per_node: int | None
+    nodes: int | None
+    tp: int | None  # tensor_parallel_size
+    pp: int | None  # pipeline_parallel_size
+    dp: int | None  # data_parallel_size
+    ep: bool  # enable_expert_parallel
+    dcp: int | None  # decode_context_parallel_size
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:

@@ -113,9 +113,6 @@ def flag_words(flags: dict[str, str]) -> list[str]:
     return words
 
 
-words = flag_words  # its former name
-
-
 def command(d: Deployment) -> str:
     """Return the `vllm serve` line, which runs on every node; "" if vLLM has no class for the architecture."""
     if d.refused:

@@ -5,14 +5,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 from inference_planner import builds, speed
 from inference_planner.advise import advise
 from inference_planner.basis import basis
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
-from inference_planner.choose import Choice
+from inference_planner.choose import Choice, Sizes
 from inference_planner.command import command
 from inference_planner.communication import traffic
 from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
@@ -24,7 +23,7 @@ from inference_planner.reasons import reasons
 
 __all__ = ["FindSplit", "Plan", "check_keywords", "plan", "plan_of"]
 
-FindSplit = Callable[[Deployment, Mapping[str, Any]], Choice]
+FindSplit = Callable[[Deployment, Sizes], Choice]
 
 
 def plan(
@@ -96,15 +95,15 @@ def plan(
         vllm_version=vllm_version,
         usage=usage,
     )
-    sizes = {
-        "gpus_per_node": gpus_per_node,
-        "nodes": nodes,
-        "tp": tensor_parallel_size,
-        "pp": pipeline_parallel_size,
-        "dp": data_parallel_size,
-        "ep": enable_expert_parallel,
-        "dcp": decode_context_parallel_size,
-    }
+    sizes = Sizes(
+        gpus_per_node=gpus_per_node,
+        nodes=nodes,
+        tp=tensor_parallel_size,
+        pp=pipeline_parallel_size,
+        dp=data_parallel_size,
+        ep=enable_expert_parallel,
+        dcp=decode_context_parallel_size,
+    )
     return plan_of(find_split(deployment, sizes))
 
 

@@ -26,7 +26,7 @@ from inference_planner.builds import built, digest, known, with_builds
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
-from inference_planner.choose import Choice
+from inference_planner.choose import Choice, Sizes
 from inference_planner.choose import choose as choose_split
 from inference_planner.command import Unservable
 from inference_planner.deployment import Deployment
@@ -352,11 +352,11 @@ def plan(
     )
 
 
-def choose(d: Deployment, sizes: Mapping[str, Any], exact: bool | None) -> Choice:
+def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
     """Return the requested split, or the one to take, with the best available knowledge of the model.
 
     Args:
-        sizes: the arguments of `inference_planner.choose.choose`.
+        sizes: what the user gave.
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is here, and falls
             back to recorded or estimated sizes if vLLM cannot build the model. False never asks.
 
@@ -386,7 +386,7 @@ def choose(d: Deployment, sizes: Mapping[str, Any], exact: bool | None) -> Choic
         return builds.choose(replace(d, refused=refused), sizes, error.message)
 
 
-def _choose_exactly(d: Deployment, sizes: Mapping[str, Any]) -> Choice:
+def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
         is_given = sizes["tp"] or sizes["pp"]
