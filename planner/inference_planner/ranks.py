@@ -3,7 +3,7 @@
 Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/layers/linear.py.
 """
 
-# m model, d deployment, w weight, q quantization, i layer, t rank in a tensor-parallel group, n rank
+# m model, d deployment, w weight, q quantization, i layer
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,8 +29,9 @@ from inference_planner.weights import (
     tensor_bytes,
 )
 
-# Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
-# be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
+# Integer formats with one scale for a group of inputs. Dense kernels cannot split such a group over ranks; kernels of
+# experts can (moe_wna16.py), and 4-bit floats are padded.
+# Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
 GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"}
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
@@ -72,11 +73,12 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
         return problem
     if (padded := -(-m.vocab_size // 64) * 64) % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
-    widths = (
-        [(m.intermediate_size, tp)] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
-    )
+    widths: list[tuple[int, int]] = []
+    if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
+        widths.append((m.intermediate_size, tp))
     if m.moe:
-        widths += [(m.moe.intermediate_size, cut or tp), (m.moe.shared_intermediate_size, tp)]
+        widths.append((m.moe.intermediate_size, cut or tp))
+        widths.append((m.moe.shared_intermediate_size, tp))
     block = m.quantization.block[0] if m.quantization and m.quantization.block else 1
     for width, ranks in widths:
         if width % ranks:
@@ -91,19 +93,19 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
 
 def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
     """Return what vLLM's class said of a split that it could not build; an empty string where it built it, or was not asked."""
-    known = m.exact.refused if m.exact else ()
-    return next(
-        (f"vLLM's own class says {said}" for t, p, said in known if p == pp and tp % t == 0), ""
-    )
+    if m.exact is None:
+        return ""
+    for refused_tp, refused_pp, message in m.exact.refused:
+        if refused_pp == pp and tp % refused_tp == 0:
+            return f"vLLM's own class says {message}"
+    return ""
 
 
 def most_stages(m: ModelConfig) -> int:
     """Return the most pipeline stages that a model can be cut into."""
-    return (
-        1
-        if m.architecture in registries()["one_stage"] or refused(m, 1, 2)
-        else m.num_hidden_layers
-    )
+    if m.architecture in registries()["one_stage"] or refused(m, 1, 2):
+        return 1
+    return m.num_hidden_layers
 
 
 def _cut_group(m: ModelConfig, tp: int) -> int:
@@ -112,27 +114,21 @@ def _cut_group(m: ModelConfig, tp: int) -> int:
     # its widths may be means
     if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(m):
         return 0
-    dense = (
-        (w, i)
-        for i in set(stand_ins(m))
-        for w in layer_weights(m, i)
-        if not w.name.startswith("mlp.experts")
-    )
-    cut = (
-        w.cols
-        for w, i in dense
-        if w.split == "row" and w.cols // tp % q.group_size and is_quantized(m, w, i)
-    )
-    return next(cut, 0)
+    for i in set(stand_ins(m)):
+        for w in layer_weights(m, i):
+            is_dense = w.split == "row" and not w.name.startswith("mlp.experts")
+            if is_dense and w.cols // tp % q.group_size and is_quantized(m, w, i):
+                return w.cols
+    return 0
 
 
 def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
     if problem := tp_problem(m, tp, cut):
         usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
-        remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (
-            most_stages(m) > 1
-        )
+        remedy = f"Choose from: {usable}."
+        if most_stages(m) > 1:
+            remedy += " Or pipeline parallelism, which splits by layers."
         if not tp_problem(m, tp, 1):
             whole = "add --enable-expert-parallel, with which experts stay whole."
             remedy = f"{remedy} Or {whole}" if cut in (None, tp) else whole.capitalize()
@@ -175,25 +171,28 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
-    last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
+    last = stage == pp - 1
+    has_both_ends = m.architecture in registries()["both_ends_everywhere"]
     # a tied lm_head needs the table on the last stage too
-    first = stage == 0 or (last and m.tie_word_embeddings)
-    return embedding_weights(m) if first or all_of_it else [], head_weights(
-        m
-    ) if last or all_of_it else []
+    has_embedding = stage == 0 or (last and m.tie_word_embeddings) or has_both_ends
+    before: Iterable[Weight] = embedding_weights(m) if has_embedding else []
+    after: Iterable[Weight] = head_weights(m) if last or has_both_ends else []
+    return before, after
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
     """The cos/sin table is made in 32 bit and kept in 16: angles, cosines, sines, both, and the result."""
-    positions, dim = table
-    half = positions * dim * 2
-    angles, cosines, sines = memory.alloc(half), memory.alloc(half), memory.alloc(half)
+    positions, rotary_dim = table
+    half = positions * rotary_dim * 2
+    angles = memory.alloc(half)
+    cosines = memory.alloc(half)
+    sines = memory.alloc(half)
     both = memory.alloc(2 * half)
     for block in (angles, cosines, sines):
         memory.free(block)
     if m.traits.rope_float32:
         return
-    memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
+    memory.alloc(positions * rotary_dim * DTYPE_BYTES[m.dtype])
     memory.free(both)
 
 
@@ -241,30 +240,33 @@ def loads_deep_gemm(d: Deployment) -> bool:
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
-    m, q, kv_bytes = (
-        d.model,
-        d.model.quantization,
-        kv_dtype_bytes(d.model, d.settings.kv_cache_dtype),
-    )
-    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_bytes == 1
-    return (
-        d.settings.version.loads_deep_gemm
-        and d.gpu.hopper_or_newer
-        and (fp8 or main_kind(m).deep_gemm)
-    )
+    if not d.settings.version.loads_deep_gemm or not d.gpu.hopper_or_newer:
+        return False
+    q = d.model.quantization
+    fp8_weights = q is not None and q.weight_bits == q.activation_bits == 8
+    fp8_cache = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) == 1
+    return fp8_weights or fp8_cache or main_kind(d.model).deep_gemm
 
 
 def ranks(d: Deployment) -> list[Rank]:
     """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next."""
     m, tp = d.model, d.tp
-    out: list[Rank] = []
+    all_ranks: list[Rank] = []
     deep_gemm = loads_deep_gemm(d)
-    heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
-        size = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
-        held = (layers, heads, kv_heads, size)
+        weight_bytes = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
         for replica in range(d.dp):
-            for t in range(tp):
-                n = replica * d.replica_gpus + stage * tp + t
-                out.append(Rank(n, d.node_of(n), t, *held, replica))
-    return sorted(out, key=lambda rank: rank.rank)
+            for tp_rank in range(tp):
+                number = replica * d.replica_gpus + stage * tp + tp_rank
+                rank = Rank(
+                    rank=number,
+                    node=d.node_of(number),
+                    tp_rank=tp_rank,
+                    layers=layers,
+                    heads=m.num_attention_heads // tp,
+                    kv_heads=main_kind(m).kv_heads(m, tp),
+                    weight_bytes=weight_bytes,
+                    dp_rank=replica,
+                )
+                all_ranks.append(rank)
+    return sorted(all_ranks, key=lambda rank: rank.rank)
