@@ -25,6 +25,11 @@ from workshop.vllm_package import installed
 pytestmark = pytest.mark.starts
 READY_WITHIN_S = 300.0
 SURVIVES_S = 10.0
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # or two workers do not start on a machine with one NUMA node
+}
 MAIN = """
 from workshop.workarounds import cpu_package_name
 cpu_package_name.apply()
@@ -46,7 +51,7 @@ def unpatched_server(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Pop
     command = [sys.executable, str(program), "serve", str(TEACHING_FOLDER)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", *flags]
     command += ["--kv-cache-memory-bytes", str(2**26), "--max-model-len", "512"]
-    environment = python_process.environment({"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"})
+    environment = python_process.environment(ENVIRONMENT)
     log = folder / "log"
     with log.open("wb") as output:
         server = subprocess.Popen(

@@ -9,6 +9,7 @@ Versions: PyTorch up to 2.13. Ends when: TCPStore("127.0.0.1", …, is_master=Tr
 
 import contextlib
 import socket
+from typing import Any
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BACKLOG = 2048  # PyTorch's own
@@ -16,8 +17,9 @@ BACKLOG = 2048  # PyTorch's own
 
 def apply() -> None:
     """Make stores that are created for a loopback address listen on that address alone."""
-    from torch import distributed
+    import torch.distributed
 
+    distributed: Any = torch.distributed
     original = distributed.TCPStore
 
     class TCPStore(original):

@@ -17,7 +17,6 @@ LOOK_EVERY_S = 1.0
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent dies
 
 
-
 def apply(look: Callable[[], None], clean_up: Callable[[], None]) -> None:
     """Start a small process that outlives this one and cleans up after it.
 

@@ -19,7 +19,7 @@ def apply() -> None:
     if not any(word == "ray" or word.endswith("=ray") for word in sys.argv):
         return
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]  an optional part of vLLM
     except ImportError:  # vLLM reports it
         return
     original = ray.init

@@ -9,6 +9,7 @@ Versions: CPython 3.8 to 3.14. Ends when: SharedMemory and the semaphores have a
 """
 
 import multiprocessing
+from typing import Any
 
 
 def apply(tag: str) -> None:
@@ -19,6 +20,8 @@ def apply(tag: str) -> None:
     from multiprocessing import shared_memory  # missing in a browser's Python
 
     prefix = f"/psm_{tag}_"
-    shared_memory._SHM_NAME_PREFIX = prefix
-    shared_memory._SHM_SAFE_NAME_LENGTH = len(prefix) + 8
-    multiprocessing.current_process()._config["semprefix"] = f"/mp-{tag}"
+    private_names: Any = shared_memory
+    private_names._SHM_NAME_PREFIX = prefix
+    private_names._SHM_SAFE_NAME_LENGTH = len(prefix) + 8
+    process: Any = multiprocessing.current_process()
+    process._config["semprefix"] = f"/mp-{tag}"
