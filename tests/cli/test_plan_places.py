@@ -82,7 +82,7 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
             "cannot make awq weights",
         ),
         (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--vm"), "cannot make awq weights"),
-        (("llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantised with"),
+        (("llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantized with"),
         (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
         (("mistral-7b-v0.3", *T4, "--kubernetes", "--load-gb-per-s", "0"), "no speed"),
         (("llama-3.1-8b", "--gpu", "mi300x", "--kubernetes"), "NVIDIA"),

@@ -25,7 +25,7 @@ LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 # group -> name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
 GROUPS = {
     "Start": {
-        "doctor": "What this machine or cluster has, what is missing, and the remedy.",
+        "doctor": "Show what this machine or cluster has, what is missing, and the remedy.",
         "lab": "Open JupyterLab on the course, with a server behind it.",
         "fresh": "Get a fresh copy of one notebook, and keep yours.",
         "kernel": "Let another environment's JupyterLab find the course's kernel.",
@@ -54,9 +54,9 @@ GROUPS = {
     "Teach": {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
-        "classroom": "Simulate a class against a server: will it hold?",
-        "progress": "Show which exercises you have completed; with --shared, a class.",
-        "test": "Ten questions before the course, and the same after it.",
+        "classroom": "Simulate a class against a server, and say whether it will hold.",
+        "progress": "Show which exercises you have completed. With --shared: the progress of a class.",
+        "test": "Answer ten questions before the course, and the same after it.",
     },
 }
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
@@ -97,18 +97,24 @@ def main() -> None:
     try:
         code = group.main(standalone_mode=False)
     except click.ClickException as error:
-        error.message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
-        error.show()
-        sys.exit(error.exit_code)
+        _show_wrong_use(error)
     except click.Abort:
         click.echo("Stopped.", err=True)
         sys.exit(1)
     except WorkshopError as error:
         _show(error)
-    except OSError as error:  # of a file that nobody thought of: the system's own words
+    except OSError as error:  # a file error that no command foresaw: the system's own words
         place = f": {error.filename}" if error.filename else ""
         _show(WorkshopError(f"The system refuses: {error.strerror or error}{place}."))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_wrong_use(error: click.ClickException) -> NoReturn:
+    """Show click's own message, without control characters and cut after long words, and exit."""
+    message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
+    error.message = message  # pyright: ignore  click declares it Final, and show() reads it
+    error.show()
+    sys.exit(error.exit_code)
 
 
 def _show(error: WorkshopError) -> NoReturn:

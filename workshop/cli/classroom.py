@@ -117,7 +117,10 @@ def _simulated(
 ) -> bool:
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
     found = on_plan(planned, load, slo=limits)
-    holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
+    holds = True
+    for measure, limit in limits.items():
+        p95 = found.of(measure)["p95"]
+        holds = holds and p95 is not None and p95 <= limit
     verdict = (
         f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
     )

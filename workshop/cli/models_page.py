@@ -11,7 +11,7 @@ PAGE = Path(__file__).with_suffix(".md")  # the words around the tables
 
 
 def page() -> str:
-    """Return the page, the same for the same catalogue."""
+    """Return the page; the same catalog gives the same page."""
     rows, parts = table(), []
     for title in families():
         mine = [r for r in rows if r.family == title]
@@ -49,7 +49,15 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _commands(rows: list[Row]) -> list[str]:
-    """The command of each model on the kind of GPU of which it needs fewest, the smallest of those."""
-    best = (min((p for p in r.places if p.gpus), key=lambda p: p.gpus, default=None) for r in rows)
-    out = [f"{p.plan.command}   # {p.gpus} × {load_gpu(p.gpu).title}" for p in best if p]
-    return ["```bash", *out, "```"] if out else []
+    """Return the command of each model on the kind of GPU of which it needs the fewest, as a block of code."""
+    lines = []
+    for row in rows:
+        places = [place for place in row.places if place.plan is not None and place.gpus]
+        if not places:
+            continue
+        best = min(places, key=lambda place: place.gpus)
+        if best.plan is not None:
+            lines.append(f"{best.plan.command}   # {best.gpus} × {load_gpu(best.gpu).title}")
+    if not lines:
+        return []
+    return ["```bash", *lines, "```"]

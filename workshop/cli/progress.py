@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -18,15 +18,17 @@ MOST_ROWS = 15
 
 @click.command
 @click.option(
-    "--shared", is_flag=True, help="The class: who is where, and which check fails for whom."
+    "--shared",
+    is_flag=True,
+    help="Show the class: where each learner is, and which checks fail for whom.",
 )
 @click.option("--share", is_flag=False, flag_value="", metavar="[NAME]", help="Let the instructor see your tries from now on, under a number, or under NAME.")  # fmt: skip
-@click.option("--withdraw", is_flag=True, help="Share no longer.")
+@click.option("--withdraw", is_flag=True, help="Stop sharing your progress.")
 @json_option(f"Your checks; with --shared {CLASS}.")
 def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> None:
-    """Show which notebooks and checks you have done, and which were tried and are not right yet.
+    """Show which exercises you have completed, and which you tried without success so far.
 
-    What a class shares lies in $WORKSHOP_SHARED/progress.
+    With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
     """
     mine = {key: entry for key, entry in exercises.progress().items() if "tries" in entry}
     if shared + withdraw + (share is not None) > 1:
@@ -63,7 +65,7 @@ def _class(as_json: bool) -> None:
             said = f"{learner.file} says that it is {learner.name}, but {learner.claim}. Its account: ls -l {place}"
             say(f"· {said}", err=True)
     people = [{"name": one.name, "claim": one.claim, "file": one.file, "updated": one.updated,
-               "notebook": next((every[key].notebook for key in reversed(one.checks)), ""),
+               "notebook": _last_notebook(one.checks),
                "done": sum(entry["done"] for entry in one.checks.values()),
                "failing": {key: entry["tries"] for key, entry in one.checks.items() if not entry["done"]},
                "tests": one.tests} for one in learners]  # fmt: skip
@@ -101,6 +103,13 @@ def _share(name: str) -> None:
     say(
         f"  The file's name and content do not name your account, but its owner does: {who} can see it in {place}."
     )
+
+
+def _last_notebook(checks: Mapping[str, Mapping]) -> str:
+    """Return the notebook of the last check in the course's order; empty without any."""
+    for key in reversed(list(checks)):
+        return exercises.all_exercises()[key].notebook
+    return ""
 
 
 def _with_claim(person: dict) -> str:

@@ -12,7 +12,7 @@ NUMBERS = ("predicted", "actual", "error")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--model",
-    help="Catalogue name, or a folder with a config.json, where the log's path is of no use.",
+    help="Catalog name, or a folder with a config.json, if the log's own path is not here.",
 )
 @click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
 @click.option(
@@ -22,7 +22,7 @@ NUMBERS = ("predicted", "actual", "error")
 def command(
     log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool
 ) -> None:
-    """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
+    """Compare the plan with vLLM's own LOG, line by line: why they differ, and which flag to change."""
     result = reconcile(log, model, gpu, record)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
@@ -63,10 +63,8 @@ def number(value: float | None) -> str:
     """Write a value as people read it: tokens with commas, the rest with three digits that count."""
     if value is None:
         return "–"
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,.2f}"
-        if abs(value) < 1000
-        else f"{value:,.0f}"
-    )
+    if isinstance(value, int):
+        return f"{value:,}"
+    if abs(value) < 1000:
+        return f"{value:,.2f}"
+    return f"{value:,.0f}"

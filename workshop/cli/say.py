@@ -1,4 +1,4 @@
-"""Words and bars on a terminal: what comes from files, servers and arguments is shown there, never obeyed."""
+"""Print text and progress bars on a terminal, with the control characters of foreign text made harmless."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,22 +24,23 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def say(text: str = "", *, err: bool = False, nl: bool = True, **style: object) -> None:
+def say(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
     """Print text, its control characters as escapes; style: as of click.style."""
     click.secho(plain_lines(text), err=err, nl=nl, **style)
 
 
 class Seconds(click.FloatRange):
-    """How long to wait: from `min` to what a clock can wait; NaN, which is neither below nor above, is refused."""
+    """How long to wait, in seconds: from `min` to four months. NaN, which is neither below nor above, is refused."""
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        if not (found := super().convert(value, param, ctx)) <= 1e7:  # four months
+        seconds = super().convert(value, param, ctx)
+        if not seconds <= 1e7:
             self.fail(
-                f"{found} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx
+                f"{seconds} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx
             )
-        return found
+        return seconds
 
 
 def json_option(shape: str) -> Callable:
@@ -79,18 +80,21 @@ def shown(text: object) -> str:
 
 
 class Bar:
-    """The progress bar of whatever takes long; lines where there is no terminal (a log, CI).
+    """A progress bar; where there is no terminal (a log, CI), it prints lines instead.
 
     Call it with each Progress, from any thread; it draws what changed.
 
     Args:
-        every_s: where there is no terminal, a line so often at the most; by default one for each new message.
-        bare: the words say how far it is, so that no share and no time stand beside the bar.
+        every_s: least seconds between two lines without a terminal; by default each new message is a line.
+        bare: the messages say how far it is, so the bar shows no percentage and no time.
     """
 
     def __init__(self, title: str, every_s: float = 0.0, bare: bool = False):
-        self._title, self._last, self._live = title, "", None
-        self._every_s, self._printed = every_s, time.monotonic()
+        self._title = title
+        self._last = ""
+        self._live = None
+        self._every_s = every_s
+        self._printed = time.monotonic()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

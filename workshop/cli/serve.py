@@ -96,8 +96,12 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
         )
 
     with Bar(f"Starting {launch.served}") as bar:
-        record = supervise.start(launch, bar) if background else supervise.run(launch, bar, ready)
-    if background:
-        click.echo(f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}")
-    else:
-        click.echo(f"{launch.name} is stopped.")
+        if background:
+            record = supervise.start(launch, bar)
+            bar.close()
+            click.echo(
+                f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}"
+            )
+        else:
+            supervise.run(launch, bar, ready)
+            click.echo(f"{launch.name} is stopped.")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,10 +62,10 @@ def inputs(model: str, trace: str | None) -> list[Path]:
 
 LOAD = [
     click.Option(["--rate"], type=float, help="Requests a second, Poisson."),
-    click.Option(["--seconds"], type=float, help="How long they come."),
-    click.Option(["--burst"], type=int, help="So many requests at once instead."),
+    click.Option(["--seconds"], type=float, help="How long requests arrive."),
+    click.Option(["--burst"], type=int, help="Or: this many requests at once."),
     click.Option(
-        ["--trace"], help="A file of requests instead, one JSON line each (docs/simulate.md)."
+        ["--trace"], help="Or: a file of requests, one JSON line each (docs/simulate.md)."
     ),
     click.Option(
         ["--prompt"],
@@ -89,15 +88,16 @@ LOAD = [
         help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them.",
     ),
     click.Option(
-        ["--seed"], type=int, default=0, show_default=True, help="Of arrivals and lengths."
+        ["--seed"], type=int, default=0, show_default=True, help="Seed of arrivals and lengths."
     ),
 ]
 
 
-def needed(example: str, given: Mapping[str, object]) -> None:
-    """Refuse a call without something that it needs, and show one that has all."""
-    if missing := next((name for name, value in given.items() if not value), None):
-        raise BadInput(f"{missing} is missing.", f"For example: workshop {example}.")
+def required(value: str | None, name: str, example: str) -> str:
+    """Return the value of an argument that a command requires. Raises BadInput with an example: it is missing."""
+    if not value:
+        raise BadInput(f"{name} is missing.", f"For example: workshop {example}.")
+    return value
 
 
 def planned(*names: str) -> list[click.Parameter]:
@@ -113,7 +113,10 @@ def planned(*names: str) -> list[click.Parameter]:
     "--replicas", type=int, default=1, show_default=True, help="Servers behind one router."
 )
 @click.option(
-    "--prefill-replicas", type=int, default=0, help="As many more that only read prompts."
+    "--prefill-replicas",
+    type=int,
+    default=0,
+    help="Further servers that only prefill (disaggregated prefill).",
 )
 @click.option(
     "--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix."
@@ -122,10 +125,12 @@ def planned(*names: str) -> list[click.Parameter]:
     "--host-factor",
     default=1.0,
     show_default=True,
-    help="Of Python's time; 0.7 on the fastest host measured.",
+    help="Multiplies Python's time; 0.7 on the fastest measured host.",
 )
 @click.option(
-    "--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare."
+    "--local",
+    is_flag=True,
+    help="Measure the teaching server here, simulate it, and compare both.",
 )
 @click.option(
     "--vllm-bench",
@@ -143,7 +148,7 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
             steps: str | None, **options) -> None:  # fmt: skip
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
-    vLLM's own scheduler decides every step; the plan says how long a step takes.
+    vLLM's own scheduler decides every step, and the plan says how long a step takes.
 
     \b
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
@@ -157,7 +162,9 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         found = here.compare(options["seed"], vllm_bench)
         say_json(found.to_dict()) if as_json else say(str(found))
         return
-    needed("simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60", {"MODEL": model, "--gpu": gpu})
+    example = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
+    model = required(model, "MODEL", example)
+    gpu = required(gpu, "--gpu", example)
     read = inputs(model, options["trace"])
     if steps:
         check_output(steps, force=force, inputs=read)

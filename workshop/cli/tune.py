@@ -1,7 +1,7 @@
 import click
 
 from workshop.cli.say import force_option, json_option, say, say_json
-from workshop.cli.simulate import LOAD, PLACE, inputs, needed, planned
+from workshop.cli.simulate import LOAD, PLACE, inputs, planned, required
 from workshop.errors import BadInput
 from workshop.files import check_output, is_stream, output
 from workshop.servers import gpus
@@ -33,14 +33,16 @@ from workshop.servers import gpus
 def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
-    Tried are tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and max_num_seqs.
-    Listed are the choices that no other beats in GPUs, requests within the limits and latency; the best first.
+    It tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and
+    max_num_seqs. It lists the choices that no other beats in GPUs, requests within the limits and latency, the best first.
 
     \b
       workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms --price 2.5
     """
     example = "tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms"
-    needed(example, {"MODEL": model, "--gpu": gpu, "--slo": slo})
+    model = required(model, "MODEL", example)
+    gpu = required(gpu, "--gpu", example)
+    slo = required(slo, "--slo", example)
     read = inputs(model, options["trace"])
     if plot:
         check_output(plot, force=force, inputs=read)
@@ -94,9 +96,11 @@ def drawing(rows: list[dict]) -> str:
     }
     names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
-    axes = {
-        "xlabel": "first token, p95, ms",
-        "ylabel": "US dollars a million tokens" if money else "GPUs",
-    }
-    drawn = figure(cost, names=list(names.values()), **axes, title=title)
+    drawn = figure(
+        cost,
+        names=list(names.values()),
+        xlabel="first token, p95, ms",
+        ylabel="US dollars a million tokens" if money else "GPUs",
+        title=title,
+    )
     return svg(drawn, alone=True)
