@@ -30,12 +30,12 @@ def case() -> vm.Case:
 
 def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
     # 70,553,706,496 parameters of two bytes: 141.1 GB
-    assert "141.1 GB" in vm.disk_words(case)[0] and "120 GB cannot hold" in vm.disk_words(case)[1]
+    assert "141.1 GB" in vm.disk_notes(case)[0] and "120 GB cannot hold" in vm.disk_notes(case)[1]
     with pytest.raises(BadInput, match=r"141\.1 GB.*120 GB"):
         vm.Case(case.plan, "/home/me/models", disk_gb=120)
     assert vm.Case(case.plan, "/mnt/share/models", disk_gb=100_000)
     small = vm.Case(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
-    assert len(vm.disk_words(small)) == 1  # 16 GB do
+    assert len(vm.disk_notes(small)) == 1  # 16 GB do
 
 
 def test_the_figures_of_the_guide_are_the_plans():

@@ -1,4 +1,4 @@
-"""What runs inside a pod beside vLLM: download the weights, wait for them, and probe workers that serve no HTTP.
+"""Run inside a pod beside vLLM: download the weights, wait for them, and probe workers that serve no HTTP.
 
     python3 -m workshop.servers.pod download HUB_ID FOLDER
     python3 -m workshop.servers.pod wait FOLDER
@@ -21,6 +21,7 @@ import psutil
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import CannotWrite, NoSpace, cannot_write
+from workshop.servers.progress import Progress
 
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
@@ -38,9 +39,12 @@ WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name on
 def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     """Download what is missing, check every file, and leave the mark that `wait` waits for.
 
-    Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
+    After a break, the next run resumes at the byte where this one stopped. A whole model is only checked.
+
+    hub: the model's Hub id.
+    every_s: seconds between two lines about the progress.
     """
-    # httpx: a probe, every few seconds, does without
+    # Imported here: they load httpx, and the probe runs every few seconds without it.
     from workshop.servers.weights import hub as prefetch_hub
     from workshop.servers.weights import prefetch
 
@@ -53,10 +57,12 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     (folder / WHOLE).unlink(missing_ok=True)
     prefetch.refuse_small_disk(remote, folder)
     say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
-    sometimes = _say_once_in(every_s)
-    prefetch.download(
-        remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}")
-    )
+    say_sometimes = _say_once_in(every_s)
+
+    def say_progress(progress: Progress) -> None:
+        say_sometimes(f"{progress.fraction:4.0%} {progress.message}")
+
+    prefetch.download(remote, folder, token, say_progress)
     report = prefetch.verify(folder, remote)
     if not report.ok:
         raise WorkshopError(
@@ -73,39 +79,46 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
 
 def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
-    """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
-    from workshop.servers.weights import check as slurm_weights
+    """Return when the weights are whole. The container must not end before: its restart would restart its group.
 
-    sometimes = _say_once_in(every_s)
+    ask_every_s, every_s: seconds between two looks, and between two lines about it.
+
+    Raises WorkshopError: the volume cannot be read, or shards are gone.
+    """
+    from workshop.servers.weights import check
+
+    say_sometimes = _say_once_in(every_s)
     try:
         while not (folder / WHOLE).is_file():
-            sometimes(
+            say_sometimes(
                 f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download"
             )
             time.sleep(ask_every_s)
-        absent = slurm_weights.missing(folder)
+        missing = check.missing(folder)
     except PermissionError as error:
         raise closed_volume(folder, "read", error) from None
-    if absent:
+    if missing:
         remedy = "Delete the Job and apply it again: it downloads what is missing."
         raise WorkshopError(
-            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy
+            f"{len(missing)} shards are gone from {folder}, {missing[0]} first.", remedy
         )
     say(f"the weights in {folder} are whole")
 
 
 def workers(count: int) -> None:
-    """Return if `count` workers of vLLM live in this container and have joined their groups, else raise a WorkshopError.
+    """Return if `count` workers of vLLM live in this container and have joined their groups.
 
-    A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
+    A headless vLLM has no port to ask. Its workers change their title when they have met the others.
+
+    Raises WorkshopError: there are fewer.
     """
-    gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    known = (
-        each.info
-        for each in psutil.process_iter(["cmdline", "status"])
-        if each.info["status"] not in gone
-    )
-    alive = sum((each["cmdline"] or [""])[0].startswith(WORKER_TITLE) for each in known)
+    alive = 0
+    for process in psutil.process_iter(["cmdline", "status"]):
+        if process.info["status"] in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            continue
+        words = process.info["cmdline"] or [""]
+        if words[0].startswith(WORKER_TITLE):
+            alive += 1
     if alive < count:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 
@@ -125,7 +138,7 @@ def refuse_closed_volume(folder: Path) -> None:
 
 
 def closed_volume(folder: Path, action: str, error: OSError) -> WorkshopError:
-    """Return the error that says who may not use the volume, whose it is, and how it is opened."""
+    """Return the error that names the user who may not use the volume, its owner, and the remedy."""
     groups = ", ".join(str(group) for group in sorted({os.getegid(), *os.getgroups()}))
     user = f"User {os.geteuid()} (groups {groups})"
     try:
@@ -137,7 +150,7 @@ def closed_volume(folder: Path, action: str, error: OSError) -> WorkshopError:
 
 
 def pod_remedy(error: WorkshopError) -> str:
-    """Return what to do about an error in a pod, where there is neither a login node nor a command of ours."""
+    """Return the remedy for an error in a pod, where there is neither a login node nor the `workshop` command."""
     from workshop.servers.weights import check, prefetch
     from workshop.servers.weights import hub as prefetch_hub
 
@@ -158,15 +171,16 @@ def pod_remedy(error: WorkshopError) -> str:
 
 
 def _say_once_in(seconds: float) -> Callable[[str], None]:
+    """Return a `say` that drops what comes sooner than that after its last line."""
     last = -seconds
 
-    def sometimes(text: str) -> None:
+    def say_sometimes(text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
             say(text)
 
-    return sometimes
+    return say_sometimes
 
 
 def say(text: str) -> None:
