@@ -1,4 +1,4 @@
-"""What slurm/job.sh asks for on the head node: announce the server, watch until it answers, write down its end.
+"""What slurm/job.sh calls on the head node: announce the server, watch until it answers, write down why it ended.
 
     python -m workshop.servers.slurm.job announce|watch|end …
 
@@ -37,15 +37,12 @@ REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --r
 
 
 def announce(args: argparse.Namespace) -> None:
-    """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
+    """Choose address and ports, make the key, write the record, print what the shell needs, separated by tabs."""
     for folder in (private_folder("servers"), Path(args.log).parent):
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     # The way to the job's other nodes is the network that the parts of the engine need.
-    others = [
-        node
-        for node in args.nodes.split()
-        if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
-    ]
+    this_node = (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+    others = [node for node in args.nodes.split() if node not in this_node]
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = machine.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
     head = machine.own_address(
@@ -55,15 +52,21 @@ def announce(args: argparse.Namespace) -> None:
         int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port()
     )
     url = f"http://{api_host}:{ports[0]}/v1"
-    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
     new = records.new(
         name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log
     )
-    record = _claimed(replace(new, cluster=cluster if re.fullmatch(CLUSTER, cluster) else ""))
+    record = _claimed(replace(new, cluster=_cluster()))
     # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
-    real = os.path.realpath(args.model)
-    model = real if (Path(real) / "config.json").is_file() else args.model
+    model = os.path.realpath(args.model)
+    if not (Path(model) / "config.json").is_file():
+        model = args.model
     print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], model, sep="\t")
+
+
+def _cluster() -> str:
+    """Return the name of this cluster; '' where SLURM sets none that a record can hold."""
+    name = os.environ.get("SLURM_CLUSTER_NAME", "")
+    return name if re.fullmatch(CLUSTER, name) else ""
 
 
 def own_job() -> str:
@@ -71,18 +74,21 @@ def own_job() -> str:
 
     One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the other tasks as well.
     """
-    array, task = (os.environ.get(f"SLURM_ARRAY_{which}_ID", "") for which in ("JOB", "TASK"))
-    return f"{array}_{task}" if task else os.environ.get("SLURM_JOB_ID", "")
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    if task:
+        return f"{os.environ.get('SLURM_ARRAY_JOB_ID', '')}_{task}"
+    return os.environ.get("SLURM_JOB_ID", "")
 
 
 def _claimed(record: ServerRecord) -> ServerRecord:
-    """Write the record under its name, or under name-job where a server of that name is there already; return it.
+    """Write the record under its name, or under name-job where another server has that name; return it.
 
-    A job that starts again keeps the name and the key of its first start: whoever connected to it goes on.
+    A job that starts again keeps the name and the key of its first start, so its clients stay connected.
     """
     names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
-    for earlier in filter(None, map(records.stored, names)):
-        if _same_job(earlier, record):
+    for name in names:
+        earlier = records.stored(name)
+        if earlier and _same_job(earlier, record):
             record = replace(record, name=earlier.name, api_key=earlier.api_key)
             records.write(record)
             return record
@@ -95,9 +101,10 @@ def _claimed(record: ServerRecord) -> ServerRecord:
 
 
 def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
-    """Return whether two records are of one job. Two clusters with one home may count alike, and keys are not mixed up.
+    """Return True if two records are of one job.
 
-    A record of an earlier version names no cluster: then the job's own log tells.
+    Two clusters with one home may give the same number, and their keys must not be exchanged. A record of an earlier
+    version names no cluster: then the job's log decides.
     """
     if earlier.job_id != record.job_id:
         return False
@@ -113,29 +120,29 @@ def budget_s(model: str) -> float:
     return start_budget_s(weight_bytes(Path(model)), speed, allowance)
 
 
-def _positive(name: str, otherwise: float, what: str) -> float:
-    """Return the number of a variable; refuse what is none, or not above 0."""
-    said = os.environ.get(name) or otherwise
+def _positive(name: str, default: float, meaning: str) -> float:
+    """Return the number in an environment variable. Raises WorkshopError: it is no number above 0."""
+    value = os.environ.get(name) or default
     with suppress(ValueError):
-        if 0 < float(said) < math.inf:
-            return float(said)
-    raise WorkshopError(f"{name} is {said!r}.", f"Give {what}, above 0.")
+        if 0 < float(value) < math.inf:
+            return float(value)
+    raise WorkshopError(f"{name} is {value!r}.", f"Give {meaning}, above 0.")
 
 
 def watch(args: argparse.Namespace) -> None:
-    """Return when the server completes a prompt with its model; raise when that takes longer than its budget."""
+    """Return when the server has completed a prompt. Raises WorkshopError: that takes longer than the budget."""
     record = records.load(Path(args.record))
-    budget, began = budget_s(args.model), time.monotonic()
+    budget = budget_s(args.model)
+    began = time.monotonic()
     follower = Follower([Path(args.output), Path(args.error)], own=False)
-    _say(
-        f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)"
-    )
+    weights_gb = weight_bytes(Path(args.model)) / 1e9
+    _say(f"a start may take {budget / 60:.0f} minutes ({weights_gb:.1f} GB of weights)")
     while not (slurm_queue.listens(record.url) and answers(record)):
         follower.read()
         if time.monotonic() - began > budget:
-            seen = follower.reader.message
+            stage = follower.reader.message
             raise WorkshopError(
-                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {seen}.",
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {stage}.",
                 "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed; "
                 "where it hung, the stacks of all processes in the error file say where.",
             )
@@ -156,43 +163,49 @@ def _say(text: str) -> None:
 
 
 def end(args: argparse.Namespace) -> int:
-    """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise.
+    """Write down why the job ended: the record is removed if it was meant to end, and gets the reason otherwise.
 
-    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it. Prints the words
-    for the job's files. Returns REQUEUE_CODE where it is left to the shell to ask SLURM for the requeue; if SLURM
-    refuses, the shell comes back with `--refused` and SLURM's words.
+    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it. The reason is
+    printed for the job's files. Returns REQUEUE_CODE if the shell is to ask SLURM for the requeue; if SLURM refuses,
+    the shell calls this again with `--refused` and SLURM's words.
     """
-    path = Path(args.record) if args.record else None
-    record = records.load(path) if path and path.exists() else None
+    record = None
+    if args.record and Path(args.record).exists():
+        record = records.load(Path(args.record))
     job = own_job()
     # with job.sh of an earlier version, which leaves all of SLURM to us
     began_earlier = args.facts is None
     facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
     why, requeue = _again(args.cause, facts)
+    remedy = ""
     if args.refused:
-        what = f"SLURM did not put job {job} back into its queue ({why}): {_one_line(args.refused)}"
-        remedy, requeue = REFUSED_REMEDY, False
-        _write_failed(record, what)
+        requeue = False
+        sentence = (
+            f"SLURM did not put job {job} back into its queue ({why}): {_one_line(args.refused)}"
+        )
+        remedy = REFUSED_REMEDY
+        _write_failed(record, sentence)
     elif why:
-        what, remedy = slurm_queue.waits_again(job, why), ""
-        _write_waiting(record, what)
+        sentence = slurm_queue.waits_again(job, why)
+        _write_waiting(record, sentence)
     else:
-        logs = [
-            Path(os.environ.get("WORKSHOP_REASONS") or os.devnull),
-            Path(args.error),
-            Path(args.output),
-        ]
-        what, remedy = reason(args.cause, args.code, logs, facts)
-        if record and args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
+        reasons = Path(os.environ.get("WORKSHOP_REASONS") or os.devnull)
+        logs = [reasons, Path(args.error), Path(args.output)]
+        sentence, remedy = reason(args.cause, args.code, logs, facts)
+        was_meant = args.cause in ("cancelled", "done") and not sentence.startswith(PREEMPTED)
+        if record and was_meant:
             records.remove(record.name)
         else:
-            _write_failed(record, what)
-    words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
-    print(words, flush=True)
+            _write_failed(record, sentence)
+    text = f"[workshop] ended: {sentence}"
+    if remedy:
+        text += f"\n[workshop] remedy: {remedy}"
+    print(text, flush=True)
     if began_earlier:
-        print(words, file=sys.stderr, flush=True)
-        return _requeue_here(args, job) if requeue else 0
-    return REQUEUE_CODE if requeue else 0
+        print(text, file=sys.stderr, flush=True)
+    if not requeue:
+        return 0
+    return _requeue_here(args, job) if began_earlier else REQUEUE_CODE
 
 
 def _requeue_here(args: argparse.Namespace, job: str) -> int:
@@ -223,19 +236,22 @@ def _one_line(words: str) -> str:
 
 
 def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
-    """Return why the job goes back into the queue ('' if it does not), and whether that is left to us to say.
+    """Return why the job goes back into the queue ('' if it does not), and whether we have to ask SLURM for that.
 
-    Preempted with a GraceTime, SLURM only sends TERM; a job that ends by itself in that time is over for good.
+    A preemption with a GraceTime only sends TERM; a job that ends by itself in that time does not come back.
     job: the fields of `scontrol show job`; None: scontrol is asked.
     """
     if cause == "done":
         return "", False
-    job = slurm_queue.facts(own_job()) if job is None else job
+    if job is None:
+        job = slurm_queue.facts(own_job())
     if int(job.get("Restarts") or 0) > int(os.environ.get("SLURM_RESTART_COUNT") or 0):
         return "put back by SLURM", False
     if cause == "requeue":
         return "its time limit was near", True
-    return ("preempted", True) if _preempted(job) and job.get("Requeue") == "1" else ("", False)
+    if _preempted(job) and job.get("Requeue") == "1":
+        return "preempted", True
+    return "", False
 
 
 def _preempted(job: dict[str, str]) -> bool:
@@ -249,7 +265,8 @@ def reason(
 
     job: the fields of `scontrol show job`; None: scontrol is asked.
     """
-    job = slurm_queue.facts(own_job()) if job is None else job
+    if job is None:
+        job = slurm_queue.facts(own_job())
     if cause == "done":
         return DONE, ""
     if _preempted(job):
@@ -264,15 +281,18 @@ def reason(
     follower = Follower(logs, own=False)
     follower.read()
     follower.reader.close()
-    if refused := follower.refusal():
-        return refused
+    refusal = follower.refusal()
+    if refusal:
+        return refusal
     # 128 + signal; the rest is an echo
-    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):
+    killed = re.search(r"exit code (1[3-9]\d)$", follower.ended)
+    if killed:
         remedy = (
             "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
         )
         return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
-    if failure := follower.reader.error:
+    failure = follower.reader.error
+    if failure:
         return failure.what, failure.remedy
     dead = f" ({follower.ended})" if follower.ended else ""
     remedy = f"Its last words are in {logs[1].name} and {logs[2].name}."
@@ -280,11 +300,11 @@ def reason(
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:
-    """Return whether SLURM ends this job because its time is over, which comes with the same signal as scancel."""
+    """Return True if SLURM ends this job because its time is over, for which it sends the same signal as scancel."""
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
-    return (
-        time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
-    )
+    if end_time.isdigit():
+        return time.time() > int(end_time) - 5
+    return job.get("Reason") == "TimeLimit"
 
 
 def main() -> int:
