@@ -16,7 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -37,6 +37,7 @@ REQUESTS_KEPT = 1024  # ids of the last requests: an answer to another of them i
 STALE_S = 1.0  # a connection that the server closed long ago fails at once
 # what odd JSON does to `openai`
 BROKEN = ValueError, TypeError, AttributeError, KeyError, RecursionError
+Parsed = TypeVar("Parsed")
 
 
 class Client:
@@ -67,7 +68,7 @@ class Client:
             api_key=self.record.api_key or "none",
             max_retries=0,
             default_headers=_who(),
-            timeout=httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
+            timeout=openai.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
             http_client=openai.DefaultHttpxClient(**self.safe, **http_options),
         )
 
@@ -217,10 +218,14 @@ class Client:
 
     def models(self) -> list[dict]:
         """Return what it serves: each has an id, and root and max_model_len where they are told."""
-        return self.get("/v1/models", received.models)
+        return self._read("/v1/models", received.models)
 
-    def get(self, path: str, read: Callable[[bytes], object] = received.body):
+    def get(self, path: str) -> dict:
         """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
+        return self._read(path, received.body)
+
+    def _read(self, path: str, read: Callable[[bytes], Parsed]) -> Parsed:
+        """GET a path of the server; return its answer as `read` parses it."""
         try:
             answer, said = http.get(
                 self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe

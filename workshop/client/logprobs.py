@@ -162,9 +162,8 @@ def processed(
     logprobs = {one.token: one.logprob for one in row.alternatives}
     # The row's own token may stand far below the others: those between are not listed.
     top = [one.logprob for number, one in enumerate(row.alternatives, 1) if one.rank == number]
-    result = pipeline(
-        logprobs, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0)
-    )
+    scores: dict[Token, float] = {**logprobs}
+    result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0))
     now, seen = result.probabilities, result.steps[-1].seen
     return {
         token: math.log(now[token]) + math.log(seen) if token in now else -math.inf

@@ -14,7 +14,10 @@ import os
 import ssl
 import sys
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import (
+    getproxies_environment,
+    proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
+)
 
 from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
 from workshop.errors import BadInput, WorkshopError, plain
@@ -187,10 +190,11 @@ def is_tls(error: BaseException) -> bool:
 
 def _words_of(error: BaseException) -> str:
     """Return the names and texts of an error and of what caused it."""
-    words, seen = [], 0
-    while error is not None and seen < 8:
-        words.append(f"{type(error).__name__}: {error}")
-        error, seen = error.__cause__ or error.__context__, seen + 1
+    words: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(words) < 8:
+        words.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or cause.__context__
     return "\n".join(words)
 
 

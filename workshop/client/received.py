@@ -9,6 +9,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import TypeVar
 
 from workshop.client.strict_json import Malformed, decode, kind_of
 
@@ -16,6 +17,7 @@ _KNOWN = tomllib.loads((files("workshop.client") / "refusals.toml").read_text(en
     "refusal"
 ]
 COUNTS = ("prompt_tokens", "completion_tokens")
+Kind = TypeVar("Kind")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
@@ -78,7 +80,7 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
         raise Malformed(
             f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}"
         )
-    model = _typed(data.get("model"), str | None, "a model that is")
+    model = _optional(data.get("model"), str, "a model that is")
     name = data.get("id")
     return Answer(choices, model, *usage(data), name if isinstance(name, str) else None)
 
@@ -96,61 +98,72 @@ def said(raw: bytes) -> str:
 def pieces(data: dict) -> list[tuple[int, str]]:
     """Return (index of the sequence, text) of each choice of a piece of a stream."""
     found = []
-    for choice in _typed(data.get("choices"), list | None, "choices that are") or []:
-        _typed(choice, dict, "a choice that is")
-        delta = _typed(choice.get("delta"), dict | None, "a delta that is") or {}
-        text = _typed(choice.get("text", delta.get("content")), str | None, "a text that is")
+    for choice in _optional(data.get("choices"), list, "choices that are") or []:
+        choice = _typed(choice, dict, "a choice that is")
+        delta = _optional(choice.get("delta"), dict, "a delta that is") or {}
+        text = _optional(choice.get("text", delta.get("content")), str, "a text that is")
         found.append((_typed(choice.get("index"), int, "an index that is"), text or ""))
     return found
 
 
 def usage(data: dict) -> tuple[int, int]:
     """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
-    told = _typed(data.get("usage"), dict | None, "a usage that is") or {}
-    counts = {name: _typed(told.get(name), int | None, f"{name} that are") or 0 for name in COUNTS}
+    told = _optional(data.get("usage"), dict, "a usage that is") or {}
+    counts = {name: _optional(told.get(name), int, f"{name} that are") or 0 for name in COUNTS}
     if wrong := next((name for name in COUNTS if counts[name] < 0), None):
         raise Malformed(f"{wrong} of {counts[wrong]}")
-    return tuple(counts.values())
+    return counts["prompt_tokens"], counts["completion_tokens"]
 
 
 def sequences(prompt: object, n: object) -> int | None:
     """Return how many sequences a request asks for; None where the server has to judge that."""
-    several = (
-        isinstance(prompt, list) and prompt and not all(isinstance(each, int) for each in prompt)
-    )
-    each = 1 if n is None else n
-    return (len(prompt) if several else 1) * each if isinstance(each, int) else None
+    samples = 1 if n is None else n
+    if not isinstance(samples, int):
+        return None
+    if isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt):
+        return len(prompt) * samples
+    return samples
 
 
 def models(raw: bytes) -> list[dict]:
     """Return the entries of /v1/models: each has an id; max_model_len and root are None where they are not told."""
     found = []
     for entry in _typed(body(raw).get("data"), list, "data that is"):
-        _typed(entry, dict, "a model that is")
+        entry = _typed(entry, dict, "a model that is")
         name = _typed(entry.get("id"), str, "a model whose id is")
-        length = _typed(entry.get("max_model_len"), int | None, "a max_model_len that is")
-        root = _typed(entry.get("root"), str | None, "a root that is")
+        length = _optional(entry.get("max_model_len"), int, "a max_model_len that is")
+        root = _optional(entry.get("root"), str, "a root that is")
         found.append({**entry, "id": name, "max_model_len": length, "root": root})
     return found
 
 
-def _choice(choice: object) -> dict:
-    _typed(choice, dict, "a choice that is")
-    _typed(choice.get("finish_reason"), str | None, "a finish_reason that is")
-    _typed(choice.get("logprobs"), dict | None, "logprobs that are")
+def _choice(value: object) -> dict:
+    choice = _typed(value, dict, "a choice that is")
+    _optional(choice.get("finish_reason"), str, "a finish_reason that is")
+    _optional(choice.get("logprobs"), dict, "logprobs that are")
     if "text" in choice:
         _typed(choice["text"], str, "a text that is")
     else:
         message = _typed(choice.get("message"), dict, "a choice without text, its message")
-        # a list: of parts, each with a type
-        _typed(message.get("content"), str | list | None, "a content that is")
+        content = message.get("content")
+        if not isinstance(content, list):  # of parts, each with a type
+            _optional(content, str, "a content that is")
     return choice
 
 
-def _typed(value: object, kind: type, words: str):
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise Malformed(f"{words} {'null' if value is None else kind_of(value)}")
-    return value
+def _typed(value: object, kind: type[Kind], subject: str) -> Kind:
+    """Return a value that is of a kind. Raises Malformed: it is of another; `subject` begins the sentence."""
+    if isinstance(value, kind) and not isinstance(value, bool):
+        return value
+    name = "null" if value is None else kind_of(value)
+    raise Malformed(f"{subject} {name}")
+
+
+def _optional(value: object, kind: type[Kind], subject: str) -> Kind | None:
+    """Return a value that is null or of a kind, as `_typed` does."""
+    if value is None:
+        return None
+    return _typed(value, kind, subject)
 
 
 def remedy(said: str) -> str:

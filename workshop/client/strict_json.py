@@ -88,6 +88,12 @@ def decode(text: str, *, answer: bool = False) -> object:
     return value
 
 
+def _after_space(text: str, at: int) -> int:
+    """Return the position after the white space that begins at `at`; there may be none."""
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
 def members(text: str) -> dict[str, tuple[int, int]]:
     """Return where the value of each member of a JSON object begins and ends in its text, in the text's order.
 
@@ -95,12 +101,12 @@ def members(text: str) -> dict[str, tuple[int, int]]:
     """
     found = {}
     at = text.index("{") + 1
-    while text[at := _SPACE.match(text, at).end()] != "}":
+    while text[at := _after_space(text, at)] != "}":
         if text[at] == ",":
-            at = _SPACE.match(text, at + 1).end()
+            at = _after_space(text, at + 1)
         name, at = DECODER_OF_ITEMS.raw_decode(text, at)
-        colon = _SPACE.match(text, at).end()
-        begin = _SPACE.match(text, colon + 1).end()
+        colon = _after_space(text, at)
+        begin = _after_space(text, colon + 1)
         _, at = DECODER_OF_ITEMS.raw_decode(text, begin)
         found[name] = begin, at
     return found
@@ -174,7 +180,7 @@ class _Text:
     def next_character(self) -> str:
         """Return the next one that is no white space, '' at the end; `at` is where it stands."""
         while True:
-            self.at = _SPACE.match(self.buffer, self.at).end()
+            self.at = _after_space(self.buffer, self.at)
             if self.at < len(self.buffer) or self.ended:
                 return self.buffer[self.at : self.at + 1]
             self.more()
