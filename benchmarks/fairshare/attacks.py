@@ -27,6 +27,7 @@ class Attack:
         body: makes its fields, without the model.
         half: send only so many bytes of the body, and then nothing.
         connections: how many are open at the same time.
+        round_s: how long one round takes: at least one whole cycle of what the attacker does and waits for.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Attack:
     body: Callable[[], Any]
     half: int = 0
     connections: int = 8
+    round_s: float = 2.0
 
     def encoded(self, model: str) -> bytes:
         """Return the body as it goes out."""
@@ -192,6 +194,22 @@ ATTACKS = (
         "32 sequences of 1,024 tokens",
         COMPLETIONS,
         lambda: {"prompt": "The", "n": 32, "max_tokens": 1024},
+    ),
+    Attack(
+        "32 sequences of 256 tokens",
+        COMPLETIONS,
+        lambda: {"prompt": "The", "n": 32, "max_tokens": 256, "ignore_eos": True},
+        round_s=30.0,
+    ),
+    Attack(
+        "16 sequences of 1,024 tokens",
+        COMPLETIONS,
+        lambda: {"prompt": "The", "n": 16, "max_tokens": 1024, "ignore_eos": True},
+    ),
+    Attack(
+        "4 times 8 sequences of 1,024 tokens",
+        COMPLETIONS,
+        lambda: {"prompt": "The", "n": 8, "max_tokens": 1024, "ignore_eos": True},
     ),
     Attack(
         "32 long prompts",

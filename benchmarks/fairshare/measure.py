@@ -1,17 +1,20 @@
 """Measure how much one learner can slow the others of a class, by attacks on a local server with the teaching model.
 
-    python benchmarks/fairshare/measure.py [--only WORDS] [--rounds 3] [--without-limits]
+    python benchmarks/fairshare/measure.py [--only WORDS] [--rounds 4] [--without-limits] [--keep]
 
 Starts a server of its own with `--learners`, and stops it afterwards; no server of yours is touched. A learner asks
 for 16 tokens again and again while another learner attacks with several connections. Quiet and attacked seconds
-alternate, so that the ratio of the two medians comes from one run. Writes benchmarks/fairshare/results.json and
-prints the table of docs/security.md.
+alternate, and each round is compared with the quiet seconds before and after it, so that other work on the machine
+counts for both. The ratio is the median of the rounds' ratios, of medians and of means. A round of an attack that has to
+rest between its requests is long enough for several of them. Writes benchmarks/fairshare/results.json and prints the
+table of its README; with --only it writes the measured rows alone, if --keep is given.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +35,7 @@ import psutil
 from attacks import ATTACKS, COMPLETIONS, Attack
 
 RESULTS = Path(__file__).parent / "results.json"
-ROUND_S = 2.0  # of quiet, and of the attack
+QUIET_S = 2.0  # a round; that of an attack is its own
 TIMEOUT_S = 120.0
 MIB = 2**20
 
@@ -41,6 +45,8 @@ class Row:
     """What one attack did to a learner who asks for 16 tokens.
 
     `quiet_ms` and `attacked_ms` are medians of the time to the whole answer, `worst_ms` the longest under attack.
+    `ratio` is the median over the rounds of the ratio of medians, `mean_ratio` that of means, in which the longest
+    answers count most.
     `statuses` counts what the attacker was answered. `memory_mib` is how much more memory the API server had.
     """
 
@@ -52,6 +58,7 @@ class Row:
     probes: int
     statuses: dict[str, int]
     memory_mib: float
+    mean_ratio: float
 
 
 def main() -> None:
@@ -59,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="attacks whose name has these words")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--keep", action="store_true", help="write the rows of --only as well")
     parser.add_argument("--without-limits", action="store_true", help="a server without --learners")
     options = parser.parse_args()
     chosen = [attack for attack in ATTACKS if options.only in attack.name]
@@ -86,8 +94,8 @@ def measure_all(
     for attack in chosen:
         rows.append(measure(server, attack, options.rounds))
         print(line(rows[-1]), flush=True)
-        if not options.only and not options.without_limits:
-            write(rows)
+        if (options.keep or not options.only) and not options.without_limits:
+            write(rows, replace_all=not options.only)
 
 
 class Server:
@@ -131,34 +139,47 @@ class Server:
 def measure(server: Server, attack: Attack, rounds: int) -> Row:
     """Ask in quiet and under attack in turn, and compare."""
     ask(server)  # the first is slower
-    quiet: list[float] = []
-    attacked: list[float] = []
+    quiet: list[list[float]] = []
+    attacked: list[list[float]] = []
     statuses: Counter[str] = Counter()
     before, most = server.memory_mib(), 0.0
     for _ in range(rounds):
-        quiet += ask_for(server, ROUND_S)
+        calm = ask_for(server, QUIET_S)
         queue = multiprocessing.Queue()
         end = multiprocessing.Event()
         attacker = multiprocessing.Process(target=run_attack, args=(server, attack, end, queue))
         attacker.start()
         queue.get()  # its bodies are made
-        attacked += ask_for(server, ROUND_S)
+        attacked.append(ask_for(server, attack.round_s))
         most = max(most, server.memory_mib())
         end.set()
         statuses.update(queue.get())
         attacker.join(10)
         attacker.kill()
         settle(server)
+        quiet.append(calm + ask_for(server, QUIET_S))
+    all_attacked = list(itertools.chain(*attacked))
     return Row(
         attack.name,
-        round(1000 * statistics.median(quiet), 1),
-        round(1000 * statistics.median(attacked), 1),
-        round(1000 * max(attacked), 1),
-        round(statistics.median(attacked) / statistics.median(quiet), 2),
-        len(attacked),
+        round(1000 * statistics.median(itertools.chain(*quiet)), 1),
+        round(1000 * statistics.median(all_attacked), 1),
+        round(1000 * max(all_attacked), 1),
+        median_ratio(attacked, quiet, statistics.median),
+        len(all_attacked),
         dict(statuses),
         round(max(0.0, most - before), 1),
+        median_ratio(attacked, quiet, statistics.mean),
     )
+
+
+def median_ratio(
+    attacked: list[list[float]], quiet: list[list[float]], middle: Callable[[list[float]], float]
+) -> float:
+    """Return the median, over the rounds, of how much longer answers took than before and after that round."""
+    ratios = []
+    for times, calm in zip(attacked, quiet, strict=True):
+        ratios.append(middle(times) / middle(calm))
+    return round(statistics.median(ratios), 2)
 
 
 def ask_for(server: Server, seconds: float) -> list[float]:
@@ -266,27 +287,33 @@ def half_request(server: Server, attack: Attack, body: bytes, end) -> str:
 
 def line(row: Row) -> str:
     """Return the row as one of a Markdown table."""
-    answers = (
-        ", ".join(f"{status}: {count}" for status, count in sorted(row.statuses.items())) or "none"
-    )
+    counts = [f"{status}: {count}" for status, count in sorted(row.statuses.items())]
+    answers = ", ".join(counts) or "none"
     return (
-        f"| {row.name} | {row.quiet_ms:.0f} | {row.attacked_ms:.0f} | {row.ratio:.2f} | {row.worst_ms:.0f} "
-        f"| {answers} | {row.memory_mib:+.0f} |"
+        f"| {row.name} | {row.quiet_ms:.0f} | {row.attacked_ms:.0f} | {row.ratio:.2f} | {row.mean_ratio:.2f} "
+        f"| {row.worst_ms:.0f} | {answers} | {row.memory_mib:+.0f} |"
     )
 
 
-def write(rows: list[Row]) -> None:
-    """Write the results with what they depend on."""
-    facts = {
+def write(rows: list[Row], replace_all: bool) -> None:
+    """Write the results with what they depend on; unless all are replaced, those of other attacks stay."""
+    conditions = {
         "date": datetime.now(UTC).date().isoformat(),
         "cpus": os.cpu_count(),
-        "load": [round(each, 2) for each in os.getloadavg()],
+        "load": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
-        "round_s": ROUND_S,
     }
-    RESULTS.write_text(
-        json.dumps({**facts, "attacks": [asdict(row) for row in rows]}, indent=1) + "\n"
-    )
+    results = conditions
+    attacks = {}
+    if not replace_all:
+        results = json.loads(RESULTS.read_text())
+        attacks = {attack["name"]: attack for attack in results["attacks"]}
+    for row in rows:
+        attacks[row.name] = asdict(row)
+        if not replace_all:
+            attacks[row.name]["conditions"] = conditions
+    results["attacks"] = list(attacks.values())
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
