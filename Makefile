@@ -4,6 +4,7 @@
 IN := sh locks/start.sh
 export PYTHON
 
+ONE_AT_A_TIME := live or starts or browser or slurm# tests that share a server, a browser or the SLURM bed
 .PHONY: help workshop test bench slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
@@ -15,7 +16,8 @@ workshop:   ## set everything up, start a server, open JupyterLab on the first n
 	@$(IN) -- workshop lab
 
 test:       ## set up and run every test that this machine can run
-	@$(IN) dev -- python -P -m pytest
+	@$(IN) dev -- python -P -m pytest -n 2 --dist loadfile -m "not ($(ONE_AT_A_TIME))"
+	@$(IN) dev -- python -P -m pytest -m "$(ONE_AT_A_TIME)"
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py
