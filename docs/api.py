@@ -1,20 +1,19 @@
-"""Write docs/api.md: the names that `from workshop import …` offers, from their own docstrings.
+"""Print the names that `from workshop import …` offers, from their own docstrings, as a Markdown page.
 
-python docs/api.py
+python docs/make.py api            (the same page is not in git: it is made when somebody reads it)
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import workshop
 
 HEAD = """# What `from workshop import …` offers
 
-Every name is loaded when it is asked for. Written by `python docs/api.py` from the names' own docstrings;
-their examples are run by the tests.
+Every name is loaded when it is first used. This page comes from the names' own docstrings, and the tests run
+their examples.
 """
 
 
@@ -25,13 +24,15 @@ def page() -> str:
 
 def section(name: str) -> str:
     """Return one name: its heading, what it is, its example, its arguments."""
-    found = getattr(workshop, name)
-    takes = "" if inspect.ismodule(found) else str(inspect.signature(found)).partition(" -> ")[0]
-    takes = re.sub(r": [^,=)]+", "", takes).replace("= ", "=")
+    value = getattr(workshop, name)
     parts = [f"## {name}\n"]
-    if takes:
-        parts.append(f"`{name}{takes}`\n")
-    return "\n".join([*parts, *map(block, re.split(r"\n\s*\n", inspect.getdoc(found)))])
+    if not inspect.ismodule(value):
+        parameters = str(inspect.signature(value)).partition(" -> ")[0]
+        parameters = re.sub(r": [^,=)]+", "", parameters).replace("= ", "=")
+        parts.append(f"`{name}{parameters}`\n")
+    docstring = inspect.getdoc(value) or ""
+    parts += map(block, re.split(r"\n\s*\n", docstring))
+    return "\n".join(parts)
 
 
 def block(text: str) -> str:
@@ -48,4 +49,4 @@ def block(text: str) -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent / "api.md").write_text(page(), encoding="utf-8")
+    print(page())

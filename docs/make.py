@@ -1,4 +1,8 @@
-"""Renew everything in the repository that a script makes: `make docs`. A test compares each with its source."""
+"""Renew everything in the repository that a script makes: `make docs`. A test compares each with its source.
+
+python docs/make.py        renew the pages
+python docs/make.py api    print the page of all names of `workshop`, which is not in git
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,36 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GENERATORS = {
-    "docs/api.py": "docs/api.md, from the docstrings of the front door",
     "docs/glossary.py": "docs/glossary.md and the notebooks' tooltips, from docs/glossary.toml",
     "docs/checks.py": "the checks of docs/teaching.md, from the exercises and notebooks",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
 }
 
 
-def main() -> int:
-    """Run each generator; return the first exit code that is not 0."""
+PRINTED = {
+    "api": "docs/api.py"
+}  # pages of some hundred generated lines, printed when somebody reads them
+
+
+def run(script: str) -> int:
+    """Run a script of this repository; return its exit code."""
+    return subprocess.run([sys.executable, "-P", str(ROOT / script)], cwd=ROOT).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Print the page that is named, or run each generator; return the first exit code that is not 0."""
+    if arguments:
+        if len(arguments) > 1 or arguments[0] not in PRINTED:
+            print(f"Give no argument, or one of: {', '.join(PRINTED)}.", file=sys.stderr)
+            return 2
+        return run(PRINTED[arguments[0]])
     for script, what in GENERATORS.items():
         print(what, flush=True)
-        done = subprocess.run([sys.executable, "-P", str(ROOT / script)], cwd=ROOT)
-        if done.returncode:
-            return done.returncode
+        code = run(script)
+        if code:
+            return code
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
