@@ -8,7 +8,7 @@ from typing import Any
 
 from inference_planner.builds import known
 from inference_planner.catalog import list_models, load_gpu, load_model
-from inference_planner.catalog.config import ModelConfig, present
+from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import prepare
 from inference_planner.errors import BadInput
@@ -127,8 +127,8 @@ def smallest(
         found = make_plan(m, g, max_model_len=min(context, m.max_position_embeddings), **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(g.name, 0, f"{error.message} {error.remedy}")
-    if present(found.deployment).refused:
-        return Place(g.name, 0, present(found.deployment).refused)
+    if found.deployment.refused:
+        return Place(g.name, 0, found.deployment.refused)
     if not found.fits or found.gpus > most:
         return Place(g.name, 0, f"More than {most} × {g.title}.", too_many=True)
     return Place(g.name, found.gpus, "", found)

@@ -60,7 +60,7 @@ def _order(change: _Gain) -> tuple[bool, float]:
 
 def _tokens(case: LoggedRun, after: Deployment) -> float:
     """Return the KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
-    planned_before = fit(case.base.deployment)
+    planned_before = case.base.fit
     planned_after = fit(after)
     expected_gib = planned_before.available[planned_before.tightest] / GIB
     available_gib = expected_gib

@@ -14,7 +14,7 @@ from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.read import existing
-from inference_planner.memory import fit, kv_capacity
+from inference_planner.memory import kv_capacity
 from inference_planner.overheads import Overhead
 from inference_planner.parallelism import Plan
 from inference_planner.settings import Settings
@@ -96,7 +96,7 @@ class LoggedRun:
             reported_gib = self.log.ranks[name].weights_gib
         if reported_gib is None:
             reported_gib = self.log.weights_gib
-        memory = fit(self.base.deployment)
+        memory = self.base.fit
         return Stage(
             index=index,
             weights_gib=memory.weights[index] / GIB,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 from inference_planner.communication import network_link, node_link
-from inference_planner.memory import fit
 from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
@@ -255,7 +254,7 @@ def rules(
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
     """
     settings = p.settings
-    groups = fit(p.deployment).layout.groups
+    groups = p.fit.layout.groups
     states = [group for group in groups if group.keeps_states]
     if enable_prefix_caching is None:
         hybrid = len(states) < len(groups)
