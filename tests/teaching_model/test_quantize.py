@@ -1,4 +1,4 @@
-"""Quantisation of one matrix: rounding, GPTQ, AWQ and 8-bit floats against what can be worked out elsewhere."""
+"""Quantization of one matrix: rounding, GPTQ, AWQ and 8-bit floats against what can be worked out elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantising the whole teaching model, and the checkpoints that are written of it."""
+"""Quantizing the whole teaching model, and the checkpoints that are written of it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def inputs(model):
 
 
 @pytest.fixture(scope="module")
-def quantised(model, inputs):
-    """Quantise with a scheme, once for all tests."""
+def quantized(model, inputs):
+    """Quantize with a scheme, once for all tests."""
     return cache(lambda name: schemes.quantize(model, name, inputs))
 
 
@@ -63,10 +63,10 @@ def test_folding_awq_factors_leaves_the_model_the_same(model, inputs):
     assert np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05
 
 
-def test_fewer_bits_cost_more_and_methods_win_back(quantised):
+def test_fewer_bits_cost_more_and_methods_win_back(quantized):
     ids = schemes.text("known")[:2]
     loss = {
-        name: float(reference.token_losses(quantised(name).model, ids).mean())
+        name: float(reference.token_losses(quantized(name).model, ids).mean())
         for name in ("bf16", "int8", "int4-gptq", "int4-rtn", "int4-rtn-row", "int2-rtn")
     }
     assert list(loss) == sorted(loss, key=loss.get)
@@ -90,11 +90,11 @@ def test_what_cannot_be_is_refused(model):
         schemes.text("novel")
 
 
-def test_gptq_is_further_from_the_weights_and_nearer_in_the_loss(model, quantised):
-    plain, gptq, ids = quantised("int4-rtn"), quantised("int4-gptq"), schemes.text("known")[:2]
+def test_gptq_is_further_from_the_weights_and_nearer_in_the_loss(model, quantized):
+    plain, gptq, ids = quantized("int4-rtn"), quantized("int4-gptq"), schemes.text("known")[:2]
     assert schemes.weight_error(model, gptq) > schemes.weight_error(model, plain) > 0.05
     assert reference.perplexity(gptq.model, ids) < reference.perplexity(plain.model, ids)
-    assert schemes.weight_error(model, quantised("bf16")) == 0
+    assert schemes.weight_error(model, quantized("bf16")) == 0
 
 
 def test_stored_bytes_are_those_of_the_shards(model):
@@ -105,11 +105,11 @@ def test_stored_bytes_are_those_of_the_shards(model):
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8", "int4-rtn", "int4-gptq", "int4-awq"])
-def test_a_checkpoint_has_the_bytes_that_the_plan_and_the_scheme_say(quantised, name, tmp_path):
+def test_a_checkpoint_has_the_bytes_that_the_plan_and_the_scheme_say(quantized, name, tmp_path):
     pytest.importorskip("torch")
     from benchmarks.teaching_model import export
 
-    result = quantised(name)
+    result = quantized(name)
     folder = export.write(result, tmp_path / name)
     size = (folder / "model.safetensors").stat().st_size
     config = load_model(folder)

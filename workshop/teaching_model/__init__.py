@@ -9,4 +9,4 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 """The model folder: config.json, tokenizer.json, model-*.safetensors."""
 DRAFT = FOLDER / "draft"
-"""The folder of a model a fifth of its size, which guesses what it would say; same tokenizer, benchmarks' draft.py."""
+"""The folder of a model a fifth of its size, which proposes draft tokens. Same tokenizer; made by benchmarks' draft.py."""

@@ -1,4 +1,4 @@
-"""Quantise one matrix: round to nearest, GPTQ, AWQ's scales, and 8-bit floats. NumPy, written to be read.
+"""Quantize one matrix: round to nearest, GPTQ, AWQ's scales, and 8-bit floats. NumPy, written to be read.
 
 A Linear's weight W is [outputs, inputs]; it turns inputs x into x @ W.T. Everything here stores W in few bits with
 scales beside it. What differs is which rounding errors are made: GPTQ and AWQ look at inputs (calibration), and spend
@@ -21,7 +21,9 @@ E4M3_LARGEST = (
 
 @dataclass(frozen=True)
 class Quantized:
-    # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
+    """A quantized weight: integer codes, and a scale for each group of inputs of each output."""
+
+    # [outputs, inputs], integers; from -2**(bits-1) on, or from 0 on with zero points
     codes: np.ndarray
     scales: np.ndarray  # [outputs, groups], what one step of a code is worth
     # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
@@ -30,6 +32,7 @@ class Quantized:
     group_size: int
 
     def dequantize(self) -> np.ndarray:
+        """Return the float32 weight [outputs, inputs] that the codes stand for."""
         codes = self.codes.astype(np.float32)
         if self.zeros is not None:
             codes = codes - np.repeat(self.zeros, self.group_size, 1)
@@ -37,11 +40,12 @@ class Quantized:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in a checkpoint: codes packed without gaps, scales in 16 bit, zeros as wide as codes."""
-        bits = self.codes.size * self.bits + (
-            0 if self.zeros is None else self.zeros.size * self.bits
-        )
-        return -(-bits // 8) + self.scales.size * SCALE_BYTES
+        """Bytes in a checkpoint: codes packed without gaps, scales in 16 bit, zero points as wide as codes."""
+        stored_codes = self.codes.size
+        if self.zeros is not None:
+            stored_codes += self.zeros.size
+        code_bytes = -(-stored_codes * self.bits // 8)
+        return code_bytes + self.scales.size * SCALE_BYTES
 
 
 def group_of(inputs: int, group_size: int) -> int:
@@ -52,8 +56,8 @@ def group_of(inputs: int, group_size: int) -> int:
     if group_size == -1:
         return inputs
     if group_size < 1 or inputs % group_size:
-        fitting = [*(size for size in (32, 64, 128, 256) if inputs % size == 0), -1]
-        remedy = f"Choose from: {', '.join(map(str, fitting))} (-1: one scale a row)."
+        sizes = [str(size) for size in (32, 64, 128, 256) if inputs % size == 0]
+        remedy = f"Choose from: {', '.join([*sizes, '-1'])} (-1: one scale a row)."
         raise BadInput(f"A group of {group_size} does not divide {inputs} inputs.", remedy)
     return group_size
 
@@ -70,7 +74,8 @@ def scales_of(
     if symmetric:
         scale = np.abs(w).max(1) / (2 ** (bits - 1) - 0.5)
         return _stored(scale), None
-    low, high = np.minimum(w.min(1), 0), np.maximum(w.max(1), 0)
+    low = np.minimum(w.min(1), 0)
+    high = np.maximum(w.max(1), 0)
     scale = _stored((high - low) / (2**bits - 1))
     return scale, np.clip(np.round(-low / scale), 0, 2**bits - 1).astype(np.float32)
 
@@ -90,21 +95,21 @@ def encode(w: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, bits: int)
 def round_to_nearest(
     w: np.ndarray, bits: int, group_size: int = -1, symmetric: bool = True
 ) -> Quantized:
-    """Return w with every number at its nearest code: no calibration, the baseline of all methods."""
+    """Return w with every number at its nearest code. It needs no calibration and is the baseline of all methods."""
     group = group_of(w.shape[1], group_size)
     parts = w.astype(np.float32).reshape(-1, group)  # a group is a row of its own
     scale, zero = scales_of(parts, bits, symmetric)
     codes = encode(parts, scale, zero, bits).reshape(w.shape).astype(np.int16)
     shape = (w.shape[0], w.shape[1] // group)
-    return Quantized(
-        codes, scale.reshape(shape), None if zero is None else zero.reshape(shape), bits, group
-    )
+    if zero is not None:
+        zero = zero.reshape(shape)
+    return Quantized(codes, scale.reshape(shape), zero, bits, group)
 
 
 def gptq(
     w: np.ndarray, hessian: np.ndarray, bits: int, group_size: int = -1, damp: float = 0.01
 ) -> Quantized:
-    """Return w quantised column by column, each column's error made good by those that come after it.
+    """Return w quantized column by column. Later columns compensate for the error of each column.
 
     hessian: H, [inputs, inputs]. With U the upper Cholesky factor of H⁻¹, rounding column j by e is answered best
     (least change of the outputs) by taking e / U[j, j] · U[j, j+1:] off the columns to its right.
@@ -114,10 +119,8 @@ def gptq(
     h = hessian.astype(np.float64) + damp * np.mean(np.diag(hessian)) * np.eye(len(hessian))
     upper = np.linalg.cholesky(np.linalg.inv(h)).T
     left = w.astype(np.float64).copy()  # what is still to be stored
-    codes, scales = (
-        np.zeros(w.shape, np.int16),
-        np.zeros((w.shape[0], w.shape[1] // group), np.float32),
-    )
+    codes = np.zeros(w.shape, np.int16)
+    scales = np.zeros((w.shape[0], w.shape[1] // group), np.float32)
     for start in range(0, w.shape[1], group):
         block = slice(start, start + group)
         scale, _ = scales_of(left[:, block], bits)
@@ -132,9 +135,9 @@ def gptq(
     return Quantized(codes, scales, None, bits, group)
 
 
-def output_error(w: np.ndarray, likeness: np.ndarray, hessian: np.ndarray) -> float:
+def output_error(w: np.ndarray, approximation: np.ndarray, hessian: np.ndarray) -> float:
     """Return the mean squared change of the outputs, over calibration tokens, summed over outputs: tr(ΔW H ΔWᵀ)."""
-    change = (likeness - w).astype(np.float64)
+    change = (approximation - w).astype(np.float64)
     return float(np.sum((change @ hessian) * change))
 
 
@@ -145,7 +148,7 @@ def awq_scales(
     bits: int,
     group_size: int,
 ) -> tuple[np.ndarray, float]:
-    """Return (a factor for each input, the exponent that was best): columns are stored larger by it, inputs smaller.
+    """Return (a factor for each input, the best exponent). Columns are stored larger by the factor, inputs smaller.
 
     A column that meets large inputs is made larger before rounding, so its error is relatively smaller. The factor is
     size**alpha, with alpha of a grid from 0 (plain rounding) to 1; the least change of outputs wins.
@@ -155,19 +158,18 @@ def awq_scales(
         size: mean of |x| of each input.
     Source: AWQ, arXiv 2306.00978, section 3.2. Its search for clipping is left out.
     """
-    best, found = (np.ones(len(size), np.float32), 0.0), np.inf
+    best = (np.ones(len(size), np.float32), 0.0)
+    least_error = np.inf
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        rounded = (
-            round_to_nearest(w * factor, bits, group_size, symmetric=False) for w in matrices
-        )
-        stored = [each.dequantize() / factor for each in rounded]
-        error = sum(
-            output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True)
-        )
-        if error < found:
-            best, found = (factor, float(alpha)), error
+        error = 0.0
+        for w in matrices:
+            rounded = round_to_nearest(w * factor, bits, group_size, symmetric=False)
+            error += output_error(w, rounded.dequantize() / factor, hessian)
+        if error < least_error:
+            best = (factor, float(alpha))
+            least_error = error
     return best
 
 

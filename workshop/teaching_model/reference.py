@@ -1,6 +1,6 @@
 """The teaching model's arithmetic in NumPy: what vLLM computes for a Llama, short enough to read.
 
-It needs no torch, so that a light session can quantise the model and see what that costs. Weights are read as
+It needs no torch, so that a light session can quantize the model and see what that costs. Weights are read as
 float32; `through` sees, and may change, every Linear's input and what goes into the KV cache.
 """
 
@@ -18,10 +18,15 @@ from workshop.errors import BadInput
 from workshop.teaching_model import FOLDER
 
 Through = Callable[[str, np.ndarray], np.ndarray]
-"""Takes a name and an array, and returns what the model goes on with: the array itself, or its quantised likeness."""
+"""Takes a name and an array, and returns what the model continues with: the array itself, or a quantized approximation."""
 LINEAR = (
-    *(f"self_attn.{each}_proj" for each in "qkvo"),
-    *(f"mlp.{each}_proj" for each in ("gate", "up", "down")),
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
 )
 
 
@@ -32,18 +37,19 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    header = json.loads(data[8 : 8 + length])
+    body = data[8 + length :]
     tensors = {}
-    for name, about in header.items():
+    for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if about["dtype"] != "BF16":
+        if entry["dtype"] != "BF16":
             raise BadInput(
-                f"{path.name}: {name} is {about['dtype']}.", "Only bfloat16 (BF16) is read here."
+                f"{path.name}: {name} is {entry['dtype']}.", "Only bfloat16 (BF16) is read here."
             )
-        start, end = about["data_offsets"]
+        start, end = entry["data_offsets"]
         halves = np.frombuffer(body[start:end], dtype="<u2")
-        tensors[name] = (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
+        tensors[name] = (halves.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
     return tensors
 
 
@@ -64,8 +70,8 @@ def load(folder: Path = FOLDER) -> Llama:
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
     """Return float32 numbers rounded to the nearest bfloat16 (ties to even)."""
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32).astype(np.uint64)
-    kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return kept.astype(np.uint32).view(np.float32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return rounded.astype(np.uint32).view(np.float32)
 
 
 class Llama:
@@ -81,11 +87,12 @@ class Llama:
     def __init__(
         self, weights: dict[str, np.ndarray], config: Mapping, through: Through | None = None
     ):
-        self.weights, self.config = weights, config
+        self.weights = weights
+        self.config = config
         self.through = through or (lambda name, x: x)
 
     def linear_names(self) -> list[str]:
-        """Return the names of the Linear layers, which are what quantisation quantises, without ".weight"."""
+        """Return the names of the Linear layers, without ".weight". Quantization changes these alone."""
         return [
             f"model.layers.{i}.{part}"
             for i in range(self.config["num_hidden_layers"])
@@ -120,10 +127,8 @@ class Llama:
             name = f"model.layers.{i}"
             x = x + self._attention(i, self._norm(f"{name}.input_layernorm", x), cache)
             h = self._norm(f"{name}.post_attention_layernorm", x)
-            gate, up = (
-                self._linear(f"{name}.mlp.gate_proj", h),
-                self._linear(f"{name}.mlp.up_proj", h),
-            )
+            gate = self._linear(f"{name}.mlp.gate_proj", h)
+            up = self._linear(f"{name}.mlp.up_proj", h)
             x = x + self._linear(f"{name}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
         return self._norm("model.norm", x)
 
@@ -163,25 +168,26 @@ def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
+    """Return exp(x) divided by its sum over the last axis."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
 def token_losses(model: Llama, ids: np.ndarray, batch: int = 2) -> np.ndarray:
     """Return -ln p of every token after the first, of sequences [sequences, length]: [sequences, length - 1] nats."""
-    out = []
-    for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
+    losses = []
+    for start in range(0, len(ids), batch):
+        part = ids[start : start + batch]
         logits = model.logits(part[:, :-1])
         top = logits.max(-1, keepdims=True)
         logsum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
-        out.append(
-            logsum - np.take_along_axis(logits, part[:, 1:, None].astype(np.int64), -1)[..., 0]
-        )
-    return np.concatenate(out)
+        next_ids = part[:, 1:, None].astype(np.int64)
+        losses.append(logsum - np.take_along_axis(logits, next_ids, -1)[..., 0])
+    return np.concatenate(losses)
 
 
 def perplexity(model: Llama, ids: np.ndarray) -> float:
-    """Return exp of the mean loss: between how many tokens, equally likely, the model hesitates."""
+    """Return exp of the mean loss: the number of equally likely tokens between which the model has to choose."""
     return float(np.exp(token_losses(model, ids).mean(dtype=np.float64)))
 
 
@@ -190,18 +196,24 @@ def complete(model: Llama, prompts: list[list[int]], max_tokens: int) -> list[li
 
     Prompts of one length go through together, so that no padding is needed.
     """
-    eos, out = model.config["eos_token_id"], [[] for _ in prompts]
-    for length in {len(p) for p in prompts}:
-        mine = [i for i, p in enumerate(prompts) if len(p) == length]
-        ids, cache, steps = np.array([prompts[i] for i in mine]), [], []
-        ended = np.zeros(len(mine), bool)
+    eos = model.config["eos_token_id"]
+    continuations: list[list[int]] = [[] for _ in prompts]
+    by_length: dict[int, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        by_length.setdefault(len(prompt), []).append(index)
+    for indices in by_length.values():
+        ids = np.array([prompts[index] for index in indices])
+        cache: list = []
+        steps: list[list[int]] = []
+        ended = np.zeros(len(indices), bool)
         while len(steps) < max_tokens and not ended.all():
             ids = model.logits(ids, cache)[:, -1:].argmax(-1)
             ended |= ids[:, 0] == eos
             steps.append(ids[:, 0].tolist())
-        for i, row in zip(mine, zip(*steps, strict=True), strict=True):
-            out[i] = list(row[: row.index(eos)] if eos in row else row)
-    return out
+        for index, row in zip(indices, zip(*steps, strict=True), strict=True):
+            end = row.index(eos) if eos in row else len(row)
+            continuations[index] = list(row[:end])
+    return continuations
 
 
 @lru_cache(maxsize=1)

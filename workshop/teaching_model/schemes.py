@@ -1,4 +1,4 @@
-"""Quantise the whole teaching model, one scheme of this list at a time, and say what it stores.
+"""Quantize the whole teaching model with one scheme of a list, and count the bytes of the checkpoint.
 
 result = schemes.quantize(reference.load(), "int4-awq", schemes.calibrate(reference.load()))
 reference.perplexity(result.model, schemes.text("glosses"))
@@ -13,7 +13,7 @@ import numpy as np
 
 from workshop.errors import BadInput
 from workshop.teaching_model import quantize as q
-from workshop.teaching_model.reference import LINEAR, Llama, to_bfloat16
+from workshop.teaching_model.reference import LINEAR, Llama, Through, to_bfloat16
 
 TEXT = Path(str(files("workshop"))) / "data" / "quantisation" / "text.npz"
 """Token ids: glosses and prose (held out), known (learned by heart), calibration, and the listed prompts."""
@@ -28,7 +28,7 @@ GROUP = 64  # 128, the usual one, divides 1152 inputs but not 448
 
 @dataclass(frozen=True)
 class Scheme:
-    """How weights, activations and the KV cache are kept. method: none, fp8, int8, rtn, gptq or awq."""
+    """How weights, activations and the KV cache are stored. method: none, fp8, int8, rtn, gptq or awq."""
 
     method: str = "none"
     bits: int = 16
@@ -62,7 +62,7 @@ SCHEMES = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """What calibration keeps of a Linear's inputs. hessian: mean of x xᵀ; size: mean of |x|; both over tokens."""
+    """Statistics of a Linear's inputs from calibration. hessian: mean of x xᵀ; size: mean of |x|; both over tokens."""
 
     hessian: np.ndarray
     size: np.ndarray
@@ -70,9 +70,11 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Result:
+    """A quantized model, and what its checkpoint stores."""
+
     scheme: Scheme
     model: Llama  # computes with what the codes stand for, and rounds activations and KV cache as the scheme says
-    parts: dict[str, q.Quantized]  # each quantised Linear's codes and scales
+    parts: dict[str, q.Quantized]  # each quantized Linear's codes and scales
     stored_bytes: int  # of the checkpoint's tensors
 
 
@@ -87,32 +89,33 @@ def text(name: str) -> np.ndarray:
 
 def prompts() -> list[list[int]]:
     """Return the token ids of the prompts in prompts.json, in its order."""
-    return [
-        ids[:length].tolist()
-        for ids, length in zip(text("prompts"), text("prompt_lengths"), strict=True)
-    ]
+    lengths = text("prompt_lengths")
+    return [ids[:length].tolist() for ids, length in zip(text("prompts"), lengths, strict=True)]
 
 
 def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> dict[str, Inputs]:
-    """Run the model over calibration text once, and return what each Linear's inputs are like."""
-    ids = text("calibration") if ids is None else ids
+    """Run the model over calibration text once, and return the statistics of each Linear's inputs."""
+    if ids is None:
+        ids = text("calibration")
     sums: dict[str, list[np.ndarray]] = {}
 
     def watch(name: str, x: np.ndarray) -> np.ndarray:
         if not name.endswith("_cache") and name == _first_reader(name):
             flat = x.reshape(-1, x.shape[-1])
-            kept = sums.setdefault(name, [np.zeros((x.shape[-1],) * 2), np.zeros(x.shape[-1])])
-            kept[0] += flat.T @ flat
-            kept[1] += np.abs(flat).sum(0)
+            width = x.shape[-1]
+            totals = sums.setdefault(name, [np.zeros((width, width)), np.zeros(width)])
+            totals[0] += flat.T @ flat
+            totals[1] += np.abs(flat).sum(0)
         return x
 
     watched = Llama(model.weights, model.config, watch)
-    for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
-        watched.hidden(part)
-    found = {
-        name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()
-    }
-    return {name: found[_first_reader(name)] for name in model.linear_names()}
+    for start in range(0, len(ids), batch):
+        watched.hidden(ids[start : start + batch])
+    inputs = {}
+    for name in model.linear_names():
+        hessian, size = sums[_first_reader(name)]
+        inputs[name] = Inputs(hessian / ids.size, size / ids.size)
+    return inputs
 
 
 def _first_reader(name: str) -> str:
@@ -122,35 +125,47 @@ def _first_reader(name: str) -> str:
 
 
 def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
-    """Return the model with its Linears quantised; embeddings and norms stay as they are, as in vLLM.
+    """Return the model with its Linears quantized. Embeddings and norms stay as they are, as in vLLM.
 
     Raises BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
     """
-    s = SCHEMES.get(scheme, scheme)
-    if not isinstance(s, Scheme):
-        raise BadInput(
-            f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}."
-        )
+    s = scheme_of(scheme)
     if s.method in ("gptq", "awq") and inputs is None:
-        said = f"{s.method} chooses its errors by the inputs, and there is no calibration."
-        raise BadInput(said, "Give inputs=calibrate(model).")
-    weights, parts = dict(model.weights), {}
-    if s.method == "awq":
+        message = f"{s.method} chooses its errors by the inputs, and there is no calibration."
+        raise BadInput(message, "Give inputs=calibrate(model).")
+    weights = dict(model.weights)
+    if s.method == "awq" and inputs is not None:
         fold_awq(weights, model, inputs, s)
-    for name in model.linear_names() if s.method != "none" else ():
-        parts[name] = _one(
-            weights[f"{name}.weight"], s, inputs[name] if s.method == "gptq" else None
-        )
-        weights[f"{name}.weight"] = parts[name].dequantize()
-    stored = {f"{name}.weight": part.stored_bytes for name, part in parts.items()}
-    stored_bytes = sum(stored.get(name, 2 * w.size) for name, w in model.weights.items())
+    parts: dict[str, q.Quantized] = {}
+    if s.method != "none":
+        for name in model.linear_names():
+            statistics = inputs[name] if inputs else None
+            part = _quantize_linear(weights[f"{name}.weight"], s, statistics)
+            parts[name] = part
+            weights[f"{name}.weight"] = part.dequantize()
+    stored_bytes = 0
+    for name, w in model.weights.items():
+        part = parts.get(name.removesuffix(".weight"))
+        stored_bytes += part.stored_bytes if part else 2 * w.size
     return Result(s, Llama(weights, model.config, _through(s)), parts, stored_bytes)
 
 
-def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized:
+def scheme_of(scheme: str | Scheme) -> Scheme:
+    """Return a scheme by its name. Raises BadInput: an unknown name."""
+    if isinstance(scheme, Scheme):
+        return scheme
+    if scheme not in SCHEMES:
+        raise BadInput(
+            f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}."
+        )
+    return SCHEMES[scheme]
+
+
+def _quantize_linear(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized:
     if s.method in ROWS:
-        return q.Quantized(*ROWS[s.method](w), zeros=None, bits=8, group_size=w.shape[1])
-    if s.method == "gptq":
+        codes, scales = ROWS[s.method](w)
+        return q.Quantized(codes, scales, zeros=None, bits=8, group_size=w.shape[1])
+    if s.method == "gptq" and inputs is not None:
         return q.gptq(w, inputs.hessian, s.bits, s.group_size)
     return q.round_to_nearest(w, s.bits, s.group_size, s.symmetric)
 
@@ -158,10 +173,10 @@ def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized:
 def fold_awq(
     weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inputs], s: Scheme
 ) -> None:
-    """Scale the columns of each Linear up, and what makes its inputs down by as much: the model stays the same.
+    """Scale the columns of each Linear up and its inputs down by the same factor, so that the model stays the same.
 
-    q, k, v and gate, up get their inputs from a norm; down gets them from up. o_proj is left, as its inputs are the
-    7 times shared outputs of v_proj.
+    q, k, v and gate, up get their inputs from a norm; down gets them from up. o_proj stays as it is, because 7 query
+    heads share each output of v_proj.
     """
     for i in range(model.config["num_hidden_layers"]):
         at = f"model.layers.{i}"
@@ -170,18 +185,19 @@ def fold_awq(
             ("input_layernorm", LINEAR[:3]),
             ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"]),
         ):
-            known = inputs[f"{at}.{readers[0]}"]
+            statistics = inputs[f"{at}.{readers[0]}"]
             matrices = [weights[f"{at}.{reader}.weight"] for reader in readers]
-            factor, _ = q.awq_scales(matrices, known.hessian, known.size, s.bits, s.group_size)
+            factor, _ = q.awq_scales(
+                matrices, statistics.hessian, statistics.size, s.bits, s.group_size
+            )
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
             w = weights[f"{at}.{maker}.weight"]
-            weights[f"{at}.{maker}.weight"] = to_bfloat16(
-                w / (factor if w.ndim == 1 else factor[:, None])
-            )
+            divisor = factor if w.ndim == 1 else factor[:, None]
+            weights[f"{at}.{maker}.weight"] = to_bfloat16(w / divisor)
 
 
-def _through(s: Scheme):
+def _through(s: Scheme) -> Through:
     def through(name: str, x: np.ndarray) -> np.ndarray:
         if name.endswith("_cache"):
             return q.to_e4m3(x) if s.kv_cache == "fp8" else x
@@ -197,8 +213,10 @@ def weight_error(model: Llama, result: Result) -> float:
     """Return ‖ΔW‖ / ‖W‖ over all Linears; NaN for AWQ, whose weights are scaled on purpose."""
     if result.scheme.method == "awq":
         return float("nan")
-    off = whole = 0.0
+    squared_error = 0.0
+    squared_weights = 0.0
     for name, part in result.parts.items():
         w = model.weights[f"{name}.weight"]
-        off, whole = off + float(np.sum((part.dequantize() - w) ** 2)), whole + float(np.sum(w**2))
-    return (off / whole) ** 0.5 if whole else 0.0
+        squared_error += float(np.sum((part.dequantize() - w) ** 2))
+        squared_weights += float(np.sum(w**2))
+    return (squared_error / squared_weights) ** 0.5 if squared_weights else 0.0
