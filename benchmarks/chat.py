@@ -9,7 +9,7 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from workshop import live
+from workshop.course import nb10
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "10_chat.ipynb"
 
@@ -22,13 +22,13 @@ class Recorder:
 
     def chat(self, messages, **sampling):
         answer = self.client.chat(messages, **sampling)
-        self.answers[live.chat.key(messages, sampling)] = answer.model_dump()
+        self.answers[nb10.key(messages, sampling)] = answer.model_dump()
         return answer
 
 
 def main() -> None:
-    started, recorders = live.chat.reader, []
-    live.chat.reader = lambda flags: recorders.append(Recorder(started(flags))) or recorders[0]
+    started, recorders = nb10.reader, []
+    nb10.reader = lambda flags: recorders.append(Recorder(started(flags))) or recorders[0]
     names: dict = {}
     for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
@@ -38,10 +38,8 @@ def main() -> None:
         "flags": names["flags"],
         "answers": recorders[0].answers,
     }
-    live.chat.RECORDED.write_text(
-        json.dumps(recording, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    print(len(recorders[0].answers), "answers in", live.chat.RECORDED)
+    nb10.RECORDED.write_text(json.dumps(recording, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(len(recorders[0].answers), "answers in", nb10.RECORDED)
 
 
 if __name__ == "__main__":

@@ -173,8 +173,15 @@ def test_the_example_of_a_module_of_a_notebook_runs(path, workshop_home, monkeyp
     ],
 )
 def test_names_of_older_notebooks_are_found_and_not_listed(former, names):
-    assert names <= set(dir(getattr(workshop, former)))
+    module = getattr(workshop, former)
+    assert [name for name in names if not hasattr(module, name)] == []
     assert former not in workshop.__all__ and former not in dir(workshop)
+
+
+def test_what_older_notebooks_find_in_live_is_still_there():
+    former = ("LoadExplorer", "XRay", "chat", "offline", "scale", "speculation")
+    assert [name for name in former if not hasattr(workshop.live, name)] == []
+    assert workshop.live.chat.render and workshop.live.scale.handbooks
 
 
 @pytest.mark.parametrize(

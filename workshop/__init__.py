@@ -115,7 +115,7 @@ _FORMER = {
     "elsewhere": "workshop.course.elsewhere",
 }
 __all__ = list(_DOOR)
-__doc__ += "\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
+__doc__ = f"{__doc__}\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
 __getattr__, __dir__ = lazily(
     __name__, {name: place for name, (place, _) in _DOOR.items() if place}, _FORMER
 )

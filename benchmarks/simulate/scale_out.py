@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from workshop.course import scale
+from workshop.course import nb13 as scale
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "13_scale_out.ipynb"
 

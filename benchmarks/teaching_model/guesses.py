@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from workshop import live
+from workshop.course import speculation
 from workshop.servers.vllm_main import installed
 
 FILE = Path(__file__).parents[2] / "workshop" / "data" / "guesses.json"
@@ -23,8 +24,8 @@ GUESSES = 4
 WAYS = {  # what --speculative-config says
     "no guesses": None,
     "n-gram": {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2},
-    "draft": {"method": "draft_model", "model": str(live.speculation.DRAFT)},
-    "itself": {"method": "draft_model", "model": str(live.speculation.FOLDER)},
+    "draft": {"method": "draft_model", "model": str(speculation.DRAFT)},
+    "itself": {"method": "draft_model", "model": str(speculation.FOLDER)},
 }
 
 
@@ -42,7 +43,7 @@ def main(ways: tuple[str, ...]) -> None:
         )
         server = live.lab(*flags)
         for temperature in (0.0, 1.0) if way == "draft" else (0.0,):
-            run = live.speculation.ask(server, way, temperature=temperature)
+            run = speculation.ask(server, way, temperature=temperature)
             recorded["runs"][f"{way}, temperature {temperature:g}"] = asdict(run)
             print(
                 way,

@@ -158,8 +158,8 @@ def test_on_paper_are_all_steps(page, file):
     keep(page, "xray_paper")
 
 
-LIVE = """from workshop import live
-xray = live.XRay({path!r}, every_s=0.1).start()
+LIVE = """from workshop.course import nb11
+xray = nb11.XRay({path!r}, every_s=0.1).start()
 xray"""
 
 

@@ -1,11 +1,11 @@
 """Former name, for copies of older notebooks: what exercises start from. Today `workshop.course.nb01`, `nb02`, …"""
 
+from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS
+from workshop.course.exercise_sets.e13_scale_out import toy as experts
 from workshop.course.nb01 import TIGHT, recorded_errors
 from workshop.course.nb02 import CLUSTERS, toy
 from workshop.course.nb03 import CAUSES
 from workshop.course.nb11 import engine_lab
-from workshop.course.nb13 import SERVICES, WAYS
-from workshop.course.nb13 import toy as experts
 
 __all__ = [
     "CAUSES",

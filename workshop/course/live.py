@@ -1,4 +1,4 @@
-"""Servers that run here: start, stop, their processes, log and metrics, requests in time, their steps under X-ray.
+"""Servers that a notebook starts on this machine: start and stop them, read log and metrics, send requests in time.
 
 >>> from workshop import connect, live
 >>> llm = connect()
@@ -7,8 +7,6 @@ True
 >>> spans = live.timeline.ask(llm, ["Boston is a"] * 2, at_once=2, max_tokens=[4, 8])
 >>> [span.tokens for span in spans]
 [4, 8]
->>> live.XRay().steps                               # a recorded run, step by step; XRay(FILE) of `serve --trace FILE`
-56
 """
 
 import time
@@ -16,24 +14,46 @@ from pathlib import Path
 
 import psutil
 
-from workshop.batch import offline
 from workshop.client.client import Client, connect
-from workshop.course import chat, labs, recordings, scale, speculation, timeline
+from workshop.course import labs, recordings, timeline
 from workshop.course.labs import stop
 from workshop.course.show import Table
-from workshop.course.widgets.load.view import LoadExplorer
-from workshop.course.widgets.xray.view import XRay
 from workshop.engine import log, metrics, trace
 from workshop.errors import WorkshopError
+from workshop.lazy import lazily
 from workshop.servers import local, machine, records
 from workshop.servers.home import private_folder
 from workshop.servers.local import TEACHING_FOLDER, supervise
 from workshop.servers.records import ServerRecord
 from workshop.servers.vllm_main import installed
 
-__all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room",
-           "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
-           "timeline", "trace", "workers"]  # fmt: skip
+__all__ = [
+    "TEACHING_FOLDER",
+    "bring_back",
+    "lab",
+    "lab_trace",
+    "log",
+    "make_room",
+    "metrics",
+    "small_server",
+    "start",
+    "stop",
+    "timeline",
+    "trace",
+    "workers",
+]
+
+# Names that copies of older notebooks use; today they stand in workshop.course.nb07 to nb13.
+_FORMER = {
+    "LoadExplorer": "workshop.course.nb13:LoadExplorer",
+    "XRay": "workshop.course.nb11:XRay",
+    "chat": "workshop.course.nb10",
+    "offline": "workshop.batch.offline",
+    "scale": "workshop.course.nb13",
+    "speculation": "workshop.course.speculation",
+}
+__getattr__, __dir__ = lazily(__name__, {}, _FORMER)
+
 LAB = "lab"
 RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB

@@ -3,10 +3,15 @@
 >>> from workshop.course import nb11
 >>> sorted(nb11.engine_lab()["budgets"])                # tokens of a step
 [512, 2048, 8192]
+>>> nb11.XRay().steps                                   # a recorded run; XRay(FILE) of `serve --trace FILE`
+56
 """
 
 from workshop.course import recordings
 from workshop.course.timeline import Span
+from workshop.course.widgets.xray.view import XRay
+
+__all__ = ["XRay", "engine_lab"]
 
 
 def engine_lab() -> dict:

@@ -1,10 +1,187 @@
-"""What notebook 13 begins with: a small mixture of experts, the services, and the ways to scale out.
+"""Many engines, for notebook 13: simulated loads as rows of a table, and two live engines that hand prompts over.
+
+Without vLLM the same calls return what was recorded, and say so (benchmarks/simulate/scale_out.py records).
 
 >>> from workshop.course import nb13
->>> nb13.toy().W1.shape                                 # 8 experts
+>>> load = nb13.handbooks(32, 6000, rate=8, seconds=20)
+>>> len(load), load[0].prefix_tokens
+(174, 6000)
+>>> nb13.toy().W1.shape                         # a small mixture of 8 experts
 (8, 4, 6)
 """
 
-from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS, toy
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-__all__ = ["SERVICES", "WAYS", "toy"]
+from prometheus_client.parser import text_string_to_metric_families
+
+from workshop.client.client import Client
+from workshop.course import labs, recordings
+from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS, toy
+from workshop.course.widgets.load.view import LoadExplorer
+from workshop.engine.exact import plan
+from workshop.engine.metrics import metrics_url
+from workshop.errors import BadInput
+from workshop.servers.home import private_folder
+from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.load import SERVERS, on_plan
+from workshop.simulate.report import Simulation, parse_slo
+
+__all__ = [
+    "SERVICES",
+    "WAYS",
+    "LoadExplorer",
+    "ask",
+    "engines",
+    "hand_over",
+    "handbooks",
+    "handed_over",
+    "key_of_load",
+    "key_of_steps",
+    "simulated",
+    "toy",
+]
+
+RECORDED = recordings.DATA / "scale_out.json"
+REMEDY = (
+    "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
+)
+SPREAD = "after the first requests"
+SOURCES = {  # vLLM's label → ours
+    "local_compute": "computed",
+    "local_cache_hit": "from its own cache",
+    "external_kv_transfer": "received",
+}
+
+
+def kept(part: str, key: str) -> Any:
+    """Return what was recorded (JSON) of a part: simulated (rows), or engines (what the two answered)."""
+    recorded = recordings.read(RECORDED.name)[part]
+    if key not in recorded:
+        raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
+    return recorded[key]
+
+
+def handbooks(
+    count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1
+) -> list[Arrival]:
+    """Return questions of 50 to 200 tokens, each behind one of `count` handbooks of `tokens` tokens, drawn evenly."""
+    load = drawn(rate=rate, seconds=seconds, prompt=(50, 200), output=(50, 150), seed=seed)
+    chosen = random.Random(seed).choices(range(count), k=len(load))
+    return [
+        replace(
+            one,
+            prompt_tokens=one.prompt_tokens + tokens,
+            prefix=f"handbook {n}",
+            prefix_tokens=tokens,
+        )
+        for one, n in zip(load, chosen, strict=True)
+    ]
+
+
+def simulated(
+    model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options
+) -> dict[str, float | None]:
+    """Return what this load would find, in one row: GPUs, waiting times, tokens/s, share of the requests within the SLO.
+
+    options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
+    """
+    if not labs.simulates():
+        print("vLLM is not installed here: this row was simulated on another machine.")
+        return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
+    how = {name: options.pop(name) for name in SERVERS if name in options}
+    return _row(
+        on_plan(plan(model, gpu, **options), load, seen=None, slo=parse_slo(slo), **how), load
+    )
+
+
+def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
+    """Return the name under which a simulated row is recorded."""
+    prompts, answers = (
+        sum(one.prompt_tokens for one in load),
+        sum(one.output_tokens for one in load),
+    )
+    prefixes = len({one.prefix for one in load if one.prefix})
+    said = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
+    asked = f"{len(load)} requests of {prompts} and {answers} tokens, {prefixes} prefixes"
+    return ", ".join([model, gpu, asked, *said])
+
+
+def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float | None]:
+    said, last_s = found.to_dict(), load[-1].arrival_s
+    asked = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
+    times = {f"{name}_{part}_ms": said[f"{name}_ms"][part] for name, part in asked}
+    row = {
+        "gpus": found.gpus,
+        "requests": len(load),
+        "requests_per_s": len(load) / last_s if last_s else None,
+        "prefix_hits_percent": 100 * said["prefix_hit_rate"],
+        **times,
+        "tokens_per_s": found.tokens_per_s,
+    }
+    if found.slo and found.slo_share is not None:
+        row["within_limits_percent"] = 100 * found.slo_share
+    return {name: value if value is None else round(value, 1) for name, value in row.items()}
+
+
+def hand_over() -> tuple[str, str]:
+    """Return the flag with which engines leave the KV cache of prompts in a folder, an empty one, for each other."""
+    shutil.rmtree(handed_over())
+    where = {"shared_storage_path": str(handed_over())}
+    connector = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": where,
+    }
+    return "--kv-transfer-config", json.dumps(connector)
+
+
+def handed_over() -> Path:
+    """Return the folder in which they leave it."""
+    return private_folder("run", "handed-over")
+
+
+def engines(pair: Client | None) -> dict[str, dict[str, int]]:
+    """Return of each engine how many requests it has answered, and where the tokens of their prompts came from."""
+    if pair is None:
+        return kept("engines", SPREAD)
+    found: dict[str, dict[str, int]] = {}
+    page = pair.http.get(metrics_url(pair.url)).text
+    for sample in (
+        each for family in text_string_to_metric_families(page) for each in family.samples
+    ):
+        source = SOURCES.get(sample.labels.get("source", ""))
+        counted = {
+            "vllm:request_success_total": "requests",
+            "vllm:prompt_tokens_by_source_total": source,
+        }
+        if name := counted.get(sample.name):
+            zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
+            found.setdefault(f"engine {sample.labels['engine']}", zeros)[name] += int(sample.value)
+    return dict(sorted(found.items()))
+
+
+def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> list[dict]:
+    """Send a prompt once for each of `steps`, which are (engine, max_tokens); return a row for each answer."""
+    if pair is None:
+        return kept("engines", key_of_steps(prompt, steps))
+    rows = []
+    for engine, max_tokens in steps:
+        before, to = engines(pair)[f"engine {engine}"], {"X-data-parallel-rank": str(engine)}
+        answer = pair.complete(prompt, max_tokens=max_tokens, temperature=0, extra_headers=to)
+        after = engines(pair)[f"engine {engine}"]
+        counts = {name: after[name] - before[name] for name in SOURCES.values()}
+        rows.append(
+            {"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text}
+        )
+    return rows
+
+
+def key_of_steps(prompt: str, steps: Sequence[tuple[int, int]]) -> str:
+    """Return the name under which answers to a prompt are recorded."""
+    return f"{prompt} {[tuple(step) for step in steps]}"

@@ -2,8 +2,8 @@
 
 Without vLLM, or with a server of another model, `ask` returns what was recorded (benchmarks/teaching_model/guesses.py).
 
->>> from workshop import live
->>> live.speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
+>>> from workshop.course import speculation
+>>> speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
 [2, 4, 2]
 """
 

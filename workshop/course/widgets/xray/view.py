@@ -16,8 +16,8 @@ class XRay(Watching):
     buttons, slider and keys. "Predict the next step" asks what vLLM will do, and says by which rule. `start` follows
     a trace that a server still writes, `stop` ends that. `workshop xray FILE --html PAGE` makes one file of it.
 
-    >>> from workshop import live
-    >>> xray = live.XRay()                              # a recorded run of the teaching model
+    >>> from workshop.course import nb11
+    >>> xray = nb11.XRay()                              # a recorded run of the teaching model
     >>> xray.steps, xray.score                          # how many steps; predictions that were right, and made
     (56, (0, 0))
 

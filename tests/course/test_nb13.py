@@ -10,7 +10,7 @@ import needs
 import pytest
 
 from workshop import live, simulate
-from workshop.course import labs, scale
+from workshop.course import labs, nb13
 from workshop.errors import BadInput
 from workshop.servers.vllm_main import installed
 
@@ -49,9 +49,9 @@ def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
 
 def test_what_was_not_recorded_is_not_made_up(without_vllm):
     with pytest.raises(BadInput, match="not recorded"):
-        scale.simulated("llama-3.1-8b", "h100", simulate.drawn(burst=3))
+        nb13.simulated("llama-3.1-8b", "h100", simulate.drawn(burst=3))
     with pytest.raises(BadInput, match="not recorded"):
-        scale.ask(None, "another prompt", [(0, 1)])
+        nb13.ask(None, "another prompt", [(0, 1)])
 
 
 def test_what_was_recorded_is_what_is_simulated():
@@ -59,15 +59,15 @@ def test_what_was_recorded_is_what_is_simulated():
         needs.lacking("vLLM is not installed")
     load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
     how = {"tensor_parallel_size": 4, "max_model_len": 16384}
-    row = scale.kept("simulated", scale.key_of_load("llama-3.3-70b", "h100", load, how))
-    assert scale.simulated("llama-3.3-70b", "h100", load, **how) == row
+    row = nb13.kept("simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how))
+    assert nb13.simulated("llama-3.3-70b", "h100", load, **how) == row
 
 
 def test_questions_share_their_handbook_and_nothing_else():
-    load = scale.handbooks(4, 1000, rate=50, seconds=2)
+    load = nb13.handbooks(4, 1000, rate=50, seconds=2)
     assert {one.prefix for one in load} == {f"handbook {n}" for n in range(4)}
     assert all(1050 <= one.prompt_tokens <= 1200 and one.prefix_tokens == 1000 for one in load)
-    with_two = scale.handbooks(2, 1000, rate=50, seconds=2)
+    with_two = nb13.handbooks(2, 1000, rate=50, seconds=2)
     assert [one.arrival_s for one in with_two] == [one.arrival_s for one in load]
 
 
@@ -82,7 +82,7 @@ def test_each_engine_is_counted_and_chosen():
 
     http = SimpleNamespace(get=lambda address: SimpleNamespace(text=pages[0]))
     pair = SimpleNamespace(url="http://a/v1", http=http, complete=complete)
-    before = scale.engines(pair)
+    before = nb13.engines(pair)
     assert before["engine 0"] == {
         "requests": 4,
         "computed": 83,
@@ -90,17 +90,17 @@ def test_each_engine_is_counted_and_chosen():
         "received": 0,
     }
     assert list(before) == ["engine 0", "engine 1"] and before["engine 1"]["requests"] == 2
-    [row] = scale.ask(pair, "a prompt", [(1, 16)])
+    [row] = nb13.ask(pair, "a prompt", [(1, 16)])
     assert row["received"] == 64 and row["computed"] == 0 and row["text"] == " resort"
     assert sent[0]["extra_headers"] == {"X-data-parallel-rank": "1"} and sent[0]["max_tokens"] == 16
 
 
 def test_the_folder_is_empty_before_each_lab(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
-    (scale.handed_over() / "old").mkdir()
-    flag, said = scale.hand_over()
+    (nb13.handed_over() / "old").mkdir()
+    flag, said = nb13.hand_over()
     connector = json.loads(said)
-    assert flag == "--kv-transfer-config" and list(scale.handed_over().iterdir()) == []
-    assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(scale.handed_over())
+    assert flag == "--kv-transfer-config" and list(nb13.handed_over().iterdir()) == []
+    assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(nb13.handed_over())
     # others' prompts are nobody else's business
-    assert scale.handed_over().stat().st_mode & 0o077 == 0
+    assert nb13.handed_over().stat().st_mode & 0o077 == 0

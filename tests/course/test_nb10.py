@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.course import chat
+from workshop.course import nb10
 from workshop.errors import BadInput, WorkshopError
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_chat.ipynb"
@@ -24,7 +24,7 @@ CALL = {
 
 def test_the_template_here_is_the_one_that_transformers_runs():
     theirs = pytest.importorskip("transformers.utils.chat_template_utils").render_jinja_template
-    own = chat.own_template()
+    own = nb10.own_template()
     words = {"bos_token": own["bos_token"], "eos_token": own["eos_token"]}
     talk = [
         QUESTION,
@@ -36,18 +36,18 @@ def test_the_template_here_is_the_one_that_transformers_runs():
         [made], _ = theirs(
             [talk], chat_template=own["chat_template"], add_generation_prompt=asks, **words
         )
-        assert chat.render(talk, add_generation_prompt=asks) == made
+        assert nb10.render(talk, add_generation_prompt=asks) == made
     asked = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
     # as vLLM hands them over
     parsed = json.loads(json.dumps(asked).replace(json.dumps(ARGUMENTS), ARGUMENTS))
     template, tools = (
-        chat.WITH_TOOLS.read_text(),
+        nb10.WITH_TOOLS.read_text(),
         [{"type": "function", "function": {"name": "get_weather"}}],
     )
     [made], _ = theirs(
         [parsed], tools=tools, chat_template=template, add_generation_prompt=True, **words
     )
-    assert chat.render(asked, template, tools=tools) == made and '{"city": "Boston"}' in made
+    assert nb10.render(asked, template, tools=tools) == made and '{"city": "Boston"}' in made
     assert asked[1]["tool_calls"][0] == CALL, "the messages stay as they were"
 
 
@@ -61,19 +61,19 @@ def server(status: int, sent: list):
 
 def test_tokens_are_asked_for_and_come_as_they_are_read():
     sent = []
-    assert chat.tokens(server(200, sent), "a prompt", add_special_tokens=False) == [
+    assert nb10.tokens(server(200, sent), "a prompt", add_special_tokens=False) == [
         " What",
         "\n",
         ":",
     ]
-    chat.tokens(server(200, sent), [QUESTION])
+    nb10.tokens(server(200, sent), [QUESTION])
     assert [body.get("prompt", body.get("messages")) for _, body in sent] == [
         "a prompt",
         [QUESTION],
     ]
     assert sent[0][0] == "http://a/tokenize" and sent[0][1]["add_special_tokens"] is False
     with pytest.raises(WorkshopError, match="answers 404"):
-        chat.tokens(server(404, sent), "a prompt")
+        nb10.tokens(server(404, sent), "a prompt")
 
 
 def notebook_cells() -> dict[str, str]:
@@ -85,8 +85,8 @@ def notebook_cells() -> dict[str, str]:
 def test_without_vllm_the_notebook_gets_a_recorded_answer_to_each_of_its_requests(
     monkeypatch, capsys
 ):
-    monkeypatch.setattr(chat, "installed", lambda: ("", ""))
-    sources, names = notebook_cells(), {"live": SimpleNamespace(chat=chat)}
+    monkeypatch.setattr(nb10, "installed", lambda: ("", ""))
+    sources, names = notebook_cells(), {"nb10": nb10}
     for node in (
         node for name in ("chat-01", "chat-30", "chat-37") for node in ast.parse(sources[name]).body
     ):
@@ -109,5 +109,5 @@ def test_without_vllm_the_notebook_gets_a_recorded_answer_to_each_of_its_request
 
 
 def test_while_there_are_no_flags_the_notebook_goes_on_with_what_was_recorded(capsys):
-    assert isinstance(chat.reader(...), chat.Recorded)
+    assert isinstance(nb10.reader(...), nb10.Recorded)
     assert "There are no flags yet" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """What notebook 10 looks at: the text that a chat template makes, its tokens, and a second server that reads tool calls.
 
->>> from workshop import live
->>> live.chat.render([{"role": "user", "content": "What is Boston?"}])
+>>> from workshop.course import nb10
+>>> nb10.render([{"role": "user", "content": "What is Boston?"}])
 '<|begin_of_text|>Question: What is Boston?\\nAnswer:'
 """
 
