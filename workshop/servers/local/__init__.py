@@ -28,7 +28,8 @@ from workshop.servers.flags import flags_of as flags_of
 from workshop.servers.guard import auth, fairshare
 from workshop.servers.home import home
 from workshop.servers.local import claims
-from workshop.servers.vllm_main import installed, is_cpu
+from workshop.vllm_package import installed, is_cpu
+from workshop.workarounds import eager_cpu_pipeline
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
@@ -221,14 +222,8 @@ def default_flags(
         if server or device == "cpu":  # an offline batch has the GPU to itself
             flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
     if device == "cpu":
-        if _count(given, "pipeline-parallel-size") > 1:
-            # With --enforce-eager the CPU engine of 0.32.0 dies at the first request of a pipeline.
-            flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
-        else:
-            flags["enforce-eager"] = ""  # compiling takes longer than a lesson's requests
-        flags["worker-cls"] = (
-            "workshop.servers.cpu_worker.Worker"  # prompts in pieces, also with a seed
-        )
+        flags |= eager_cpu_pipeline.flags(_count(given, "pipeline-parallel-size"))
+        flags["worker-cls"] = "workshop.servers.cpu_worker.Worker"  # vLLM's, with workarounds
     missing = {
         flag: value
         for flag, value in flags.items()
