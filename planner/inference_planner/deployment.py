@@ -68,7 +68,7 @@ class Deployment:
         cut = self.experts_cut(self.tp)
         whole_experts = self.tp * self.dp // cut
         by_tokens = self.ep and self.tp > 1 and self.dp > 1
-        if by_tokens and self.model.architecture != "Qwen2MoeForCausalLM":
+        if by_tokens and not self.model.traits.cuts_shared_experts:
             return ExpertSplit(cut, whole_experts, 1)
         return ExpertSplit(cut, whole_experts, self.tp)
 
