@@ -59,7 +59,7 @@ def kv_bytes_for_context(
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
     kept = sum(
-        len(mine) * kind.token_bytes(m, 1, each) * kind.kept(tokens, size)
+        len(mine) * kind.token_bytes(m, 1, each) * kind.cached_tokens(tokens, size)
         for kind, size, mine in grouped(m)
     )
     return kept, tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)

@@ -1,6 +1,6 @@
 """Memory of a deployment: what each pipeline stage has left for the KV cache, and what that holds."""
 
-# d deployment, m model, s settings, w weights, o overhead, i stage
+# d deployment
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,21 +63,48 @@ def fit(d: Deployment) -> Fit:
     Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization of what the GPU has,
     not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
     """
-    m, s, pp = d.model, d.settings, d.pp
-    share = round(s.gpu_memory_utilization * 10**9)
+    share = round(d.settings.gpu_memory_utilization * 10**9)
     requested = -(-d.gpu.engine_bytes * share // 10**9)
     deep_gemm = ranks.loads_deep_gemm(d)
-    weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm, d.expert_split) for i in range(pp))
-    ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
-    over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
-    overhead = tuple(sum(o.bytes for o in items) for items in over)
-    available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
-    stages = ranks.partition_layers(m.num_hidden_layers, pp)
-    layout = kv_layout(m, s, d.tp, pp, d.dcp)
-    capacity = kv_cache.capacity(layout, stages, available, s.max_model_len)
+    weights: list[int] = []
+    items: list[tuple[Overhead, ...]] = []
+    overhead: list[int] = []
+    available: list[int] = []
+    for stage in range(d.pp):
+        weights.append(ranks.stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split))
+        items.append(_stage_overheads(d, stage, items))
+        overhead.append(sum(item.bytes for item in items[stage]))
+        available.append(requested - weights[stage] - overhead[stage])
+    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
+    layout = kv_layout(d.model, d.settings, d.tp, d.pp, d.dcp)
     block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in stages)
-    needed = block_bytes * kv_cache.blocks_per_request(layout)
-    return Fit(d.tp, pp, requested, weights, over, overhead, available, capacity, layout, needed)
+    return Fit(
+        tp=d.tp,
+        pp=d.pp,
+        requested=requested,
+        weights=tuple(weights),
+        overheads=tuple(items),
+        overhead=tuple(overhead),
+        available=tuple(available),
+        capacity=kv_cache.capacity(layout, stages, available, d.settings.max_model_len),
+        layout=layout,
+        needed=block_bytes * kv_cache.blocks_per_request(layout),
+    )
+
+
+def _stage_overheads(
+    d: Deployment, stage: int, earlier: Sequence[tuple[Overhead, ...]]
+) -> tuple[Overhead, ...]:
+    """Return the overheads of a pipeline stage; all stages between the ends have those of the one in the middle.
+
+    Args:
+        earlier: the overheads of the stages before it.
+    """
+    if stage in (0, d.pp - 1):
+        return tuple(overheads(d, stage))
+    if stage > 1:
+        return earlier[1]
+    return tuple(overheads(d, d.pp // 2))
 
 
 def kv_layout(
@@ -119,14 +146,16 @@ def kv_capacity(
     return kv_cache.capacity(layout, stages, available_bytes, settings.max_model_len)
 
 
-def tokens_in_flight(s: Settings, pp: int) -> int:
-    """Tokens that a sliding window keeps beside itself: one batch in 0.25.1; in 0.32.0 every batch that is under way.
+def tokens_in_flight(settings: Settings, pp: int) -> int:
+    """Return the tokens that a sliding window keeps beside itself.
+
+    That is one batch in 0.25.1, and in 0.32.0 every batch that is under way.
 
     Source: SlidingWindowSpec.max_memory_usage_bytes and VllmConfig.max_in_flight_tokens.
     """
-    if not s.version.counts_batches_in_flight:
-        return s.max_num_batched_tokens
-    return (pp + 1) * s.max_num_batched_tokens  # asynchronous scheduling overlaps one more
+    if not settings.version.counts_batches_in_flight:
+        return settings.max_num_batched_tokens
+    return (pp + 1) * settings.max_num_batched_tokens  # asynchronous scheduling overlaps one more
 
 
 def may_fit(d: Deployment, gpus: int) -> bool:

@@ -135,7 +135,7 @@ def decode_terms(
         source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
         terms.append(Term("experts", size / rate, source, doubt))
     elements = (
-        len(mine) * kind.token_elements(m, tp) * kind.kept(context, size)
+        len(mine) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
         for kind, size, mine in grouped(m)
     )
     kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)

@@ -86,7 +86,7 @@ class DigestStates(Attention):
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         return iter(())
 
-    def kept(self, tokens: int, size: int) -> int:
+    def cached_tokens(self, tokens: int, size: int) -> int:
         return 0
 
 

@@ -47,7 +47,7 @@ class Point:
 def flops(d: Deployment, tokens: int, context: int = 0) -> float:
     """Return the FLOP of a step over all GPUs: two a parameter and token, and attention to `context` tokens each."""
     m = d.model
-    seen = sum(len(mine) * kind.kept(context, size) for kind, size, mine in grouped(m))
+    seen = sum(len(mine) * kind.cached_tokens(context, size) for kind, size, mine in grouped(m))
     return tokens * (2 * active_parameters(m) + 4 * m.num_attention_heads * m.head_dim * seen)
 
 

@@ -140,7 +140,7 @@ class Attention:
         """Return the µs of small kernels of a layer and step, beside those that every layer has (speed.py)."""
         return 0.0
 
-    def kept(self, tokens: int, size: int) -> int:
+    def cached_tokens(self, tokens: int, size: int) -> int:
         """Return how many of `tokens` of context stay in the cache at least."""
         return tokens
 

@@ -70,7 +70,7 @@ class Mamba(Attention):
     def kernels_us(self, m: ModelConfig) -> float:
         return DELTA_LAYER_US if m.state_space.delta else 0.0
 
-    def kept(self, tokens: int, size: int) -> int:
+    def cached_tokens(self, tokens: int, size: int) -> int:
         return 0
 
     def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:

@@ -24,7 +24,7 @@ class Sliding(Heads):
     def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
         return m.window_heads or super().sizes(m)
 
-    def kept(self, tokens: int, size: int) -> int:
+    def cached_tokens(self, tokens: int, size: int) -> int:
         return min(tokens, size)
 
     def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
