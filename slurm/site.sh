@@ -31,7 +31,7 @@ export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site asks so
 site_sbatch=()                      # EDIT for example (--mem= --gpus-per-node=): neither memory nor GPUs are asked for
 
 # --- what `workshop slurm submit` plans with ---------------------------------------------------------------------
-export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalogue (h100, a100-40gb, …); empty: SLURM's type
+export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalog (h100, a100-40gb, …); empty: SLURM's type
 export WORKSHOP_CPUS_PER_GPU=       # EDIT processors; empty: the script's, or 4
 export WORKSHOP_GIB_PER_GPU=        # EDIT memory of the host; empty: the script's, or 48
 

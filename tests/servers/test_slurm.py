@@ -329,14 +329,14 @@ def test_the_site_says_which_gpus_and_how_many(
         ("a100-40gb-mig-3g.20gb", "a100-40gb-mig-3g.20gb"),
     ],
 )
-def test_a_type_of_slurms_is_the_catalogues_gpu(kind, gpu):
+def test_a_type_of_slurms_is_the_catalogs_gpu(kind, gpu):
     assert site.known_gpu(kind) == gpu
 
 
 def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_path, monkeypatch):
     (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=v100:4\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    with pytest.raises(BadInput, match=r"'v100' is not in the catalogue.*WORKSHOP_GPU"):
+    with pytest.raises(BadInput, match=r"'v100' is not in the catalog.*WORKSHOP_GPU"):
         slurm.prepare(slurm.Request("70b"))
     assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
 

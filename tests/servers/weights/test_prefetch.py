@@ -193,7 +193,7 @@ def test_no_network_says_where_to_run_it(hub):
     assert "login" in error.value.remedy
 
 
-def test_names_of_scripts_and_of_the_catalogue_have_hub_ids():
+def test_names_of_scripts_and_of_the_catalog_have_hub_ids():
     assert hub_id(model_of("70b")) == "meta-llama/Llama-3.1-70B-Instruct"
     assert hub_id(model_of("lab/x")) == "lab/x"
     assert hub_id("llama-3.1-70b") == "meta-llama/Llama-3.1-70B"

@@ -214,14 +214,14 @@ def typed_count(said: str) -> tuple[str, int]:
 
 
 def known_gpu(kind: str) -> str | None:
-    """Return the catalogue's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site has no type."""
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site has no type."""
     if not kind:
         return None
     try:
         return load_gpu(kind).name
     except BadInput:
         remedy = "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, or give --gpu."
-        raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalogue.", remedy) from None
+        raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalog.", remedy) from None
 
 
 def number(site: dict[str, str], name: str, otherwise: int) -> int:

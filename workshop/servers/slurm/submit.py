@@ -388,7 +388,7 @@ def _largest_tp(model: Path | str, gpus: int) -> int:
 
 
 def _folder(what: str, site: dict[str, str]) -> Path:
-    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalogue's or Hub's name."""
+    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalog's or Hub's name."""
     if what in RECIPES and site.get("WORKSHOP_MODEL"):
         return Path(site["WORKSHOP_MODEL"]).expanduser()
     models = Path(UNSET)

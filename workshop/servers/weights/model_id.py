@@ -24,6 +24,6 @@ def hub_id(model: str) -> str:
     if ids:
         return ids[0]
     raise BadInput(
-        f"{model} has no address on the Hub in the catalogue.",
+        f"{model} has no address on the Hub in the catalog.",
         "Give its Hub id: organisation/name.",
     )
