@@ -1,9 +1,9 @@
-"""What one server leaves on this machine besides its record and log: sockets, temporary files, shared memory.
+"""Remove what one server leaves on this machine besides its record and log: sockets, temporary files, shared memory.
 
 vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each server gets a folder
 of its own instead (mode 0700), which goes when the server goes. Shared memory has no folder. What Python makes has the
 folder's tag in its name; other files are noted while the server's processes have them mapped, as the kernel tells
-(/proc/PID/maps). Only what is so known is removed.
+(/proc/PID/maps). Nothing else is removed.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
 
 def make(name: str) -> Path:
-    """Return a new folder for the server `name`, and remember it; what an earlier server of that name left goes."""
+    """Return a new folder for the server `name`, and store its path. Remove what an earlier server of that name left."""
     remove(name)
     folder = new_folder()
     write_private(private_folder("run") / name, str(folder))
@@ -60,7 +60,7 @@ def new_folder() -> Path:
 
 
 def of(name: str) -> Path | None:
-    """Return the folder of the server `name`; None if there is none that is certainly ours."""
+    """Return the folder of the server `name`, or None if there is none that is certainly ours."""
     try:
         folder = Path((home() / "run" / name).read_text(encoding="utf-8"))
         found = os.lstat(folder)
@@ -71,7 +71,7 @@ def of(name: str) -> Path | None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return what makes an engine keep its sockets and temporary files in the folder."""
+    """Return the environment variables that make an engine put its sockets and temporary files into the folder."""
     return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
 
 
@@ -84,7 +84,7 @@ def remove(name: str) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove a server's folder, and the shared memory that is known to be its own and that no process uses any more."""
+    """Remove a server's folder, and the shared memory that is certainly its own and that no process uses any more."""
     noted, tag = _noted(folder), _tag(folder)
     own = {(path, each) for path, each in _files().items() if tag in path or (path, each) in noted}
     used = {key for pid in psutil.pids() for key in _mapped(pid)} if own else set()
@@ -155,7 +155,10 @@ def _files() -> dict[str, tuple[int, int]]:
 
 
 def _mapped(pid: int) -> set[tuple[int, int] | str]:
-    """Return what a process has mapped: (device, inode), and paths. A semaphore's path is not its name any more."""
+    """Return the shared memory that a process has mapped, as (device, inode) and as path.
+
+    The path alone is not enough: the kernel appends " (deleted)" to that of an unlinked file, as semaphores are.
+    """
     found: set[tuple[int, int] | str] = set()
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
