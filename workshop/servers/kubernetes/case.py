@@ -96,7 +96,9 @@ class Case:
 
     def _check_model(self) -> None:
         if not self.plan.config.hub_ids:
-            remedy = "Give a catalog name or its Hub id, or change weights.yaml to copy from elsewhere."
+            remedy = (
+                "Give a catalog name or its Hub id, or change weights.yaml to copy from elsewhere."
+            )
             raise BadInput(
                 f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
                 remedy,
