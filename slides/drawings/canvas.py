@@ -10,7 +10,9 @@ import html
 from workshop.course.widgets import style
 
 WIDTH = 1136  # a slide's width between its margins
-INK, SOFT, HAIR, PALE = "#1f2328", "#59636e", "#c9d1d9", "#eef1f4"
+INK, SOFT = style.INK, style.SOFT
+HAIR = "#c9d1d9"  # darker than style.HAIR: a projector makes thin lines paler
+PALE = "#eef1f4"
 BLUE, ORANGE, GREEN, VERMILLION = style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION
 SKY, PURPLE, YELLOW, GREY = style.SKY, style.PURPLE, style.YELLOW, style.GREY
 WEIGHTS, KV_CACHE, OVERHEAD = style.WEIGHTS, style.KV_CACHE, style.OVERHEAD

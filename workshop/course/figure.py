@@ -17,11 +17,8 @@ from workshop.course.widgets import style
 from workshop.errors import BadInput
 
 KINDS = ("line", "barh", "stacked", "points")
-INK, SOFT, HAIR = (
-    "#1f2328",
-    "#59636e",
-    "#d0d7de",
-)  # the theme's own stand for them where a notebook shows the figure
+# The theme's own stand for them where a notebook shows the figure.
+INK, SOFT, HAIR = style.INK, style.SOFT, style.HAIR
 # what matplotlib's `context` and `style.use` take
 STYLE = str(Path(__file__).with_name("course.mplstyle"))
 

@@ -12,11 +12,14 @@ WEIGHTS, KV_CACHE, OVERHEAD, FREE = BLUE, ORANGE, PURPLE, "var(--jp-layout-color
 GOOD, BAD, NOTE = GREEN, VERMILLION, SKY
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW, GREY)
 
-TEXT = "var(--jp-ui-font-color1, #1f2328)"
-MUTED = "var(--jp-ui-font-color2, #59636e)"
+# On a light page: text, quiet text, thin lines.
+INK, SOFT, HAIR = "#1f2328", "#59636e", "#d0d7de"
+
+TEXT = f"var(--jp-ui-font-color1, {INK})"
+MUTED = f"var(--jp-ui-font-color2, {SOFT})"
 PANEL = "var(--jp-layout-color1, #ffffff)"
 EMPTY = "var(--jp-layout-color2, #eeeeee)"  # lighter than FREE: where many boxes stand side by side
-LINE = "var(--jp-border-color2, #d0d7de)"
+LINE = f"var(--jp-border-color2, {HAIR})"
 
 # The names that style.css and classes (bg-…, ink-…) know them by.
 NAMES = {
