@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,15 +107,19 @@ def _is_newest(paths: Paths, meta: dict | None) -> bool:
 
 def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
     """Give the input's own fields columns of their own, and drop columns that nothing stands in."""
-    extras = frame.pop("metadata")
+    # By a row's label: sorting moves the labels along.
+    extras: dict[Hashable, dict | None] = frame.pop("metadata").to_dict()
     frame = frame.sort_values(["row", "sample"], kind="stable", ignore_index=False)
-    names = list(dict.fromkeys(name for extra in extras if extra for name in extra))
+    names: dict[str, None] = {}
+    for extra in extras.values():
+        names.update(dict.fromkeys(extra or {}))
     for name in names:
         column = name
         while column in frame:
             column = f"input_{column}"
         frame[column] = [(extras[index] or {}).get(name) for index in frame.index]
-    empty = [name for name in OPTIONAL if frame[name].isna().all()]
+    filled = frame[list(OPTIONAL)].dropna(axis="columns", how="all")
+    empty = [name for name in OPTIONAL if name not in filled]
     return frame.drop(columns=empty).reset_index(drop=True)
 
 
@@ -178,6 +182,9 @@ def write_parquet(paths: Paths) -> None:
         [(name, pyarrow.int64() if name in WHOLE else pyarrow.string()) for name in COLUMNS]
     )
     meta = read_meta(paths)
+    if meta is None:
+        said = f"{paths.meta}, which says what {paths.output.name} came from, is gone."
+        raise WorkshopError(said, "Run the same command again: all answers are kept.")
     kept = meta | {"journal_bytes": paths.journal.stat().st_size}
     schema = schema.with_metadata({PARQUET_META: json.dumps(kept).encode()})
     with (
@@ -226,8 +233,8 @@ def current(
         return
     with contextlib.closing(work.index):
         for answer, row, body in work.answered(*journals):
-            asked = json.loads(body)
-            yield answer, row, asked.get("prompt", asked.get("messages"))
+            request = json.loads(body or "{}")
+            yield answer, row, request.get("prompt", request.get("messages"))
 
 
 def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:

@@ -46,3 +46,9 @@ class Response(aiohttp.ClientResponse):
         """Close the connection that this came over; whoever uses it now is told that it broke."""
         if self._used is not None:
             self._used.close()
+
+
+def close_connection(answer: aiohttp.ClientResponse) -> None:
+    """Close the connection of an answer that a session of ours gave: all of them give a `Response`."""
+    if isinstance(answer, Response):
+        answer.close_connection()

@@ -9,27 +9,41 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from workshop.batch.rows import CHAT, Row
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
 TEMPLATES_KEPT = 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+Made = TypeVar("Made")
 
 
 @dataclass
 class Request:
-    """One row on its way to the engine; rows that differ in their prompts alone share `asked` and `known`."""
+    """One row on its way to the engine; rows that differ in their prompts alone share `asked` and `known`.
 
-    asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
-    known: dict[int, object] = field(default_factory=dict)  # its parameters by max_tokens
+    Any stands for vLLM's classes, which are imported only where an engine runs.
+    """
+
+    asked: Any  # a CompletionRequest or a ChatCompletionRequest
+    known: dict[int, Any] = field(default_factory=dict)  # its SamplingParams by max_tokens
     text: str | None = None  # to be tokenized
-    tokens: list[int] | Exception | None = None
-    params: object = None
+    tokens: list[int] | Exception | None = None  # an exception: the text cannot be tokenized
+    params: Any = None  # SamplingParams
 
     @property
     def prompt(self) -> dict:
-        return {"prompt_token_ids": list(self.tokens)}
+        return {"prompt_token_ids": list(self.token_ids)}
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The prompt's tokens. Raises what kept the text from being tokenized."""
+        if isinstance(self.tokens, Exception):
+            raise self.tokens
+        if self.tokens is None:
+            raise RuntimeError("the prompt was not tokenized: a fault of ours")
+        return self.tokens
 
 
 class Maker:
@@ -96,30 +110,30 @@ class Maker:
     def _tokenize(self, drafts: list[Request]) -> None:
         for special in (True, False):
             group = [draft for draft in drafts if draft.asked.add_special_tokens is special]
-            found = (
-                self._attempt(self._ids, [draft.text for draft in group], special) if group else []
-            )
+            if not group:
+                continue
+            tokenized = self._attempt(self._ids, [draft.text for draft in group], special)
+            if not isinstance(tokenized, Exception):
+                for draft, tokens in zip(group, tokenized, strict=True):
+                    draft.tokens = tokens
+                continue
             # one of them is no text (half of a surrogate pair): find which
-            if isinstance(found, Exception):
-                each = [self._attempt(self._ids, [draft.text], special) for draft in group]
-                found = [one if isinstance(one, Exception) else one[0] for one in each]
-            for draft, tokens in zip(group, found, strict=True):
-                draft.tokens = tokens
+            for draft in group:
+                alone = self._attempt(self._ids, [draft.text], special)
+                draft.tokens = alone if isinstance(alone, Exception) else alone[0]
 
-    def _attempt(self, make: Callable, *given: object) -> object:
+    def _attempt(self, make: Callable[..., Made], *arguments: object) -> Made | Exception:
         """Return what `make` makes, or the exception with which the row is refused."""
         try:
-            return make(*given)
+            return make(*arguments)
         except self.refusals as error:
             return error
 
-    def _ids(self, texts: list[str], special: bool) -> list[list[int]]:
+    def _ids(self, texts: list[str | None], special: bool) -> list[list[int]]:
         return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
 
     def _finished(self, draft: Request) -> Request:
-        asked, tokens = draft.asked, draft.tokens
-        if isinstance(tokens, Exception):
-            raise tokens
+        asked, tokens = draft.asked, draft.token_ids
         limit = getattr(asked, "max_completion_tokens", None)  # of a chat only
         limit = asked.max_tokens if limit is None else limit
         if asked.truncate_prompt_tokens not in (None, -1):

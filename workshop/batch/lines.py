@@ -31,14 +31,17 @@ class Answer(NamedTuple):
     row: int
 
     def has(self, samples: int) -> bool:
-        """Whether all samples that were asked for are there, each of them once: one of three is no answer."""
+        """Return True if all samples are there, each of them once: one of three is no answer."""
         choices = self.line["response"]["body"]["choices"]
         found = [choice.get("index", number) for number, choice in enumerate(choices)]
         return all(type(index) is int for index in found) and sorted(found) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
         """Return the line with another row's number: rows may have been put in front of it since."""
-        start, end = _HEAD.match(self.raw).span(1)
+        head = _HEAD.match(self.raw)
+        if head is None:
+            raise ValueError("this line is no answer of a batch")  # `read_answer` makes none of it
+        start, end = head.span(1)
         return self.raw[:start] + str(row).encode() + self.raw[end:]
 
 
@@ -79,12 +82,12 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
 
 
 def is_torn(raw: bytes) -> bool:
-    """Whether the last line can be the rest of an answer of ours: nobody else's file is ever cut."""
+    """Return True if this could be a truncated answer line. Only such lines are cut off, so foreign files are never damaged."""
     return raw.startswith(_START) or _START.startswith(raw) or _has_zeros(raw)
 
 
 def is_zeroed(raw: bytes) -> bool:
-    """Whether a line can be an answer, or several, of which a power cut left a part as zeros."""
+    """Return True if a line can be one or more answers of which a power cut left a part as zeros."""
     return _has_zeros(raw) and raw.endswith((b"}\n", b"\0\n"))
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from workshop.batch import engine_rows
@@ -29,6 +29,7 @@ from workshop.workarounds import cpu_package_name
 
 QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
 AHEAD = 64  # rows that are read and tokenized together
+_vllm_engine_core: Callable[..., None] | None = None  # as it was before `start` replaced it
 
 
 class EngineEnded(WorkshopError):
@@ -91,7 +92,7 @@ class OfflineBatch(Session):
                     ):  # a terminal's Ctrl-C, and scancel, end the engine's processes as well
                         if not self.stopping:
                             raise
-        return self.summary
+        return self._outcome()
 
 
 class Feed:
@@ -176,6 +177,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
 
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
+    global _vllm_engine_core
     device, given = local.engine_device(), local.flags_of(engine_args)
     # a batch that goes on is called as before
     tracing, variables = local.tracing(trace, given, force=True)
@@ -204,8 +206,9 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
     # Linux takes a thread's end for its process's
     lasting = threading.current_thread() is threading.main_thread()
-    EngineCoreProc.untied = getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)
-    EngineCoreProc.run_engine_core = staticmethod(engine_core) if lasting else EngineCoreProc.untied
+    if _vllm_engine_core is None:
+        _vllm_engine_core = EngineCoreProc.run_engine_core
+    EngineCoreProc.run_engine_core = staticmethod(engine_core) if lasting else _vllm_engine_core
     try:
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
@@ -219,8 +222,9 @@ def engine_core(*args, **options) -> None:
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
 
-    # forked, or spawned
-    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(*args, **options)
+    # a forked process has what `start` kept, a spawned one vLLM's own
+    run_engine_core = _vllm_engine_core or EngineCoreProc.run_engine_core
+    run_engine_core(*args, **options)
 
 
 def stop(llm) -> None:

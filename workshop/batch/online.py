@@ -12,7 +12,7 @@ from workshop.batch.clock import clock
 from workshop.batch.prepare import Work
 from workshop.batch.progress import Progress, Summary
 from workshop.batch.send import Limits, Sender
-from workshop.batch.session import REPORT_S, Session
+from workshop.batch.session import REPORT_S, Ledger, Session
 from workshop.client import reach
 from workshop.errors import WorkshopError
 
@@ -70,7 +70,7 @@ class Batch(Session):
         finally:
             for server in fleet:
                 await server.close()
-        return self.summary
+        return self._outcome()
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
         """Return what the servers serve. Those that are away now may come back, but one must be there.
@@ -132,18 +132,18 @@ class Batch(Session):
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
                 self._sender.stop()
-            reporting = asyncio.create_task(self._report_regularly(fleet))
+            reporting = asyncio.create_task(self._report_regularly(ledger, fleet))
             try:
                 await self._sender.run()
             finally:
                 reporting.cancel()
 
-    async def _report_regularly(self, fleet: list[servers.Server]) -> None:
+    async def _report_regularly(self, ledger: Ledger, fleet: list[servers.Server]) -> None:
         while True:
             looks = [server.look for server in fleet if server.look]
             away = [server.url for server in fleet if not server.up.is_set()]
             self.report(
-                self._sender.ledger.look(
+                ledger.look(
                     in_flight=sum(server.in_flight for server in fleet),
                     limit=sum(server.pace.limit for server in fleet),
                     running=sum(look.requests_running or 0 for look in looks) if looks else None,

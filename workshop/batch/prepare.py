@@ -81,16 +81,26 @@ class Index:
                 said, f"{space}, and run the same command again: it goes on."
             ) from None
 
+    def _first(self, line: str, *values: object) -> tuple:
+        """Do what a line of SQL says; return its first row, of which there must be one."""
+        row = self.do(line, *values)
+        if row is None:
+            raise LookupError(f"no row: {line}")
+        return row
+
+    def place_of(self, custom_id: str) -> int:
+        """Return where the row of an id stands in the input. Raises LookupError: there is none."""
+        return self._first("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
+
     def close(self) -> None:
         """Remove the file; twice does no harm."""
         self._db.close()
 
     def again(self, row: int, first: str) -> int:
-        """Count a row without an id, whose content the row with the id `first` had: 2 for the second; remember that."""
+        """Record that this row repeats the row with the id `first`, and return its count: 2 for the first repeat."""
         self._repeats = True
-        (times,) = self.do(
-            "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times", short(first)
-        )
+        update = "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times"
+        times = self._first(update, short(first))[0]
         self.do("INSERT INTO again VALUES (?, ?)", row, times)
         return times
 
@@ -245,7 +255,7 @@ class Work:
             row = _row_of(number, place, content, times)
             new = self.index.add(row, kept)
         if not new:
-            (before,) = self.index.do("SELECT place FROM ids WHERE id = ?", short(row.custom_id))
+            before = self.index.place_of(row.custom_id)
             raise Malformed(
                 f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already"
             )

@@ -77,7 +77,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
 def end(
     paths: Paths, meta: dict, summary: Summary, limits: list[int], failure: WorkshopError | None
 ) -> tuple[Summary, WorkshopError | None]:
-    """Make the Parquet output of a complete run, add how the run ended, and return that, with what went wrong first."""
+    """Write the Parquet file and the run's outcome. Return (summary, first error or None)."""
     try:
         if not failure and paths.parquet and summary.state == COMPLETE:
             write_parquet(paths)

@@ -13,6 +13,7 @@ import aiohttp
 
 from workshop.batch import retries, servers
 from workshop.batch.clock import clock
+from workshop.batch.connections import close_connection
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
@@ -226,7 +227,9 @@ class Sender:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
             if status != 200 and not server.names_rows:
-                answer.close_connection()  # a second refusal in it would shift the answers to the rows after it
+                close_connection(
+                    answer
+                )  # a second refusal in it would shift the answers to the rows after it
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
@@ -234,12 +237,12 @@ class Sender:
             if not attempt.fresh and 400 <= status < 500 and server.came_before(raw):
                 raise Foreign(f"the same refusal ({status}) twice")
         except Foreign as error:
-            answer.close_connection()
+            close_connection(answer)
             return self._foreign(attempt, server, error)
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
-            answer.close_connection()
+            close_connection(answer)
             return self._again(attempt, "bad_answer", f"the server answers with {bad}"[:500])
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
@@ -340,7 +343,9 @@ class Sender:
         attempt.busy += status in retries.BUSY
         attempt.errors += status not in retries.BUSY
         pause = told_s or self._backoff_s(attempt)
-        patience_ends = clock.now() - server.outage.since + pause > self.limits.patience_s
+        now = clock.now()
+        away_since = server.outage.since or now
+        patience_ends = now - away_since + pause > self.limits.patience_s
         is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at
         if is_at_fault and (self._is_last(attempt) or patience_ends):
             return self._give_up(attempt, status, "server_error", said)

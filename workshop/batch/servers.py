@@ -110,7 +110,8 @@ class Server:
         record: ServerRecord | None = None,
         accepted: tuple[str, ...] = (),
     ):
-        self.record, self.proxy, self.read_at = record, None, 0.0
+        self.record, self.read_at = record, 0.0
+        self.proxy: str | None = None
         self.session: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None  # a connection for each request
         self._aim(url, api_key)
@@ -152,10 +153,16 @@ class Server:
         fresh: over a connection of its own, so that nothing but its own answer can come.
         """
         headers = {**self.headers, **(headers or {})}
-        session = self._of_one_request() if fresh else self.session
+        session = self._of_one_request() if fresh else self._connected()
         return session.post(
             self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body
         )
+
+    def _connected(self) -> aiohttp.ClientSession:
+        """Return the session that `connect` opened."""
+        if self.session is None:
+            raise RuntimeError(f"{self.url} is not connected")
+        return self.session
 
     def _of_one_request(self) -> aiohttp.ClientSession:
         if self._fresh is None:
@@ -184,7 +191,8 @@ class Server:
             "proxy": self.proxy,
             "timeout": aiohttp.ClientTimeout(total=timeout_s),
         }
-        async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
+        session = self._connected()
+        async with session.get(self.root + path, allow_redirects=False, **options) as answer:
             if error := reach.redirected(
                 self.root + path, answer.status, answer.headers.get("Location")
             ):

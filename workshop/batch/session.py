@@ -173,7 +173,9 @@ class Session:
         self.paths, self.source = Paths(output, input), Source(input, column)
         self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
         self.model, self.concurrency, self.shard = model, concurrency, shard_of(shard)
-        self.report, self.stopping, self.summary = report or (lambda progress: None), False, None
+        self.report = report or (lambda progress: None)
+        self.stopping = False
+        self.summary: Summary | None = None
         self.source.poll = self._poll
 
     def run(self) -> Summary:
@@ -189,8 +191,31 @@ class Session:
                 return self._run()
             except StillReading:
                 reason = "the input was still being read; what was answered before is kept"
-                seconds, none = time.monotonic() - began, [0] * 6
-                return Summary(INTERRUPTED, *none, seconds, 0, 0, self.paths.output, None, reason)
+                return Summary(
+                    state=INTERRUPTED,
+                    rows=0,
+                    answered=0,
+                    new=0,
+                    errors=0,
+                    bad=0,
+                    superseded=0,
+                    seconds=time.monotonic() - began,
+                    prompt_tokens=0,
+                    completion_tokens=0,
+                    output=self.paths.output,
+                    errors_file=None,
+                    reason=reason,
+                )
+
+    def _run(self) -> Summary:
+        """Answer the rows: a subclass says how."""
+        raise NotImplementedError
+
+    def _outcome(self) -> Summary:
+        """Return the summary that `recorded` left."""
+        if self.summary is None:
+            raise RuntimeError("the run ended without a summary: a fault of ours")
+        return self.summary
 
     def _poll(self) -> None:
         if self.stopping:

@@ -10,7 +10,8 @@ import click
 
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
-from workshop.batch.progress import words
+from workshop.batch.progress import EXIT_INTERRUPTED, words
+from workshop.batch.progress import Progress as BatchProgress
 from workshop.cli.say import Bar, Seconds, json_option, say_json
 from workshop.cli.serve import Forwarding
 from workshop.client.sampling_settings import PARAMETERS
@@ -124,21 +125,27 @@ def command(
     if as_json:
         say_json({**summary.to_dict(), "exit_code": summary.exit_code})
     else:
-        sign = {0: "✓", 75: "…"}.get(summary.exit_code, "✗")
-        click.echo(
-            f"{sign} {summary}. {'Run the same command again: it goes on.' if sign == '…' else ''}".rstrip()
-        )
+        sign = {0: "✓", EXIT_INTERRUPTED: "…"}.get(summary.exit_code, "✗")
+        click.echo(f"{sign} {summary}.", nl=False)
+        if summary.exit_code == EXIT_INTERRUPTED:
+            click.echo(" Run the same command again: it goes on.", nl=False)
+        click.echo()
     sys.exit(summary.exit_code)
 
 
-def _shown(now: batch_package.Progress) -> Progress:
+def _shown(now: BatchProgress) -> Progress:
+    """Return the state of a batch as the terminal's bar shows it."""
     return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {words(now)}")
 
 
 def _merge(folder: Path, output: Path) -> None:
-    count, paths = batch_package.merge(folder, output), Paths(output)
-    rows = read_meta(paths)["input"].get("rows", count)
-    without = f"; {rows - count:,} rows have none: see {paths.errors}" if count < rows else ""
+    count = batch_package.merge(folder, output)
+    paths = Paths(output)
+    record = read_meta(paths) or {"input": {}}
+    rows = record["input"].get("rows", count)
+    without = ""
+    if count < rows:
+        without = f"; {rows - count:,} rows have none: see {paths.errors}"
     click.echo(f"✓ {count:,} answers are in {output}{without}.")
 
 
@@ -169,7 +176,9 @@ def _batch(
     if trace and not offline:
         said = "--trace is the engine's, and without --offline it is a server's."
         raise BadInput(said, "workshop serve has --trace, too.")
-    options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
+    options |= _more(more)
+    if stop:
+        options["stop"] = list(stop)
     if offline:
         return batch_package.OfflineBatch(
             input, output, engine_args=engine_args, trace=trace, **options
