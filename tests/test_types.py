@@ -1,4 +1,4 @@
-"""Types are checked: strictly in the planner, so that a hint there never lies."""
+"""Types are checked: strictly in the planner, by the basic rules in the workshop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def errors(pyright: list[str], *words: str) -> list[str]:
     ]
 
 
-def test_the_planner_has_no_error_under_strict_rules(pyright):
+def test_planner_and_workshop_have_no_error(pyright):
     assert errors(pyright) == []
 
 

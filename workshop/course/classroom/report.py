@@ -209,11 +209,11 @@ class Report:
     def to_dict(self) -> dict:
         """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
         times = {measure: percentiles(self.values_s(measure)) for measure in MEASURES}
-        figures = {
-            f"{q}_{measure}_ms": None if p[q] is None else round(1000 * p[q], 1)
-            for measure, p in times.items()
-            for q in ("p50", "p95")
-        }
+        figures: dict[str, float | None] = {}
+        for measure, values in times.items():
+            for q in ("p50", "p95"):
+                seconds = values[q]
+                figures[f"{q}_{measure}_ms"] = None if seconds is None else round(1000 * seconds, 1)
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
         return {
             "holds": self.holds,

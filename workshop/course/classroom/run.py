@@ -61,11 +61,18 @@ class Classroom:
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
             allowed = f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
             raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
-        self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
-        self.criteria, self._url, self._name = criteria or Criteria(), url, name
-        self._stopped, self._in_flight, self._broken = "", 0, 0
+        self.learners = learners
+        self.seconds = seconds or 0.0  # 0: computed from the number of cells when the class begins
+        self.seed = seed
+        self.report = report
+        self.criteria = criteria or Criteria()
+        self._url = url
+        self._name = name
+        self._stopped = ""
+        self._in_flight = 0
+        self._broken = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task | None = None
+        self._task: asyncio.Future[list[None]] | None = None
 
     def run(self) -> Report:
         """Play the class to its end and return what was measured.
@@ -115,14 +122,13 @@ class Classroom:
 
     async def _class(self) -> None:
         self._began = time.monotonic()
-        self._task = asyncio.ensure_future(
-            asyncio.gather(*map(self._learner, range(self.learners)))
-        )
+        learners = asyncio.ensure_future(asyncio.gather(*map(self._learner, range(self.learners))))
+        self._task = learners
         watching = asyncio.create_task(self._watch())
         if self._stopped:
-            self._task.cancel()
+            learners.cancel()
         try:
-            await self._task
+            await learners
         except asyncio.CancelledError:
             if not self._stopped:
                 raise

@@ -4,8 +4,10 @@ Ray's port opens before the head itself has joined. A worker that connects in be
 minutes. So the head asks Ray until it has joined, then opens a plain port (the "door") that the others wait for.
 """
 
+import importlib
 import socket
 import sys
+from typing import Any
 
 from workshop.errors import WorkshopError
 from workshop.servers import processes
@@ -27,8 +29,7 @@ def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
 def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
     """On the head: return when all nodes have joined; let the others in as soon as this one has."""
     wait_for_port(address, within_s)
-    import ray  # pyright: ignore[reportMissingImports]  # installed only where ENGINE=ray is used
-
+    ray: Any = importlib.import_module("ray")  # installed only where ENGINE=ray is used
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 
     def alive() -> int:

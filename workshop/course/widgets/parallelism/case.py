@@ -74,7 +74,9 @@ def deployment(choice: Choice) -> Deployment:
 
 def layout(choice: Choice) -> Layout:
     """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
-    load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
+    load_model(choice.model)
+    load_gpu(choice.gpu)
+    network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
     d = deployment(choice)
