@@ -1,6 +1,6 @@
 """Our formulas against vLLM's own model classes, and how many of its architectures can be planned. Needs no GPU.
 
-    python benchmarks/exact.py record [NAME …]      # builds the catalogue: TP 1 to 8, PP 2
+    python benchmarks/exact.py record [NAME …]      # builds the catalog: TP 1 to 8, PP 2
     python benchmarks/exact.py compare              # formulas against the record: what differs, and by how much
     python benchmarks/exact.py registry             # every architecture of vLLM's registry with default sizes
     python benchmarks/exact.py page                 # the table of these in docs/exact.md
@@ -36,7 +36,7 @@ SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
 LENGTH, BATCH = 8192, 8192  # tokens: max_model_len at most, max_num_batched_tokens
 FOLDER = builds.DATA / "exact"
 # (model, what) -> why our figure is another on purpose
-PATTERNS = "its modules in 16 bit are patterns in the catalogue, which fbgemm_fp8 does not read: the class quantises all"
+PATTERNS = "its modules in 16 bit are patterns in the catalog, which fbgemm_fp8 does not read: the class quantizes all"
 HOPPER = "the formula is that of MXFP4 as a Hopper lays it out (measured); the class on a CPU pads otherwise"
 KNOWN = {
     (model, f"weights of stage {stage}"): why
@@ -62,7 +62,7 @@ TYPES = {  # of architectures whose model_type is neither in Transformers' table
 }
 DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
-CATALOGUE = FOLDER / "catalog.json"
+CATALOG = FOLDER / "catalog.json"
 
 
 def jobs_of(m: ModelConfig) -> Iterator[dict]:
@@ -103,7 +103,7 @@ def build(m: ModelConfig, worker: exact.ExactWorker) -> dict:
 
 def record(models: list[ModelConfig]) -> None:
     """Build models and write them down one by one; what is there already stays."""
-    entries = json.loads(CATALOGUE.read_text())["models"] if CATALOGUE.exists() else []
+    entries = json.loads(CATALOG.read_text())["models"] if CATALOG.exists() else []
     there = {entry["digest"] for entry in entries}
     with exact.ExactWorker() as worker:
         for m in models:
@@ -126,7 +126,7 @@ def write(entries: list[dict]) -> None:
     for entry in entries:
         entry.pop("vllm", None)
     lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
-    CATALOGUE.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
+    CATALOG.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
 
 
 def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
@@ -175,7 +175,7 @@ def compare() -> None:
     models = {builds.digest(m.raw): m for m in map(load_model, list_models())}
     agree = exactly = total = 0
     for entry in (
-        e for e in json.loads(CATALOGUE.read_text())["models"] if e["architecture"] in FORMULAS
+        e for e in json.loads(CATALOG.read_text())["models"] if e["architecture"] in FORMULAS
     ):
         for split, what, ours, theirs in compared(entry, models[entry["digest"]]):
             near, total = same(entry, what, ours, theirs), total + 1
@@ -245,7 +245,7 @@ def default_configs() -> dict[str, dict]:
 
 
 def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
-    """Return {architecture: (name, config.json)} of the catalogue and of folders of configs."""
+    """Return {architecture: (name, config.json)} of the catalog and of folders of configs."""
     found = {}
     for file in (file for folder in folders for file in sorted(folder.rglob("*config.json"))):
         raw = json.loads(file.read_text())
@@ -374,7 +374,7 @@ def main() -> None:
     """Record, compare, or count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("record", "compare", "registry", "page"))
-    parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
+    parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalog")
     parser.add_argument(
         "--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry"
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/batch/offline.py [--rows 512] [--rounds 3] [--model FOLDER | --dummy NAME] [flags of the engine]
 
---dummy llama-3.1-8b: a catalogue model with dummy weights, where nothing can be downloaded.
+--dummy llama-3.1-8b: a catalog model with dummy weights, where nothing can be downloaded.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Every step is what a person does: the commands as commands, the widgets as objects. OUT_FOLDER/chain.json says of each
 step what came out, how long it took, or how it failed (the next ones still run); the server's log and the commands'
-words lie beside it. With --dummy a catalogue model's sizes with dummy weights: the same but for what its words would
+words lie beside it. With --dummy a catalog model's sizes with dummy weights: the same but for what its words would
 have to mean something for. Runs on a host without a network; with a GPU on the GPU, else on the CPU.
 """
 
@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--learners", type=int, default=40, help="of the class; 0: none")
     parser.add_argument(
-        "--dummy", help="a catalogue model with dummy weights, instead of the teaching model"
+        "--dummy", help="a catalog model with dummy weights, instead of the teaching model"
     )
     parser.add_argument(
         "--config",

@@ -1,4 +1,4 @@
-"""A model folder that vLLM serves with dummy weights: a catalogue entry's config.json, and a tokenizer of its size."""
+"""A model folder that vLLM serves with dummy weights: a catalog entry's config.json, and a tokenizer of its size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPECIAL = (
 
 
 def write(name: str, folder: Path, differs: dict | None = None) -> Path:
-    """Write the folder of a catalogue model and return it; `differs`: fields of its config.json.
+    """Write the folder of a catalog model and return it; `differs`: fields of its config.json.
 
     Its tokenizer reads a token a byte, and fills the vocabulary with words that no text has. What such a model says
     means nothing; how long it takes is what the real one takes. Start it with `--load-format dummy`.

@@ -241,7 +241,7 @@ def cpu_name() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="a catalogue name, or a folder with a config.json")
+    parser.add_argument("model", help="a catalog name, or a folder with a config.json")
     parser.add_argument("out", type=Path)
     parser.add_argument("--loads", type=Path, default=LOADS)
     parser.add_argument("--only", help="names of loads, with commas")

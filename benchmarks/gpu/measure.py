@@ -5,7 +5,7 @@
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
 each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool}; without speed a job ends when the
-memory is measured. A model is a catalogue name or a folder with a config.json. Jobs run side by side as long as GPUs
+memory is measured. A model is a catalog name or a folder with a config.json. Jobs run side by side as long as GPUs
 are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
 jobs start at once on the same GPUs, which must hold all of them ("kv_cache_memory_bytes" in "extra"), and take turns at
 being measured: many settings for one start's time.
@@ -54,7 +54,7 @@ PATTERNS = {
 
 
 def model_folder(job: dict, out: Path) -> Path:
-    """Return a folder with the model's config.json; a catalogue name gets one written from the catalogue's facts.
+    """Return a folder with the model's config.json; a catalog name gets one written from the catalog's facts.
 
     job["config"] overrides single fields: {"quantization_config": {…}} makes an FP8 variant of a 16-bit model.
     job["folder"] names it, by default the job: vLLM calls what it compiles by the model's path.
@@ -68,7 +68,7 @@ def model_folder(job: dict, out: Path) -> Path:
 
 
 def config_of(job: dict) -> dict:
-    """Return the job's config.json: its own, or a catalogue model's with the fields that differ."""
+    """Return the job's config.json: its own, or a catalog model's with the fields that differ."""
     from inference_planner.catalog import load_model
 
     return {**(load_model(job["model"]).raw if "model" in job else {}), **job.get("config", {})}

@@ -3,7 +3,7 @@
     python benchmarks/gpu/new_families.py --jobs FILE --predict  # where vLLM's CPU build is; writes FILE_predictions.json
     python benchmarks/gpu/new_families.py --jobs FILE OUT_FOLDER # on one H200; writes OUT_FOLDER/FILE
 
-Weights are dummies; a config.json is all that a model needs: a job has it whole, or names a catalogue "model" and the
+Weights are dummies; a config.json is all that a model needs: a job has it whole, or names a catalog "model" and the
 fields of "config" that differ. One engine runs at a
 time, alone on the GPU, and the next processes import vLLM meanwhile. A job that fails or takes too long is written down
 as such, and the next one runs. Needs vLLM with CUDA for the second line; no network, no weights, no tokenizer.

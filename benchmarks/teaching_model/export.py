@@ -1,4 +1,4 @@
-"""Write a quantised teaching model as a checkpoint that vLLM loads, in the format that each method has.
+"""Write a quantized teaching model as a checkpoint that vLLM loads, in the format that each method has.
 
     export.write(schemes.quantize(model, "int4-gptq", inputs), folder)
 

@@ -1,4 +1,4 @@
-"""The recorded table of quantisation says what it should, and docs/quantisation.md shows it as it is."""
+"""The recorded table of quantization says what it should, and docs/quantization.md shows it as it is."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from workshop.course import quantized
 from workshop.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "quantisation.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "quantization.md").read_text(encoding="utf-8")
 
 
 def test_the_page_shows_the_recorded_and_the_planned_table():
-    filled = runpy.run_path(str(ROOT / "benchmarks" / "quantisation" / "page.py"))["filled"]
-    assert filled(PAGE) == PAGE, "run: python benchmarks/quantisation/page.py"
+    filled = runpy.run_path(str(ROOT / "benchmarks" / "quantization" / "page.py"))["filled"]
+    assert filled(PAGE) == PAGE, "run: python benchmarks/quantization/page.py"
 
 
 def test_every_scheme_was_measured():

@@ -98,7 +98,7 @@ VALUES = [
     *QUANTIZED,
     *ROPES,
 ]
-# What some family, some quantisation or some rope reads, whether the model's own config has it or not.
+# What some family, some quantization or some rope reads, whether the model's own config has it or not.
 NAMES = [
     "quantization_config",
     "compression_config",
@@ -155,7 +155,7 @@ def paths(value: object, before: tuple = ()) -> list[tuple]:
 
 @st.composite
 def changes(draw) -> tuple[str, list[tuple[tuple, object]]]:
-    """A model of the catalogue, and up to three fields of its config.json with other values."""
+    """A model of the catalog, and up to three fields of its config.json with other values."""
     model = draw(st.sampled_from(list_models()))
     places = st.sampled_from(paths(dict(load_model(model).raw))) | st.sampled_from(NAMES).map(
         lambda name: (name,)
@@ -297,7 +297,7 @@ def test_pipe_is_no_config_and_nobody_waits_for_it(tmp_path):
 @pytest.mark.parametrize(
     "name", ["x" * 5000, "x/" * 3000, "a\0b", "~nobody-of-that-name/m", "\x1b[31mred", "\ud800"]
 )
-def test_name_that_no_file_can_have_is_not_in_the_catalogue(name):
+def test_name_that_no_file_can_have_is_not_in_the_catalog(name):
     with pytest.raises(BadInput, match="not in the catalog") as caught:
         load_model(name)
     assert caught.value.message.isprintable()

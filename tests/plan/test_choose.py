@@ -289,7 +289,7 @@ def test_the_command_names_the_model_as_it_was_asked_for(tmp_path):
 
 
 def test_experts_in_groups_may_be_cut_and_the_padded_checkpoint_serves_on_eight():
-    """vLLM's moe_wna16 halves an expert's groups; Qwen padded its quantised 72B to 29,696 for eight ranks."""
+    """vLLM's moe_wna16 halves an expert's groups; Qwen padded its quantized 72B to 29,696 for eight ranks."""
     assert plan("qwen3-30b-a3b-gptq-int4", "h100", tensor_parallel_size=4).fits
     for model in ("qwen2.5-72b-awq", "qwen2.5-72b-gptq-int4"):
         assert plan(model, "l4", tensor_parallel_size=8, max_model_len=8192).fits

@@ -25,10 +25,10 @@ from workshop.errors import BadInput
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
 
-CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
+CATALOG = json.loads(benchmark.CATALOG.read_text())["models"]
 BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}
 # no formulas
-RECORDED = {entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES}
+RECORDED = {entry["name"]: entry for entry in CATALOG if entry["architecture"] not in FAMILIES}
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ class TestRecorded:
         ("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)]
     )
     def test_weights_are_what_vllm_printed_on_a_gpu(self, name, printed_gib):
-        stages = answer_of(next(entry for entry in CATALOGUE if entry["name"] == name))["stages"]
+        stages = answer_of(next(entry for entry in CATALOG if entry["name"] == name))["stages"]
         assert stages[0]["loaded_bytes"] / 2**30 == pytest.approx(printed_gib, rel=5e-4)
 
     # layers that keep a cache: 4 of attention and 27 of Mamba; 12 of attention and 36 of a gated delta net (issue 18)
@@ -146,7 +146,7 @@ class TestRecorded:
             s["loaded_bytes"] for s in answer_of(entry, 1, 2)["stages"]
         ]
 
-    def test_quantising_keeps_the_number_of_weights_but_not_their_bytes(self, monkeypatch):
+    def test_quantizing_keeps_the_number_of_weights_but_not_their_bytes(self, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
         m = load_model("smollm3-3b")
         assert (
@@ -157,7 +157,7 @@ class TestRecorded:
 
 class TestFormulas:
     @pytest.mark.parametrize(
-        "entry", [e for e in CATALOGUE if e["architecture"] in FAMILIES], ids=lambda e: e["name"]
+        "entry", [e for e in CATALOG if e["architecture"] in FAMILIES], ids=lambda e: e["name"]
     )
     def test_formulas_say_what_vllms_classes_say(self, entry):
         m = BY_DIGEST[entry["digest"]]
@@ -166,10 +166,10 @@ class TestFormulas:
                 f"{split}, {what}: {ours:,} against {theirs:,}"
             )
 
-    def test_every_model_of_the_catalogue_is_in_the_record(self):
+    def test_every_model_of_the_catalog_is_in_the_record(self):
         built = {
             entry["digest"]
-            for entry in CATALOGUE
+            for entry in CATALOG
             if entry["builds"] or entry["architecture"] in FAMILIES
         }
         assert built >= set(BY_DIGEST)

@@ -16,7 +16,7 @@ from workshop.engine.exact import plan
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
 
-RECORDS = {e["name"]: e for e in json.loads(benchmark.CATALOGUE.read_text())["models"]}
+RECORDS = {e["name"]: e for e in json.loads(benchmark.CATALOG.read_text())["models"]}
 KINDS = {
     "heads": "llama-3.2-1b",
     "sliding windows": "command-r7b",
@@ -35,7 +35,7 @@ def worker():
     """One worker for all models: its imports take longer than what it does."""
     if not exact.version():
         lacking("vLLM is not installed: make workshop installs it")
-    if exact.version() != json.loads(benchmark.CATALOGUE.read_text())["vllm"]:
+    if exact.version() != json.loads(benchmark.CATALOG.read_text())["vllm"]:
         lacking("another vLLM than the record's: python benchmarks/exact.py record")
     with exact.ExactWorker() as worker:
         yield worker

@@ -21,7 +21,7 @@ def test_the_page_has_a_row_for_every_model():
     )
 
 
-def test_every_catalogued_model_has_a_row_and_every_family_of_the_course_a_model():
+def test_every_catalogd_model_has_a_row_and_every_family_of_the_course_a_model():
     rows = hardware.table()
     assert sorted(r.model for r in rows) == sorted(list_models())
     assert {r.family for r in rows} >= {

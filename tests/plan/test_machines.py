@@ -1,4 +1,4 @@
-"""The catalogue of cloud VMs, and which of them hold a model."""
+"""The catalog of cloud VMs, and which of them hold a model."""
 
 from __future__ import annotations
 

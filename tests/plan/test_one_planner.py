@@ -22,7 +22,7 @@ CONTEXTS = (4096, explorer.CONTEXT, 65536)
 
 
 def models_on(gpu: str) -> list[str]:
-    """A quarter of the catalogue, another on each kind of GPU."""
+    """A quarter of the catalog, another on each kind of GPU."""
     return list_models()[list_gpus().index(gpu) % 4 :: 4]
 
 

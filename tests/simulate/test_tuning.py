@@ -96,7 +96,7 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
     assert seen[5:] and {replicas for _, replicas in seen[5:]} == {2}
 
 
-def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantised():
+def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantized():
     asked = {
         (model, gpu): {
             (one["quantization"], one["kv_cache_dtype"]) for one in candidates(model, gpu, {})

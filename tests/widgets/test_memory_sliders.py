@@ -107,7 +107,7 @@ class TestCase:
 
 class TestPicture:
     @pytest.mark.parametrize("name", list_models())
-    def test_every_model_of_the_catalogue_can_be_drawn(self, name):
+    def test_every_model_of_the_catalog_can_be_drawn(self, name):
         result = memory(Case(name, gpus=8, gpu="h200", context=1024))
         assert verdict(result).split(" Nearest")[0][:40] in picture(result).replace("&#x27;", "'")
 

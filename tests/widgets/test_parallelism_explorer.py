@@ -166,7 +166,7 @@ class TestVerdict:
             layout(replace(Choice(), **wrong))
 
     @pytest.mark.parametrize("name", list_models())
-    def test_every_model_of_the_catalogue_can_be_drawn(self, name):
+    def test_every_model_of_the_catalog_can_be_drawn(self, name):
         text = picture(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
         assert "GPU 1" in text
         assert "nan" not in text

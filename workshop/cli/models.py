@@ -30,7 +30,7 @@ from workshop.errors import BadInput
 @json_option("Print data instead of text.")
 @click.option("--markdown", is_flag=True, help="Print a page of all models.")
 def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -> None:
-    """List the catalogue: what each model needs, and how many GPUs of each kind serve it.
+    """List the catalog: what each model needs, and how many GPUs of each kind serve it.
 
     \b
       workshop models --family qwen

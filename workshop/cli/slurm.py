@@ -85,7 +85,7 @@ def command() -> None:
     type=int,
     help="GPUs a node, all used; by default the script's, or as many of 4 as the plan needs.",
 )
-@click.option("--gpu", help="GPU to plan for, by its name in the catalogue; by default h100.")
+@click.option("--gpu", help="GPU to plan for, by its name in the catalog; by default h100.")
 @click.option(
     "--pipeline",
     is_flag=True,
@@ -120,7 +120,7 @@ def command() -> None:
 )
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
 def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
-    """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
+    """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalog name, or a folder.
 
     Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
     """

@@ -1,4 +1,4 @@
-"""What was measured of the quantized teaching model, as data and as a table. Measured by benchmarks/quantisation."""
+"""What was measured of the quantized teaching model, as data and as a table. Measured by benchmarks/quantization."""
 
 import math
 
@@ -11,7 +11,7 @@ HEAD += ("vLLM: glosses", "right", "tokens/s")
 
 def measured() -> dict:
     """Return machine, schemes and what was measured of each; losses in nats a token, sizes in bytes."""
-    return recordings.read("quantisation/measured.json")
+    return recordings.read("quantization/measured.json")
 
 
 def rows() -> list[tuple[str, ...]]:

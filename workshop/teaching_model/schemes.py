@@ -15,7 +15,7 @@ from workshop.errors import BadInput
 from workshop.teaching_model import quantize as q
 from workshop.teaching_model.reference import LINEAR, Llama, Through, to_bfloat16
 
-TEXT = Path(str(files("workshop"))) / "data" / "quantisation" / "text.npz"
+TEXT = Path(str(files("workshop"))) / "data" / "quantization" / "text.npz"
 """Token ids: glosses and prose (held out), known (learned by heart), calibration, and the listed prompts."""
 SAME_INPUT = {
     "self_attn.k_proj": "self_attn.q_proj",

@@ -26,7 +26,7 @@ ROOT = HERE.parents[2]
 PYODIDE = HERE / "node_modules" / "pyodide"
 NOT_HERE = ("cli", "batch", "simulate", "teaching_model")  # rooms that need a machine
 PAGES = {
-    "plan": ("Plan a deployment", "Which GPUs, how many, split how, and what fits on them: for any model of the catalogue, or a config.json that you paste.",
+    "plan": ("Plan a deployment", "Which GPUs, how many, split how, and what fits on them: for any model of the catalog, or a config.json that you paste.",
              {"memory": "What fills each GPU", "paste": "Another model", "planner": "The whole planner", "split": "How to split a model over GPUs"}),
     "explorer": ("Explore sampling and the KV cache", "What temperature, top_k and the penalties do to the next token; what a model was sure of; how requests fill a KV cache. The course's teaching model computes them, in this page.",
                  {"sampling": "The next token", "logprobs": "How sure was the model?", "cache": "The KV cache"}),

@@ -82,7 +82,7 @@ def picture(p: Plan) -> html.Html:
 
 
 class Paste(widgets.VBox):
-    """A config.json, pasted: from then on a model like those of the catalogue, in every widget of the page."""
+    """A config.json, pasted: from then on a model like those of the catalog, in every widget of the page."""
 
     def __init__(self, shown: dict[str, object]):
         self.shown = shown

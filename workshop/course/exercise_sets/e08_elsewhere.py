@@ -22,7 +22,7 @@ def faults(answer: list | tuple | set | frozenset) -> str | None:
 
 
 def too_small() -> set[str]:
-    """Return the machines of the catalogue that do not hold the exercise's model."""
+    """Return the machines of the catalog that do not hold the exercise's model."""
     return {o.machine.name for o in offers(VM_MODEL, max_model_len=VM_LENGTH) if not o.fits}
 
 

@@ -150,7 +150,7 @@ class ThreePlaces(Explorer[Elsewhere]):
     ['SLURM', 'Kubernetes', 'A VM']
 
     Args:
-        model, gpu: catalogue names.
+        model, gpu: catalog names.
         gpus_per_node, nodes: the hardware.
         max_model_len: tokens of one request; cut to what the model reads.
     """

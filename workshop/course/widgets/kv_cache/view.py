@@ -27,7 +27,7 @@ class KvCacheExplorer(Explorer[State]):
     (20, 24)
 
     Args:
-        model: whose bytes a token are counted: a catalogue name, or a folder with a config.json.
+        model: whose bytes a token are counted: a catalog name, or a folder with a config.json.
         blocks: size of the pool at first; vLLM's log calls it "# GPU blocks".
         requests: how many requests come.
     """

@@ -108,7 +108,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
     True
 
     Args:
-        model: a catalogue name, or a folder with a config.json.
+        model: a catalog name, or a folder with a config.json.
         **case: where the other controls stand at first: gpu, gpus, rate, prompt, answer, weights,
             max_num_batched_tokens, max_num_seqs.
     """

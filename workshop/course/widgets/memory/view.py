@@ -34,7 +34,7 @@ class MemorySliders(make.Explorer[Memory]):
     'fits'
 
     Args:
-        model: a catalogue name, or a folder with a config.json.
+        model: a catalog name, or a folder with a config.json.
         remedies: whether the verdict names the nearest remedy; an exercise that asks for it leaves it out.
         **case: where the other controls stand at first: gpu, gpus, weights, kv_cache_dtype, context, requests,
             gpu_memory_utilization.

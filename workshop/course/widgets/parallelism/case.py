@@ -109,7 +109,7 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
     needed = (
         f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
     )
-    remedy = "a GPU with more memory, or a quantised checkpoint"
+    remedy = "a GPU with more memory, or a quantized checkpoint"
     if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
         where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
         remedy = f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"

@@ -218,7 +218,7 @@ class ParallelismExplorer(make.Explorer[Layout]):
     'tensor_parallel_size 3 cannot split llama-3.1-405b: 3 does not divide the 128 attention heads.'
 
     Args:
-        model: a catalogue name, or a folder with a config.json.
+        model: a catalog name, or a folder with a config.json.
         **choice: where the other controls stand at first: gpu, nodes, gpus_per_node, tp, pp, network, requests.
     """
 

@@ -157,8 +157,8 @@ class ReconcileView(Explorer[Reconciliation | None]):
 
     Args:
         log: a log of your own; without one, the recorded logs are offered.
-        model: catalogue name or folder, where the log's own path is of no use.
-        gpu: catalogue name; logs do not say which GPU it was.
+        model: catalog name or folder, where the log's own path is of no use.
+        gpu: catalog name; logs do not say which GPU it was.
     """
 
     def __init__(self, log: str | Path | None = None, model: str = "", gpu: str = ""):
@@ -168,7 +168,7 @@ class ReconcileView(Explorer[Reconciliation | None]):
         self.path = made(
             widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide
         )
-        about = "catalogue name or folder, if the log's path is of no use"
+        about = "catalog name or folder, if the log's path is of no use"
         self.model = made(widgets.Text, "model", model, placeholder=about, **wide)
         self.gpu = choice(
             "GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu, "560px"

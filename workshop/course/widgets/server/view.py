@@ -61,7 +61,7 @@ class ServerPanel(View):
     >>> llm = panel.connect()                   # waits until the server answers
 
     Args:
-        model: what to serve: a catalogue name, a folder, or None for the teaching model.
+        model: what to serve: a catalog name, a folder, or None for the teaching model.
     """
 
     def __init__(self, model: str | None = None):

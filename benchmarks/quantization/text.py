@@ -1,6 +1,6 @@
-"""Write the token ids that quantisation is measured with: workshop/data/quantisation/text.npz.
+"""Write the token ids that quantization is measured with: workshop/data/quantization/text.npz.
 
-    python benchmarks/quantisation/text.py
+    python benchmarks/quantization/text.py
 
 Needs `tokenizers` (extra `local`). Held-out text is the teaching model's own: it was never trained on.
 """

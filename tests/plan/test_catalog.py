@@ -1,4 +1,4 @@
-"""Models and GPUs of the catalogue; config.json read, checked, and refused by field."""
+"""Models and GPUs of the catalog; config.json read, checked, and refused by field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_parameters_from_the_config_equal_the_published_count(name):
     assert parameters(m) == m.published_parameters
 
 
-def test_the_catalogue_has_the_models_that_the_course_talks_about():
+def test_the_catalog_has_the_models_that_the_course_talks_about():
     names = set(list_models())
     assert len(names) >= 40
     assert {
