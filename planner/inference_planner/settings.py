@@ -48,6 +48,7 @@ class Settings:
     gpu_memory_utilization: float = UTILIZATION
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
+    seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
     enforce_eager: bool = False
     # 1,024 on a B200 and its family, from some version after 0.25.1 on
     most_graph_tokens: int = 512
@@ -127,6 +128,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         gpu_memory_utilization=share,
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
+        seqs_given=bool(settings.max_num_seqs),
         enforce_eager=bool(settings.enforce_eager),
         most_graph_tokens=version.blackwell_graph_tokens if is_blackwell else 512,
     )
