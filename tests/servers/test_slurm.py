@@ -307,7 +307,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
             "--gpus",
         ),
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
-        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=52", "--mem"),
+        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--mem"),
     ],
 )
 def test_the_site_says_which_gpus_and_how_many(
@@ -334,9 +334,9 @@ def test_a_type_of_slurms_is_the_catalogs_gpu(kind, gpu):
 
 
 def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_path, monkeypatch):
-    (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=v100:4\n")
+    (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=k80:4\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    with pytest.raises(BadInput, match=r"'v100' is not in the catalog.*WORKSHOP_GPU"):
+    with pytest.raises(BadInput, match=r"'k80' is not in the catalog.*WORKSHOP_GPU"):
         slurm.prepare(slurm.Request("70b"))
     assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
 
@@ -349,7 +349,7 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
     (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     said = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
-    assert "--cpus-per-task=52" in said and "--mem=416G" in said
+    assert "--cpus-per-task=48" in said and "--mem=400G" in said
 
 
 @pytest.mark.parametrize(

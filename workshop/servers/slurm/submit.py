@@ -213,15 +213,20 @@ def _choices(
     choices |= _gpu_choices(site, slurm_kind, gpus, plan.nodes)
     choices["time"] = request.time
     ours: dict[str, object] = {}
-    if name or site.get("WORKSHOP_CPUS_PER_GPU"):
+    # What the site gives for each GPU is a GPU's share of a node: nothing is asked for beside it.
+    if site.get("WORKSHOP_CPUS_PER_GPU"):
         cpus_per_gpu = slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU)
-        ours["cpus-per-task"] = CPUS_BASE + cpus_per_gpu * gpus_per_node
+        ours["cpus-per-task"] = cpus_per_gpu * gpus_per_node
+    elif name:
+        ours["cpus-per-task"] = CPUS_BASE + CPUS_PER_GPU * gpus_per_node
     takes_whole_nodes = plan.nodes > 1
     if name and takes_whole_nodes:
         ours["mem"] = 0  # all of a node's
-    elif name or (site.get("WORKSHOP_GIB_PER_GPU") and not takes_whole_nodes):
+    elif site.get("WORKSHOP_GIB_PER_GPU") and not takes_whole_nodes:
         gib_per_gpu = slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB)
-        ours["mem"] = f"{MEMORY_BASE_GIB + gib_per_gpu * gpus_per_node}G"
+        ours["mem"] = f"{gib_per_gpu * gpus_per_node}G"
+    elif name:
+        ours["mem"] = f"{MEMORY_BASE_GIB + MEMORY_PER_GPU_GIB * gpus_per_node}G"
     # whatever the site's own setting is: the job needs what stands in `environment`
     ours["export"] = "ALL"
     for option, value in ours.items():
