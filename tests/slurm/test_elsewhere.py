@@ -135,7 +135,7 @@ def test_the_sites_way_to_ask_for_gpus_is_what_slurm_gets(cluster, site):
     env = {"WORKSHOP_SITE": str(path), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
     out = workshop(cluster, "slurm", "submit", "70b", "--json", "--hold", **env)
     facts = Job(cluster, int(json.loads(out[out.index("{") :])["job_id"])).facts
-    assert (facts["TresPerNode"], facts["CPUs/Task"]) == ("gres:gpu:2", "10"), facts
+    assert (facts["TresPerNode"], facts["CPUs/Task"]) == ("gres:gpu:2", "6"), facts
 
 
 def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
