@@ -52,10 +52,16 @@ class Client:
     """
 
     def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
-        self.record, self.url, self.model = record, record.url.rstrip("/"), record.model
-        self.root, key = self.url.removesuffix("/v1"), {"Authorization": f"Bearer {record.api_key}"}
-        self.headers = {**(key if record.api_key else {}), **_who()}
-        self.proxy = reach.proxy_to(self.url) if record.where == "given" else None
+        self.record = record
+        self.url = record.url.rstrip("/")
+        self.root = self.url.removesuffix("/v1")
+        self.model = record.model
+        self.headers = _who()
+        if record.api_key:
+            self.headers["Authorization"] = f"Bearer {record.api_key}"
+        self.proxy = None
+        if record.where == "given":
+            self.proxy = reach.proxy_to(self.url)
         self.safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
         self._timeout_s = timeout_s
@@ -63,6 +69,7 @@ class Client:
         self.openai = self._official()
 
     def _official(self, **http_options) -> openai.OpenAI:
+        """Make the `openai` client, with the proxy, the certificates and the timeouts of this one."""
         return openai.OpenAI(
             base_url=self.url,
             api_key=self.record.api_key or "none",
@@ -89,34 +96,42 @@ class Client:
             WorkshopError: the server does not answer.
         """
         create = self._create_completion
+        schema = "CompletionRequest"
         try:
-            return self._request(create, "CompletionRequest", sampling, prompt=prompt)
+            return self._request(create, schema, sampling, prompt=prompt)
         except BadInput as error:
-            if (
-                sampling.get("logprobs") != -1
-                or "`logprobs` must be a positive value" not in error.message
-            ):
+            refuses_minus_one = "`logprobs` must be a positive value" in error.message
+            if sampling.get("logprobs") != -1 or not refuses_minus_one:
                 raise
         # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
-        return self._request(
-            create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt
-        )
+        whole_vocabulary = {**sampling, "logprobs": self._vocabulary()}
+        return self._request(create, schema, whole_vocabulary, prompt=prompt)
 
     def _vocabulary(self) -> int:
-        """Return how many tokens the model has, as its folder says where this machine can read it."""
+        """Return the size of the model's vocabulary, from its config.json if this machine can read that.
+
+        Raises BadInput: it cannot.
+        """
         for served in self.models():
             path = Path(served["root"] or "") / "config.json"
             with contextlib.suppress(OSError, *BROKEN):
                 if served["id"] == self.model:
                     config = json.loads(path.read_text(encoding="utf-8"))
                     return int((config.get("text_config") or config)["vocab_size"])
-        said = "This server's vLLM does not know logprobs=-1 for the whole vocabulary."
+        problem = "This server's vLLM does not know logprobs=-1 for the whole vocabulary."
         raise BadInput(
-            said, "Say how many tokens the model has, or how many you want to see, such as 20."
+            problem, "Say how many tokens the model has, or how many you want to see, such as 20."
         )
 
     def chat(self, messages: str | list[dict], **sampling):
-        """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
+        """Return the answer to a conversation, as an `openai` ChatCompletion.
+
+        Args:
+            messages: the conversation in OpenAI's format; a string is one message of the user.
+            **sampling: as for `complete`.
+
+        Raises BadInput, WorkshopError: as `complete` does.
+        """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         return self._request(
@@ -130,29 +145,30 @@ class Client:
         return self.openai.chat.completions.with_raw_response.create
 
     def _request(self, create: Callable[[], Callable], schema: str, sampling: dict, **content):
-        known = _parameters(create())
-        direct = {name: value for name, value in sampling.items() if name in known}
-        extra = [name for name in sampling if name not in known]
-        self._refuse_unknown(extra, known, schema)
-        body = {
-            **{name: sampling[name] for name in extra},
-            **dict(direct.pop("extra_body", None) or {}),
-        }
+        openai_names = _parameters(create())
+        direct = {}  # what `openai` takes by name
+        extra = {}  # what only vLLM takes
+        for name, value in sampling.items():
+            if name in openai_names:
+                direct[name] = value
+            else:
+                extra[name] = value
+        self._refuse_unknown(extra, openai_names, schema)
+        body = {**extra, **dict(direct.pop("extra_body", None) or {})}
         options = {"model": self.model, **content, **direct, "extra_body": body or None}
-        asked = {**direct, **body}
-        sequences = received.sequences(content.get("prompt"), asked.get("n"))
+        parameters = {**direct, **body}
+        sequences = received.sequences(content.get("prompt"), parameters.get("n"))
         try:
             for _ in range(2):
-                request_id, answer = self._answer_to(create, options)
-                if asked.get("stream"):
-                    return Stream(answer.parse(), self, request_id)
-                if error := reach.redirected(
-                    self.url, answer.status_code, answer.headers.get("location")
-                ):
+                request_id, response = self._answer_to(create, options)
+                if parameters.get("stream"):
+                    return Stream(response.parse(), self, request_id)
+                location = response.headers.get("location")
+                if error := reach.redirected(self.url, response.status_code, location):
                     raise error
-                found = received.answer(answer.content, sequences)
-                if not self.is_of_another_request(found.id, request_id):
-                    return answer.parse()
+                answer = received.answer(response.content, sequences)
+                if not self.is_of_another_request(answer.id, request_id):
+                    return response.parse()
                 self._use_each_connection_once()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
@@ -172,44 +188,52 @@ class Client:
         )
 
     def is_of_another_request(self, answer_id: str | None, request_id: str) -> bool:
-        """Whether an answer's id names another request of this client: a server, or a proxy, sent that one twice."""
+        """Return True if the answer's id names another request of this client.
+
+        Then a server, or a proxy in front of it, has sent the answer to that request twice.
+        """
         if not answer_id or request_id in answer_id:
             return False
         return any(other in answer_id for other in self._request_ids)
 
     def _use_each_connection_once(self) -> None:
-        """Close the connections, in which answers of other requests wait, and keep none open from now on."""
+        """Close all connections, because answers to other requests wait in them, and reuse none from now on."""
         self.openai.close()
         self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
 
     @staticmethod
     def _sent(send):
+        """Send a request; send it once more if the server had closed the idle connection long before."""
         began = time.monotonic()
         try:
             return send()
         except openai.APIConnectionError as error:
             # A server may close a connection after an answer without a word, and the next request finds out
             # (vLLM 0.25 does it after each chat with a model that has no template).
-            if type(error.__cause__).__name__ not in CLOSED or time.monotonic() - began > STALE_S:
+            failed_at_once = time.monotonic() - began <= STALE_S
+            if type(error.__cause__).__name__ not in CLOSED or not failed_at_once:
                 raise
             return send()
 
-    def _refuse_unknown(self, names: Iterable[str], known: frozenset[str], schema: str) -> None:
-        """vLLM ignores a field that it does not know: `temprature=0` must not pass in silence."""
+    def _refuse_unknown(
+        self, names: Iterable[str], openai_names: frozenset[str], schema: str
+    ) -> None:
+        """Raise BadInput for a name that is not in the server's schema.
+
+        vLLM itself ignores unknown fields: without this check `temprature=0` would have no effect and no error.
+        """
         for name in names:
             accepted = self._schema(schema)
             if accepted and name not in accepted:
-                near = difflib.get_close_matches(name, [*accepted, *known], n=1)
-                remedy = (
-                    f"Did you mean {near[0]!r}?"
-                    if near
-                    else "The names are those of vLLM's SamplingParams."
-                )
+                near = difflib.get_close_matches(name, [*accepted, *openai_names], n=1)
+                remedy = "The names are those of vLLM's SamplingParams."
+                if near:
+                    remedy = f"Did you mean {near[0]!r}?"
                 raise BadInput(f"This server knows no sampling parameter {name!r}.", remedy)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
-        """Return the request fields that the server itself publishes ('' if it publishes none)."""
+        """Return the request fields that the server itself publishes; empty if it publishes none."""
         try:
             schemas = self.get("/openapi.json")["components"]["schemas"]
             return frozenset(dict(schemas[name]["properties"]))
@@ -217,7 +241,10 @@ class Client:
             return frozenset()
 
     def models(self) -> list[dict]:
-        """Return what it serves: each has an id, and root and max_model_len where they are told."""
+        """Return the models that the server serves, one dict each.
+
+        Each has an `id`. `root` and `max_model_len` are None if the server does not give them.
+        """
         return self._read("/v1/models", received.models)
 
     def get(self, path: str) -> dict:
@@ -227,7 +254,7 @@ class Client:
     def _read(self, path: str, read: Callable[[bytes], Parsed]) -> Parsed:
         """GET a path of the server; return its answer as `read` parses it."""
         try:
-            answer, said = http.get(
+            answer, body = http.get(
                 self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -241,16 +268,16 @@ class Client:
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
         try:
-            return read(said)
+            return read(body)
         except Malformed as bad:
             raise self.odd(str(bad), self.root + path) from None
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
-        """Turn an error of the `openai` package into one sentence and a remedy."""
+        """Return an error of the `openai` package as one sentence and a remedy."""
         if isinstance(error, openai.APITimeoutError):
-            said = f"{self.url} did not finish in time."
+            problem = f"{self.url} did not finish in time."
             return WorkshopError(
-                said, "Ask for fewer tokens, or look at the server: `workshop servers`."
+                problem, "Ask for fewer tokens, or look at the server: `workshop servers`."
             )
         if isinstance(error, openai.APIConnectionError):
             return self._gone(_why(error), error)
@@ -258,61 +285,76 @@ class Client:
             return self._key_refused()
         if isinstance(error, openai.APIStatusError):
             location = error.response.headers.get("location")
-            if away := reach.redirected(self.url, error.status_code, location):
-                return away
-            body = error.body if isinstance(error.body, dict) else {}
-            said = received.sentence(str(body.get("message") or error.message))
+            if redirect := reach.redirected(self.url, error.status_code, location):
+                return redirect
+            message = error.message
+            if isinstance(error.body, dict):
+                message = error.body.get("message") or error.message
+            refusal = received.sentence(str(message))
             if error.status_code < 500:
                 return BadInput(
-                    f"The server refused the request ({error.status_code}): {said}.",
-                    received.remedy(said),
+                    f"The server refused the request ({error.status_code}): {refusal}.",
+                    received.remedy(refusal),
                 )
-            return self._gone(said)
+            return self._gone(refusal)
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
+        """Return the error for an answer that no vLLM server gives; `what` completes "… answers with"."""
         remedy = (
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
         )
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
-        """Say so if the record has another address or key by now: this client is of an earlier start."""
+        """Return an error if the record has a new address or key: this client belongs to an earlier start."""
         with contextlib.suppress(WorkshopError):
             now = reach.choose(self.record.name)
             if (now.url, now.api_key) != (self.record.url, self.record.api_key):
-                said = f"The server {now.name!r} was started again."
-                return WorkshopError(said, "Run the cell with connect() again, then this one.")
+                problem = f"The server {now.name!r} was started again."
+                return WorkshopError(problem, "Run the cell with connect() again, then this one.")
         return None
 
     def _key_refused(self) -> WorkshopError:
         if again := self._started_again():
             return again
-        said = (
-            "does not accept this key" if self.record.api_key else "wants a key, and none was sent"
-        )
+        problem = "wants a key, and none was sent"
+        if self.record.api_key:
+            problem = "does not accept this key"
         remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
-        return WorkshopError(f"{self.url} {said}.", remedy)
+        return WorkshopError(f"{self.url} {problem}.", remedy)
 
-    def _gone(self, said: str = "", error: Exception | None = None) -> WorkshopError:
-        """Say why the server is away, as far as its record knows."""
+    def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
+        """Return the error for a server that does not answer, with the reason that its record gives."""
         if again := self._started_again():
             return again
-        current = records.read(self.record.name) if self.record.where == "local" else None
+        current = None
+        if self.record.where == "local":
+            current = records.read(self.record.name)
         if current is not None and current.state == "failed":
-            said = f"The server {current.name!r} has failed: {current.reason}."
-            return WorkshopError(said, f"Its own words are in {current.log}. {START}")
-        detail = f" ({said})" if said else ""
-        remedy = reach.remedy_for(error, self.url) if error else ""
-        usual = reach.CHECK_ADDRESS if self.record.where == "given" else START
-        return WorkshopError(f"The server at {self.url} does not answer{detail}.", remedy or usual)
+            problem = f"The server {current.name!r} has failed: {current.reason}."
+            return WorkshopError(problem, f"Its own words are in {current.log}. {START}")
+        problem = f"The server at {self.url} does not answer"
+        if cause:
+            problem += f" ({cause})"
+        remedy = ""
+        if error:
+            remedy = reach.remedy_for(error, self.url)
+        if not remedy and self.record.where == "given":
+            remedy = reach.CHECK_ADDRESS
+        return WorkshopError(f"{problem}.", remedy or START)
 
 
 class Stream:
-    """An `openai` Stream, of which this has everything; one that ends before its text does is an error, too."""
+    """An `openai` Stream that also raises an error if it ends before the text does.
+
+    It has every attribute of the `openai` Stream.
+    """
 
     def __init__(self, stream: openai.Stream, client: Client, request_id: str = ""):
-        self._stream, self._client, self._request_id = stream, client, request_id
+        self._stream = stream
+        self._client = client
+        self._request_id = request_id
 
     def __getattr__(self, name: str):
         return getattr(self._stream, name)
@@ -330,25 +372,29 @@ class Stream:
                 if self._client.is_of_another_request(piece.id, self._request_id):
                     break
                 for choice in piece.choices:
-                    (ended if choice.finish_reason else begun).add(choice.index)
+                    if choice.finish_reason:
+                        ended.add(choice.index)
+                    else:
+                        begun.add(choice.index)
                 yield piece
         except openai.OpenAIError as error:
             raise self._client.explain(error) from None
-        except (
-            Exception
-        ) as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
+        except Exception as error:
+            # Odd JSON, or a connection that broke, in the classes of the httpx that `openai` brings.
             raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
         if not ended or begun - ended:
             raise self._client.odd("a stream that breaks off")
 
 
 def _why(error: openai.APIConnectionError) -> str:
-    """Return what TLS says about a connection that could not be made; '' for other reasons."""
-    return str(error.__cause__ or "") if reach.is_tls(error) else ""
+    """Return the TLS error that kept a connection from being made; '' if there was another reason."""
+    if not reach.is_tls(error):
+        return ""
+    return str(error.__cause__ or "")
 
 
 def _who() -> dict[str, str]:
-    """Say who asks: a server for a class gives each learner a share (see launch.fairshare)."""
+    """Return the header that names the user, so that a server for a class can give each learner a share."""
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
     except (OSError, KeyError):  # a user id without a name, as in some containers
@@ -357,6 +403,7 @@ def _who() -> dict[str, str]:
 
 @functools.cache
 def _parameters(create) -> frozenset[str]:
+    """Return the names that a method of `openai` takes, without those that say what to complete."""
     transport = {"self", "prompt", "messages", "model"}
     return frozenset(inspect.signature(create).parameters) - transport
 
@@ -371,9 +418,9 @@ def connect(name: str | None = None) -> Client:
     client = Client(record)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:
-        said = f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."
+        problem = f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."
         remedy = f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one."
-        raise WorkshopError(said, remedy)
+        raise WorkshopError(problem, remedy)
     if not served:
         raise WorkshopError(
             f"{client.url} serves no model.",
