@@ -37,6 +37,135 @@ def test_gpus_are_found_under_their_usual_spellings(name):
     assert load_gpu(name).engine_bytes > 0
 
 
+# as people write them: NVML's full name, a shop's, a number alone
+SPELLINGS = {
+    "t4": "Tesla T4",
+    "a10g": "NVIDIA A10G",
+    "l4": "nvidia-l4",
+    "l40s": "NVIDIA L40S",
+    "a100-40gb": "NVIDIA A100-SXM4-40GB",
+    "a100-80gb": "A100 80 GB",
+    "a100-80gb-pcie": "NVIDIA A100 80GB PCIe",
+    "a100-40gb-pcie": "NVIDIA A100-PCIE-40GB",
+    "h100": "NVIDIA H100 80GB HBM3",
+    "h100-pcie": "NVIDIA H100 PCIe",
+    "h100-nvl": "NVIDIA H100 NVL",
+    "h200": "h200 sxm",
+    "h200-nvl": "NVIDIA H200 NVL",
+    "gh200": "NVIDIA GH200 480GB",
+    "b200": "NVIDIA B200",
+    "b300": "NVIDIA B300 SXM6 AC",
+    "gb200": "gb200 nvl72",
+    "gb300": "NVIDIA GB300",
+    "gb10": "DGX Spark",
+    "mi210": "AMD Instinct MI210",
+    "mi250": "MI250",
+    "mi250x": "AMD Instinct MI250X",
+    "mi300x": "AMD Instinct MI300X VF",
+    "mi325x": "AMD Instinct MI325X",
+    "mi355x": "amd mi355x",
+    "rx-7900-xtx": "AMD Radeon RX 7900 XTX",
+    "rtx-6000-ada": "NVIDIA RTX 6000 Ada Generation",
+    "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    "rtx-3060-12gb": "RTX 3060 12GB",
+    "rtx-3080-10gb": "rtx3080",
+    "rtx-3090": "NVIDIA GeForce RTX 3090",
+    "rtx-3090-ti": "3090Ti",
+    "rtx-4060": "geforce rtx 4060",
+    "rtx-4060-ti-16gb": "RTX 4060 Ti",
+    "rtx-4060-ti-8gb": "GeForce RTX 4060 Ti 8 GB",
+    "rtx-4070": "4070",
+    "rtx-4070-ti-super": "RTX 4070 Ti SUPER",
+    "rtx-4080": "NVIDIA_GeForce_RTX_4080",
+    "rtx-4080-super": "4080 super",
+    "rtx-4090": "4090 24GB",
+    "rtx-5060-ti-16gb": "5060ti",
+    "rtx-5070": "RTX 5070",
+    "rtx-5070-ti": "NVIDIA GeForce RTX 5070 Ti",
+    "rtx-5080": "rtx5080",
+    "rtx-5090": "GeForce RTX 5090",
+    "v100-16gb": "Tesla V100-SXM2-16GB",
+    "v100-32gb": "V100 32GB",
+    "v100-16gb-pcie": "Tesla V100-PCIE-16GB",
+    "v100-32gb-pcie": "tesla v100 pcie 32gb",
+    "a10": "NVIDIA A10",
+    "a30": "A30",
+    "a40": "nvidia a40",
+    "rtx-a4000": "A4000",
+    "rtx-a5000": "RTX A5000",
+    "rtx-a6000": "NVIDIA RTX A6000",
+    "l20": "NVIDIA L20",
+    "l40": "L40 48GB",
+    "a800": "NVIDIA A800-SXM4-80GB",
+    "h800": "NVIDIA H800",
+    "h20": "H20 96GB",
+}
+
+
+def test_every_whole_card_is_found_as_people_write_it():
+    assert {spelling: load_gpu(spelling).name for spelling in SPELLINGS.values()} == {
+        spelling: name for name, spelling in SPELLINGS.items()
+    }
+    assert set(SPELLINGS) == {name for name in list_gpus() if not load_gpu(name).is_slice}
+
+
+@pytest.mark.parametrize("name", ["RTX 4090", "geforce rtx 4090", "rtx4090", "4090", "rtx_4090"])
+def test_the_spellings_of_one_card_are_one_card(name):
+    assert load_gpu(name).name == "rtx-4090"
+
+
+def test_no_two_cards_share_a_spelling():
+    owners: dict[str, set[str]] = {}
+    for name in list_gpus():
+        gpu = load_gpu(name)
+        for spelling in (name, gpu.title, gpu.kubernetes_product, *gpu.aliases):
+            owners.setdefault(spelling.lower(), set()).add(name)
+    owners.pop("", None)
+    assert [spelling for spelling, names in owners.items() if len(names) > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        # "total_gpu_memory (… GiB)" and "Free memory on device (…/… GiB)" of public vLLM logs, 2025 and 2026
+        ("rtx-pro-6000", 95.01),
+        ("a100-40gb", 39.49),
+        ("a100-80gb", 79.25),
+        ("l4", 22.03),
+        ("l40s", 44.42),
+        ("b200", 178.35),
+        ("b300", 267.69),
+        ("gb200", 184.31),
+        ("gb300", 276.62),
+        ("gb10", 121.69),
+        ("mi300x", 191.98),
+        ("rtx-3090", 23.56),
+        ("rtx-4090", 23.52),
+        ("rtx-5090", 31.36),
+        ("l20", 44.52),
+        ("a10", 22.07),
+        ("v100-16gb", 15.77),
+        ("v100-32gb", 31.74),  # ChatGLM-Finetuning issue 73
+        ("a800", 79.33),  # PB-LLM issue 3
+        ("h20", 95.00),  # DiffSynth-Studio issue 1238
+        ("h100", 79.19),
+        ("h200", 139.80),
+    ],
+)
+def test_a_card_has_the_memory_that_logs_print(name, gib):
+    assert load_gpu(name).engine_gib == pytest.approx(gib, abs=0.01)
+
+
+def test_formats_follow_the_generation():
+    """FP8 units from Ada (8.9) and CDNA 3 on, FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
+    for gpu in map(load_gpu, list_gpus()):
+        new_amd = gpu.compute_capability in ("gfx942", "gfx950")
+        has_fp8 = gpu.capability >= 8.9 and not gpu.compute_capability.startswith("gfx")
+        assert bool(gpu.fp8_tflops) == (has_fp8 or new_amd), gpu.name
+        has_fp4 = 10 <= gpu.capability < 100 or gpu.compute_capability == "gfx950"
+        assert bool(gpu.fp4_tflops) == has_fp4, gpu.name
+
+
 @pytest.mark.parametrize(
     "name", [name for name in list_gpus() if load_gpu(name).kubernetes_product]
 )

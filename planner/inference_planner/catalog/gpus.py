@@ -29,7 +29,9 @@ class GPU:
     bf16_tflops: (
         float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
     )
-    fp8_tflops: float
+    fp8_tflops: (
+        float  # dense; 0: the GPU has no FP8 units (vLLM then unpacks FP8 weights to 16 bits)
+    )
     link: str  # NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none
     link_gb_s: float  # GPU to GPU inside a node, one direction, 10**9 bytes a second
     compute_capability: str
@@ -40,6 +42,7 @@ class GPU:
         ""  # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
     )
     aliases: tuple[str, ...] = ()
+    fp4_tflops: float = 0.0  # dense; 0: the GPU has no FP4 units
 
     @property
     def engine_gib(self) -> float:
@@ -76,18 +79,30 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
     return GPU(name=name, **facts)
 
 
+# Words of a full name that tell no card from another: "NVIDIA GeForce RTX 4090" is "RTX 4090".
+MAKERS = ("nvidia", "amd", "geforce", "tesla", "instinct", "radeon")
+
+
 def _spelt(name: str) -> str:
-    return re.sub("[ _]", "-", name.strip().lower()).removeprefix("nvidia-")
+    """Return the form under which a spelling is looked up: lower case, hyphens, no maker, a hyphen after "RTX"."""
+    text = re.sub(r"[\s_/()-]+", "-", name.strip().lower()).strip("-")
+    words = [word for word in text.split("-") if word not in MAKERS]
+    text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(words))
+    text = re.sub(r"(?<=\d)ti\b", "-ti", text)
+    return re.sub(r"\b(\d+)-(gi?b?)\b", r"\1\2", text).replace("gib", "gb")
 
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return every spelling and whose it is: NVML's name, too, as Kubernetes' label has it."""
-    return {
-        _spelt(alias): name
-        for name, gpu in _gpus().items()
-        for alias in (name, gpu.title, *gpu.aliases, *filter(None, [gpu.kubernetes_product]))
-    }
+    """Return every spelling and whose it is: NVML's name, too, as Kubernetes' label has it, and the size on the box."""
+    names: dict[str, str] = {}
+    for name, gpu in _gpus().items():
+        for alias in (name, gpu.title, gpu.kubernetes_product, *gpu.aliases):
+            if alias:
+                names[_spelt(alias)] = name
+    for alias, name in list(names.items()):
+        names.setdefault(f"{alias}-{_gpus()[name].marketing_gb}gb", name)
+    return names
 
 
 def list_gpus() -> list[str]:
@@ -103,5 +118,8 @@ def load_gpu(name: str | GPU) -> GPU:
     key = _spelt(str(name))
     if key in names:
         return _gpus()[names[key]]
-    remedy = f"{nearest(key, names, 3)}Known: {', '.join(_gpus())}."
+    remedy = (
+        f"{nearest(key, names, 3)}--list-gpus prints the {len(_gpus())} names; "
+        "--gpu-memory GIB plans a card of which only the memory is known."
+    )
     raise BadInput(f"The GPU {str(name)!r} is not in the catalog.", remedy)
