@@ -234,8 +234,8 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
         "max_num_batched_tokens": 8192,
     }
     try:
-        with exact.ExactWorker() as worker:
-            built = worker.build(job)
+        with exact.ExactWorker() as exact_worker:
+            built = exact_worker.build(job)
         simulation = on_plan(
             plan("llama-3.2-1b", "h100", usage="serve"), [Arrival(0.0, 20, 2)], steps="steps.jsonl"
         )
