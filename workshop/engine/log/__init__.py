@@ -1,11 +1,13 @@
 """What a vLLM log says: version, arguments, weights, KV cache, graphs, throughput, and the first real error.
 
 Pure: the standard library only. `read(path)` for a whole log; `Reader` for one that is still being written.
-Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
+Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its lines.
 """
 
+import codecs
 import io
 from pathlib import Path
+from typing import IO
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.failures import Failure
@@ -47,9 +49,9 @@ def read(path: str | Path) -> EngineLog:
             raise BadInput(
                 f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to."
             )
-        with io.TextIOWrapper(
-            open_regular(path), encoding="utf-8", errors="replace", newline=""
-        ) as file:
+        opened = open_regular(path)
+        file = io.TextIOWrapper(opened, encoding=_encoding(opened), errors="replace", newline="")
+        with file:
             while chunk := file.read(CHUNK_CHARS):
                 if "\0" in chunk:
                     raise BadInput(f"{path} is not a text file.", EXPECTED)
@@ -59,6 +61,13 @@ def read(path: str | Path) -> EngineLog:
             f"{path} cannot be read: {error.strerror}.", "Give a file that you may read."
         ) from error
     return _finish(reader, str(path))
+
+
+def _encoding(file: IO[bytes]) -> str:
+    """Return the encoding of a log: PowerShell's `>` writes UTF-16, everybody else what begins like UTF-8."""
+    begin = file.read(2)
+    file.seek(0)
+    return "utf-16" if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
 
 
 def parse(text: str, name: str = "the text") -> EngineLog:

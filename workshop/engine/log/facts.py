@@ -14,8 +14,11 @@ class RankFacts:
     """What one worker said of itself; None where it said nothing."""
 
     weights_gib: float | None = None
-    available_kv_gib: float | None = None
+    available_kv_gib: float | None = None  # below zero where weights and overhead took more
     cuda_graph_gib: float | None = None
+    consumed_gib: float | None = None  # since 0.28: weights and non-torch memory together
+    peak_activation_gib: float | None = None
+    non_torch_gib: float | None = None  # up to 0.27
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class EngineLog:
     kv_cache_dtype: str | None = None
     tensor_parallel_size: int | None = None
     pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    enable_expert_parallel: bool | None = None
+    world_size: int | None = None  # ranks of one replica
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -74,6 +80,9 @@ class EngineLog:
     kv_cache_tokens: int | None = None
     gpu_blocks: int | None = None
     max_concurrency: float | None = None
+    # what vLLM says in the error that ends a start
+    estimated_max_model_len: int | None = None
+    mamba_blocks: int | None = None
     cuda_graph_estimate_gib: float | None = None
     profile: dict[str, float] = field(default_factory=dict)
     server: bool = False  # `vllm serve`, else the LLM class
@@ -88,6 +97,13 @@ class EngineLog:
     available_kv_gib = _over_ranks(
         "available_kv_gib", min, "Memory for the KV cache on the tightest rank, GiB."
     )
+
+    @property
+    def says_what_fits(self) -> bool:
+        """Whether a figure was read that only an engine of vLLM prints: its weights, KV cache or tokens."""
+        figures = (self.weights_gib, self.available_kv_gib, self.kv_cache_tokens)
+        return any(figure is not None for figure in figures)
+
     cuda_graph_gib = _over_ranks(
         "cuda_graph_gib", max, "CUDA graphs of the rank with the largest, GiB."
     )

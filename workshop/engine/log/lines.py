@@ -1,29 +1,43 @@
-"""One line of a vLLM log, without what terminals, srun, Ray and containers put around it. Pure.
+"""One line of a vLLM log, without what terminals, schedulers, containers and people put around it. Pure.
 
 vLLM writes `LEVEL MM-DD HH:MM:SS [file.py:123] message` (since 0.8; before, `file.py:123] message`), with the
-process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. A log has no year.
+process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. These words are looked for anywhere in a
+line, so no list of collectors is needed. A log has no year.
 """
 
+from __future__ import annotations
+
+import json
 import re
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time,
-# journalctl "Nov 23 05:00:00 host python[123]: ".
-RANK_LABEL = re.compile(r"^\s{0,4}(?P<label>\d{1,5}): ?(?=\S|$)")
-WRAPPERS = re.compile(
-    r"^(?:\[pod/[^\]]+\]\s+|[\w.-]{1,64}\s+\|\s|"
-    r"\w{3,5}\.? [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w.@-]{1,64}\[\d{1,10}\]: |"
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) F )?)"
+# a color whose escape character was lost, or written out, on the way through a browser or a collector
+LOST_COLOR = re.compile(
+    r"(?:\\x1b|\\u001b|\\033|\\e|\^\[|#x1[bB];?|[\u241b\ufffd])?\[\d{1,3}(?:;\d{1,3}){0,4}m"
+)
+INVISIBLE = re.compile(r"[\ufeff\u200b\u200e\u200f\u2060]")
+LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+HEADER = re.compile(
+    rf"(?P<level>{LEVELS})[ \xa0](?P<time>\d\d-\d\d[ \xa0]\d\d:\d\d:\d\d)(?:[.,]\d{{1,9}})?[ \xa0]{{1,4}}"
+    r"\[?(?P<source>[\w.<>/-]{1,200}:\d{1,7})\](?: |$)"
 )
 # "(Worker_TP0 pid=5831)", Ray's "(RayWorkerWrapper pid=7, ip=10.0.0.2)", 0.8's "(VllmWorker rank=1 pid=7)".
 PROCESS = re.compile(
-    r"\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)"
-    r"(?:, ip=(?P<ip>[^)\s]+))?\)[ \t]?"
+    r"\((?P<name>[A-Za-z_][\w.:-]{0,200})?(?:\(\w{1,80}\))?\s?(?:rank=(?P<rank>\d{1,6})\s)?pid=(?P<pid>\d{1,10})"
+    r"(?:, ip=(?P<ip>[^)\s]{1,80}))?\)[ \t]?"
 )
-HEADER = re.compile(
-    r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? "
-    r"\[?(?P<source>[\w.<>/-]+:\d+)\](?: |$)"
+# srun --label: "3: ", alone or behind a time
+RANK_LABEL = re.compile(r"(?:^|\s)(?P<label>\d{1,5}): $")
+RANK_LABEL_IN_FRONT = re.compile(r"^\s{0,4}(?P<label>\d{1,5}):(?: |$)")
+# In front of lines that have no words of vLLM's logger, before any line showed what this file's prefix is:
+# compose "vllm-1  | ", kubectl's "[pod/…] " and time, journalctl "Nov 23 05:00:00 host python[123]: ".
+WRAPPERS = re.compile(
+    r"^(?:\[pod/[^\]]{1,200}\]\s+|\[rank\d{1,5}\]: ?|[\w.-]{1,64}\s+\|\s|"
+    r"\w{3,5}\.? [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w.@-]{1,64}\[\d{1,10}\]: |"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s+(?:std(?:out|err) F |\| )?)"
 )
 RAY_REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\]")
 SECRET = re.compile(
@@ -34,7 +48,26 @@ LINE_BREAK = re.compile(r"[\r\n]")
 AFTER_BAR = re.compile(
     r"(?<=it/s\])(?=\(|(?:INFO|WARNING|ERROR) )|(?<=s/it\])(?=\(|(?:INFO|WARNING|ERROR) )"
 )
+BAR = re.compile(r"\d/\d{1,7} \[|it/s|s/it")
 MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, and is cut so that memory stays flat
+LONGEST_PREFIX = 300  # characters; also how far in front of vLLM's words its process is looked for
+MOST_PREFIXES = 32  # kinds of prefixes that are remembered: one for each host or container
+
+JSON_OBJECT = re.compile(r'\{\s{0,8}"[\w.@/-]{1,80}"\s{0,8}:')
+JSON_MEMBER = re.compile(r'^\s{0,80}"[\w.@/-]{1,80}"\s{0,8}:\s{0,8}".*",?$', re.DOTALL)
+# the fields in which collectors keep the line itself: docker, fluentd, journald, Google, Azure, python-json-logger
+MESSAGE_FIELDS = (
+    "log",
+    "message",
+    "msg",
+    "MESSAGE",
+    "line",
+    "textPayload",
+    "content",
+    "body",
+    "event",
+)
+LEVEL_FIELDS = ("levelname", "level", "severity")
 
 
 @dataclass(frozen=True)
@@ -48,30 +81,146 @@ class Line:
     process: str = ""  # "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or ""
 
 
+class Prefixes:
+    """What stands in front of vLLM's own words in this file, learned line by line.
+
+    A traceback's lines have the same prefix, but no words of vLLM's logger that say where it ends.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self.rank_label = (
+            ""  # srun's label of the line that is being read; pieces after "\r" have none
+        )
+
+    def learn(self, prefix: str) -> None:
+        """Remember the kind of a prefix: its words and signs, with any digits."""
+        if len(prefix) > LONGEST_PREFIX or BAR.search(prefix):
+            return
+        kind = re.sub(r"\w{0,80}\d\w{0,80}", "0", prefix)
+        if kind.strip():
+            kind = re.sub(r" {2,}(?=[^ ])", " ", kind.lstrip(" "))
+        if kind in self._seen or len(self._seen) < MOST_PREFIXES:
+            self._seen[kind] += 1
+        if kind and kind in self._seen and kind not in self._patterns:
+            pattern = r"\w{1,160}".join(re.escape(part) for part in kind.split("0"))
+            if kind.strip():  # numbers are padded with spaces
+                pattern = " {0,40}" + re.sub(r"\\ (?=[^\\]|\\[^ ])", r" {1,40}", pattern)
+            self._patterns[kind] = re.compile(pattern)
+
+    def strip(self, text: str) -> tuple[str, str]:
+        """Return (the prefix of a line, the rest), with "" where none of the known prefixes is in front."""
+        for kind, pattern in self._patterns.items():
+            # Some lines that happen to be indented do not make an indented file.
+            if not kind.strip() and self._seen[kind] < self._seen[""]:
+                continue
+            match = pattern.match(text)
+            if match:
+                return match[0], text[match.end() :]
+        return "", text
+
+
 def parts(raw: str) -> list[str]:
     """Split what was written after a progress bar from the bar."""
     return AFTER_BAR.split(raw) if "it]" in raw or "it/s]" in raw else [raw]
 
 
-def parse_line(raw: str) -> Line:
-    """Take one line (without its line break) apart; never fails."""
-    text = ANSI.sub("", raw[:MAX_LINE_CHARS]).rstrip()
-    text = WRAPPERS.sub("", text, count=1)
-    label = ""
-    if match := RANK_LABEL.match(text):
-        label, text = match["label"], text[match.end() :]
-    process, begin = "", 0
+def parse_line(raw: str, prefixes: Prefixes | None = None) -> Line:
+    """Take one line (without its line break) apart; never fails.
+
+    Args:
+        raw: the line as it stands in the file.
+        prefixes: what earlier lines of the same file taught; it learns from this one.
+    """
+    prefixes = prefixes if prefixes is not None else Prefixes()
+    text = _visible(raw[:MAX_LINE_CHARS])
+    text, record_level, record_source = _out_of_json(text)
+    match = HEADER.search(text)
+    if match is None:
+        return _line_without_header(text, prefixes, record_level, record_source)
+    front = text[max(0, match.start() - LONGEST_PREFIX) : match.start()]
+    processes = list(PROCESS.finditer(front))
     # Several processes that write at the same moment leave several prefixes on one line: the last one counts.
+    process = _process_name(processes[-1]) if processes else ""
+    prefix = front[: processes[0].start()] if processes else front
+    if match.start() <= LONGEST_PREFIX:
+        prefixes.learn(prefix)
+    if label := RANK_LABEL.search(prefix):
+        prefixes.rank_label = f"{label['label']}:"
+    return Line(
+        text=_message(text[match.end() :]),
+        level=match["level"],
+        time=match["time"].replace("\xa0", " "),
+        source=match["source"],
+        process=prefixes.rank_label + process,
+    )
+
+
+def _line_without_header(text: str, prefixes: Prefixes, level: str | None, source: str) -> Line:
+    """Take a line apart in which vLLM's logger wrote nothing: a traceback, a bar, another program's line."""
+    prefix, text = prefixes.strip(text)
+    label = RANK_LABEL.search(prefix)
+    if not prefix:
+        text = WRAPPERS.sub("", text, count=1)
+        if label := RANK_LABEL_IN_FRONT.match(text):
+            text = text[label.end() :]
+    elif text.startswith("[rank"):
+        text = WRAPPERS.sub("", text, count=1)
+    process, begin = "", 0
     while match := PROCESS.match(text, begin):
         process, begin = _process_name(match), match.end()
-    process = f"{label}:{process}" if label else process
-    text = SECRET.sub(r"\1\2***\2", text[begin:])
+    process = f"{label['label']}:{process}" if label else process
+    return Line(text=_message(text[begin:]), level=level, source=source, process=process)
+
+
+def _visible(text: str) -> str:
+    """Return a line without colors and invisible characters."""
+    if "\x1b" in text:
+        text = ANSI.sub("", text)
+    if "[" in text:
+        text = LOST_COLOR.sub("", text)
+    return (text if text.isascii() else INVISIBLE.sub("", text)).rstrip()
+
+
+def _message(text: str) -> str:
+    """Return vLLM's message without keys, and without Ray's note that others wrote the same."""
+    text = SECRET.sub(r"\1\2***\2", text)
     if match := RAY_REPEATED.search(text):
         text = text[: match.start()].rstrip()
-    match = HEADER.match(text)
-    if not match:
-        return Line(text=text, process=process)
-    return Line(text[match.end() :], match["level"], match["time"], match["source"], process)
+    return text
+
+
+def _out_of_json(text: str) -> tuple[str, str | None, str]:
+    """Return (the line, its level, its source) of a record in JSON; ("the text", None, "") for any other line."""
+    found = None
+    if text.endswith("}") and (match := JSON_OBJECT.search(text)):
+        found = _json(text[match.start() :])
+    elif text.endswith(('"', '",')) and JSON_MEMBER.match(text):
+        found = _json("{" + text.rstrip(",") + "}")
+    if found is None:
+        return text, None, ""
+    members = [value for value in found.values() if isinstance(value, str)]
+    written = next((value for value in members if HEADER.search(value)), None)
+    if written is None:
+        named = (found.get(name) for name in MESSAGE_FIELDS)
+        written = next((value for value in named if isinstance(value, str)), None)
+    if written is None:
+        return text, None, ""
+    if not {"filename", "lineno"} <= set(found):
+        return _visible(written), None, ""
+    # a record of Python's own logger: the level is vLLM's, not the collector's
+    named = (found.get(name) for name in LEVEL_FIELDS)
+    level = next((value for value in named if value in LEVELS.split("|")), None)
+    return _visible(written), level, f"{found['filename']}:{found['lineno']}"[:200]
+
+
+def _json(text: str) -> dict | None:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    return None
 
 
 def _process_name(match: re.Match[str]) -> str:

@@ -4,7 +4,14 @@ import re
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.failures import LOOKED_AT_CHARS, UNEXPLAINED, Failure, diagnose
-from workshop.engine.log.lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
+from workshop.engine.log.lines import (
+    LINE_BREAK,
+    MAX_LINE_CHARS,
+    Line,
+    Prefixes,
+    parse_line,
+    parts,
+)
 from workshop.engine.log.rules import apply_line
 
 # A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
@@ -74,6 +81,7 @@ SERVER = re.compile(
 HARMLESS = ("DEBUG", "INFO", "WARNING")
 # a traceback's frames quote source code, error messages and all
 CODE = re.compile(r'^ {4,}|^ {2}File "')
+REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's words
 
 
 class Reader:
@@ -90,6 +98,7 @@ class Reader:
         self.first_line = ""
         self._rest = ""
         self._stopping = False
+        self._prefixes = Prefixes()
 
     @property
     def error(self) -> Failure | None:
@@ -107,7 +116,10 @@ class Reader:
         """
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
         written = (part for raw in lines if raw.strip() for part in parts(raw))
-        said = [words for part in written if (words := self._line(parse_line(part)))]
+        said = []
+        for part in written:
+            if event := self._line(parse_line(part, self._prefixes)):
+                said.append(event)
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
@@ -124,7 +136,11 @@ class Reader:
         self.mentions_vllm = (
             self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
         )
-        self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
+        self.recognised = (
+            self.recognised
+            or (line.level is not None and ".py:" in line.source)
+            or (known and self.mentions_vllm and self.log.says_what_fits)
+        )
         self.log.server = (
             self.log.server
             or line.process.endswith("APIServer")
@@ -192,7 +208,8 @@ class Reader:
         quiet = (
             line.level in HARMLESS and "exited unexpectedly" not in line.text
         ) or line.text.startswith("INFO: ")
-        if quiet or CODE.match(line.text) or (self._stopping and self.log.error is None):
+        is_code = CODE.match(line.text) and not REFUSED_ARGUMENT.match(line.text)
+        if quiet or is_code or (self._stopping and self.log.error is None):
             return
         found = diagnose(line.text) or self._unexplained(line)
         # A server that runs answers bad requests with errors as well: only some end it.

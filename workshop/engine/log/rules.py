@@ -80,10 +80,11 @@ def _version(log: EngineLog, match: Match, line: Line) -> None:
 
 WORDS = ("model", "dtype", "quantization", "kv_cache_dtype")
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
-         "block_size", "max_seq_len")  # fmt: skip
+         "block_size", "max_seq_len", "data_parallel_size")  # fmt: skip
 # that become facts, and what they must be
 ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))
-ARGUMENTS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
+ARGUMENTS |= dict.fromkeys(("enforce_eager", "enable_expert_parallel"), (bool,))
+ARGUMENTS |= {"gpu_memory_utilization": (float, int)}
 OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None")
 
@@ -121,7 +122,45 @@ def _config(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _gpu(log: EngineLog, match: Match, line: Line) -> None:
-    log.gpu = match[1].replace("_", " ")
+    log.gpu = log.gpu or match[1].replace("_", " ").strip()
+
+
+def _architecture(log: EngineLog, match: Match, line: Line) -> None:
+    log.architecture = log.architecture or match[1]  # a draft model's comes after the model's own
+
+
+def _checkpoint(log: EngineLog, match: Match, line: Line) -> None:
+    log.checkpoint_gib = log.checkpoint_gib or decimal(match[1])  # a draft's comes second
+
+
+def _length(log: EngineLog, match: Match, line: Line) -> None:
+    log.max_model_len = log.max_model_len or whole(match[1])
+
+
+def _world(log: EngineLog, match: Match, line: Line) -> None:
+    """Keep the ranks of the largest group; a rank counts in the group of its tensor and pipeline ranks."""
+    world, pipeline_rank, tensor_rank = (whole(number) for number in match.groups())
+    log.world_size = max(world, log.world_size or 0)
+    highest = log.profile
+    highest["highest_pipeline_rank"] = max(pipeline_rank, highest.get("highest_pipeline_rank", 0))
+    highest["highest_tensor_rank"] = max(tensor_rank, highest.get("highest_tensor_rank", 0))
+
+
+def _stored_tokens(log: EngineLog, match: Match, line: Line) -> None:
+    log.estimated_max_model_len = whole(match[1])
+
+
+def _mamba(log: EngineLog, match: Match, line: Line) -> None:
+    log.max_num_seqs = log.max_num_seqs or whole(match[1])
+    log.mamba_blocks = whole(match[2])
+
+
+def _kv_in_use(log: EngineLog, match: Match, line: Line) -> None:
+    """Keep the size of a rank's KV cache where the line that announces it is not in the log."""
+    rank = log.ranks.setdefault(line.process, RankFacts())
+    if rank.available_kv_gib is None:
+        size = decimal(match[1])
+        rank.available_kv_gib = size if match[2] == "GiB" else round(size / 2**30, 2)
 
 
 def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
@@ -164,6 +203,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
     def group(found: Match) -> str:
         digits = r"[\d,_]+" if CONVERT.get(found[1]) is whole else r"[\d.]+"
+        if found[1] == "available_kv_gib":  # what is left, which may be less than nothing
+            digits = r"-?[\d.]+"
         return f"(?P<{found[1]}>{digits})"
 
     return re.compile(re.sub(r"(?<!P)<(\w+)>", group, text))
@@ -173,19 +214,28 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
     (literal, _pattern(pattern), apply[0] if apply else _facts)
     for literal, pattern, *apply in (
         ("version", r"vLLM API server version (\d[\w.+]*)", _version),
-        ("version", r"[█▀▄].* version (\d[\w.+]*)", _version),
+        # the logo's line, also where its blocks were lost in another code page
+        ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
         ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
         ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
-        ("with config: ", r"engine \(v[^)]{0,100}\) with config: (.*)", _config),
-        ("Resolved architecture", r"Resolved architecture: (?P<architecture>\w+)"),
-        ("max model len", "Using max model len <max_model_len>"),
+        ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
+        ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
+        ("max model len", r"Using max model len ([\d,_]+)", _length),
+        ("Auto-fit max_model_len", "reduced from [\\d,]+ to <max_model_len> to fit"),
+        ("in world size", r"rank \d+ in world size (\d+) is assigned as DP rank \d+, PP rank (\d+), (?:PCP rank \d+, )?"
+         r"TP rank (\d+)", _world),
         ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
         ("attention backend", r"Using \w+ attention backend"),
         ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
         ("Model Runner", r"Using V\d Model Runner"),
         ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (?P<gpu>.+?), [\d.]+ GiB each"),
-        ("device_name=", r"device_name=([\w-]+)", _gpu),
-        ("Checkpoint size", "Checkpoint size: <checkpoint_gib> GiB"),
+        ("device_name=", r"device_name=['\"]?((?:NVIDIA|AMD|Tesla|GeForce)?[\w-]+)", _gpu),
+        ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
+        # nvidia-smi, torch and vLLM's collect_env
+        ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d\w{0,20}"
+         r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _gpu),
+        ("AMD Instinct", r"(AMD Instinct MI\d{2,3}\w{0,2})", _gpu),
+        ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
         ("Loading weights took", r"Loading weights took [\d.]+"),
         ("oading took", "Model loading took <weights_gib> Gi?B"),
         ("weights took", "Loading model weights took <weights_gib> GB"),
@@ -194,8 +244,12 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("VLLM_CPU_KVCACHE_SPACE", "is not set, using <requested_kv_gib> by default"),
         ("block size to", r"[Ss]etting (?:attention|kv cache) block size to <block_size>"),
         ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: ([\d,_]+) tokens", _kv_tokens),
-        (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: \d+", _blocks),
+        # V1 of 0.7 and 0.8 prints no blocks of the CPU
+        (" blocks: ", r"# \w+ blocks: (\d+)(?:, # CPU blocks: \d+|$)", _blocks),
         ("Maximum concurrency", r"Maximum concurrency for ([\d,_]+) tokens per request: ([\d.]+)", _concurrency),
+        ("estimated maximum model length", "estimated maximum model length is <estimated_max_model_len>"),
+        ("can be stored in KV cache", r"tokens that can be stored in KV cache \(([\d,]+)\)", _stored_tokens),
+        ("Mamba cache blocks", r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", _mamba),
         # 0.6.4 and 0.6.5, where all stands on one line
         ("Memory profiling results", "total_gpu_memory=<total_gpu_memory_gib>GiB"),
         ("Memory profiling results", r"gpu_memory_utilization=(?P<gpu_memory_utilization>[\d.]+\d)"),
@@ -203,9 +257,22 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         # 0.6.6 to 0.8
         ("total_gpu_memory (", r"total_gpu_memory \(<total_gpu_memory_gib>GiB\) x gpu_memory"),
         ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(([\d.]+)", _share),
+        ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B"),
+        ("model weights take", "PyTorch activation peak memory takes <peak_activation_gib>Gi?B"),
         ("model weights take", r"the rest of the memory reserved for KV Cache is (?P<available_kv_gib>-?[\d.]+)GiB"),
-        # since 0.10, where a limit was set in bytes or the logging is verbose
-        ("Free memory on device", r"Free memory on device \([\d.]+/<total_gpu_memory_gib> GiB\) on startup\. .*Actual "),
+        # since 0.10: with every start, or where a limit was set in bytes or the logging is verbose; and in errors
+        ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? \([\d.]+/<total_gpu_memory_gib> GiB\)"),
+        ("Desired GPU memory", r"Desired GPU memory utilization is \(([\d.]+), [\d.]+ GiB\)", _share),
+        ("Actual usage is", r"Actual usage is [\d.]+ GiB for weights?, .{0,200}?<non_torch_gib> GiB for non-torch memory"),
+        ("Actual usage is", "Actual usage is <consumed_gib> GiB for consumed memory"),
+        ("Actual usage is", r"Actual usage is .{0,100}?<peak_activation_gib> GiB for peak activation"),
+        ("kv cache memory in use", r"Current kv cache memory in use is ([\d.]+) (GiB|bytes)", _kv_in_use),
+        # a prototype of 0.6.5, one figure on each line
+        ("gpu_memory", r"^total_gpu_memory +<total_gpu_memory_gib>GiB$"),
+        ("gpu_memory", r"^gpu_memory_utilization +([\d.]+)$", _share),
+        ("available_kv_cache_memory", r"^available_kv_cache_memory +<available_kv_gib>GiB$"),
+        ("non_torch_memory", r"^non_torch_memory +<non_torch_gib>GiB$"),
+        ("activation peak", r"^PyTorch activation peak memory +<peak_activation_gib>GiB$"),
         ("torch.compile took", r"torch\.compile (?:took|takes) [\d.]+ s"),
         ("Estimated CUDA graph", "Estimated CUDA graph memory: <cuda_graph_estimate_gib>"),
         ("CUDA graph pool memory", r"\(actual\), <cuda_graph_estimate_gib> GiB \(estimated\)"),
