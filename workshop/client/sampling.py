@@ -31,7 +31,7 @@ WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary
 
 @dataclass(frozen=True)
 class Step:
-    """What is left after one parameter has had its say."""
+    """The distribution after one sampling parameter was applied."""
 
     name: str  # the parameter, or "model" for what came in
     # among the tokens listed; those of probability zero are left out
@@ -42,6 +42,7 @@ class Step:
 
     @property
     def outside(self) -> float:
+        """The share of the probability that is not in the list."""
         return 1.0 - self.seen
 
 
@@ -56,12 +57,15 @@ class Pipeline:
 
     @property
     def probabilities(self) -> dict[Token, float]:
-        """What is sampled from: token → probability, summing to 1."""
+        """The distribution that is sampled from: token → probability, with the sum 1."""
         return self.steps[-1].probabilities
 
     def step(self, name: str) -> Step | None:
         """Return one step by its parameter; None if that parameter is switched off."""
-        return next((step for step in self.steps if step.name == name), None)
+        for step in self.steps:
+            if step.name == name:
+                return step
+        return None
 
 
 def next_token_probabilities(
@@ -143,39 +147,50 @@ def pipeline(
     if ceiling is None:
         ceiling = min((x for x in scores.values() if x > -math.inf), default=0.0)
     hidden = _Hidden(model.outside, min(ceiling, math.log(model.outside or 1.0)))
-    steps, output = [model], list(output_tokens)
+    steps = [model]
+    output = list(output_tokens)
     if len(output) < settings.min_tokens and stop_tokens:
-        gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
-        scores.update(dict.fromkeys(gone, -math.inf))
-        steps.append(Step("min_tokens", _softmax(scores), len(gone), hidden.seen(scores)))
+        forbidden = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
+        scores.update(dict.fromkeys(forbidden, -math.inf))
+        steps.append(Step("min_tokens", _softmax(scores), len(forbidden), hidden.seen(scores)))
 
     def step(name: str) -> None:
         steps.append(Step(name, _softmax(scores), 0, hidden.seen(scores)))
 
-    if (penalty := settings.repetition_penalty) != 1:
+    penalty = settings.repetition_penalty
+    if penalty != 1:
         for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
-            scores[token] = (
-                scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
-            )
+            if scores[token] > 0:
+                scores[token] /= penalty
+            else:
+                scores[token] *= penalty
         step("repetition_penalty")
     counts = {token: n for token, n in Counter(output).items() if token in scores}
     if settings.frequency_penalty:
-        scores.update(
-            {token: scores[token] - settings.frequency_penalty * n for token, n in counts.items()}
-        )
+        for token, count in counts.items():
+            scores[token] -= settings.frequency_penalty * count
         step("frequency_penalty")
     if settings.presence_penalty:
-        scores.update({token: scores[token] - settings.presence_penalty for token in counts})
+        for token in counts:
+            scores[token] -= settings.presence_penalty
         step("presence_penalty")
     return _choose(scores, settings, steps, hidden, exact_top_k)
 
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
-    """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
+    """Return the model's own distribution as the first step.
+
+    Args:
+        logprobs: token → logprob, or token → logit.
+        truncated: the list may lack tokens: if its probabilities sum to less than 1, the rest is outside of it.
+    """
+    seen = 1.0
     # scores above 0 are no logprobs: no mass to compare
-    truncated = truncated and max(logprobs.values()) <= 0
-    mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
-    return Step("model", _softmax(logprobs), 0, max(mass, 1e-300) if mass < 1.0 - WHOLE else 1.0)
+    if truncated and max(logprobs.values()) <= 0:
+        mass = math.fsum(map(math.exp, logprobs.values()))
+        if mass < 1.0 - WHOLE:
+            seen = max(mass, 1e-300)
+    return Step("model", _softmax(logprobs), 0, seen)
 
 
 def _choose(
@@ -185,90 +200,103 @@ def _choose(
     hidden: _Hidden,
     exact_top_k: bool,
 ) -> Pipeline:
-    """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
-    if settings.greedy:  # min_p, top_k and top_p have nothing left to do
-        best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
-        seen = 1.0 if hidden.none_above(scores, [best]) else hidden.seen(scores, LOWEST_TEMPERATURE)
-        return Pipeline(
-            (*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1, seen))
-        )
+    """Apply the temperature, then min_p, top_k and top_p. No step changes the scores any more."""
+    if settings.greedy:
+        return Pipeline((*steps, _greedy_step(scores, steps[-1], hidden)))
     temperature = max(settings.temperature, LOWEST_TEMPERATURE)
     if temperature != 1:
-        steps.append(
-            Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature))
-        )
+        probabilities = _softmax(scores, temperature)
+        steps.append(Step("temperature", probabilities, 0, hidden.seen(scores, temperature)))
     border: tuple[Token, ...] = ()
     if settings.min_p > 0:
-        best, kept = max(scores.values()), steps[-1].probabilities
-        highest = max(kept.values())
-        survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
-        _narrow(
-            steps,
-            "min_p",
-            survivors,
-            hidden.ceiling < best + temperature * math.log(settings.min_p),
-        )
+        probabilities = steps[-1].probabilities
+        lowest = settings.min_p * max(probabilities.values())
+        survivors = {token: p for token, p in probabilities.items() if p >= lowest}
+        lowest_score = max(scores.values()) + temperature * math.log(settings.min_p)
+        _narrow(steps, "min_p", survivors, hidden.ceiling < lowest_score)
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
         survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
-        _narrow(
-            steps,
-            "top_k",
-            survivors,
-            len(survivors) >= settings.top_k and hidden.none_above(scores, survivors),
-        )
+        list_is_enough = len(survivors) >= settings.top_k and hidden.none_above(scores, survivors)
+        _narrow(steps, "top_k", survivors, list_is_enough)
     if settings.top_p < 1:
         survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].seen)
-        _narrow(
-            steps,
-            "top_p",
-            survivors,
-            settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors),
-        )
+        list_is_enough = settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors)
+        _narrow(steps, "top_p", survivors, list_is_enough)
     return Pipeline(tuple(steps), border)
+
+
+def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
+    """Return the step of temperature 0, which leaves one token: min_p, top_k and top_p have nothing to do."""
+    best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
+    seen = 1.0
+    if not hidden.none_above(scores, [best]):
+        seen = hidden.seen(scores, LOWEST_TEMPERATURE)
+    return Step("temperature", {best: 1.0}, len(before.probabilities) - 1, seen)
 
 
 def _narrow(
     steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool
 ) -> None:
-    """Append a step that takes tokens away: what is left shares their probability in proportion."""
+    """Append a step that removes tokens: the survivors share their probability in proportion.
+
+    `none_outside`: no token outside a truncated list could survive this step.
+    """
     before = steps[-1]
-    total = math.fsum(survivors.values())
     removed = len(before.probabilities) - len(survivors)
-    kept = {token: p / total for token, p in survivors.items()} if removed else before.probabilities
-    steps.append(Step(name, kept, removed, 1.0 if none_outside else before.seen))
+    probabilities = before.probabilities
+    if removed:
+        total = math.fsum(survivors.values())
+        probabilities = {token: p / total for token, p in survivors.items()}
+    seen = before.seen
+    if none_outside:
+        seen = 1.0
+    steps.append(Step(name, probabilities, removed, seen))
 
 
-def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
+def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
     """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score).
 
     `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
     """
-    if k >= len(kept):
-        return kept
+    if k >= len(probabilities):
+        return probabilities
     if exact:
-        in_order = list(kept)
-        token_ids = [token for token in kept if isinstance(token, int)]
+        in_order = list(probabilities)
+        token_ids = [token for token in probabilities if isinstance(token, int)]
         if len(token_ids) == len(in_order):
             in_order = sorted(token_ids)
-        chosen = set(sorted(in_order, key=kept.__getitem__, reverse=True)[:k])
-        return {token: p for token, p in kept.items() if token in chosen}
-    threshold = sorted(kept.values(), reverse=True)[k - 1]
-    return {token: p for token, p in kept.items() if p >= threshold}
+        chosen = set(sorted(in_order, key=probabilities.__getitem__, reverse=True)[:k])
+        return {token: p for token, p in probabilities.items() if token in chosen}
+    threshold = sorted(probabilities.values(), reverse=True)[k - 1]
+    return {token: p for token, p in probabilities.items() if p >= threshold}
 
 
-def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
-    """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
-    # room: how many tokens of exactly the threshold's probability fit
-    mass, threshold, room = 0.0, math.inf, 0
-    for p in sorted(kept.values(), reverse=True):
+def _top_p(
+    probabilities: dict[Token, float], enough: float
+) -> tuple[dict[Token, float], tuple[Token, ...]]:
+    """Return the smallest set of tokens whose mass is `enough`, and the tokens that tie at its border.
+
+    At least one token is kept. The second value is empty if all tokens of the border's probability fit.
+    """
+    mass = 0.0
+    threshold = math.inf
+    room = 0  # how many tokens of exactly the threshold's probability fit
+    for p in sorted(probabilities.values(), reverse=True):
         if mass >= enough and room:
             break
-        room = room + 1 if p == threshold else 1
-        mass, threshold = mass + p, p
-    tied = [token for token, p in kept.items() if p == threshold]
+        if p != threshold:
+            room = 0
+        room += 1
+        mass += p
+        threshold = p
+    tied = [token for token, p in probabilities.items() if p == threshold]
     dropped = set(tied[room:])
-    survivors = {token: p for token, p in kept.items() if p >= threshold and token not in dropped}
-    return survivors, tuple(tied if dropped else ())
+    survivors = {
+        token: p for token, p in probabilities.items() if p >= threshold and token not in dropped
+    }
+    if not dropped:
+        return survivors, ()
+    return survivors, tuple(tied)
 
 
 @dataclass(frozen=True)
@@ -283,23 +311,32 @@ class _Hidden:
         if not self.mass:
             return 1.0
         highest = max(scores.values())
-        seen = math.fsum(math.exp((x - highest) / temperature) for x in scores.values())
-        more = (self.ceiling - highest) / temperature - self.ceiling + math.log(self.mass / seen)
-        return 1.0 / (1.0 + math.exp(min(more, 690.0)))
+        listed_mass = math.fsum(math.exp((x - highest) / temperature) for x in scores.values())
+        log_ratio = (
+            (self.ceiling - highest) / temperature
+            - self.ceiling
+            + math.log(self.mass / listed_mass)
+        )
+        return 1.0 / (1.0 + math.exp(min(log_ratio, 690.0)))
 
     def none_above(self, scores: Mapping[Token, float], tokens: Iterable[Token]) -> bool:
-        """Tell whether each of these is at least as probable as any of them."""
+        """Return True if each of `tokens` is at least as probable as any token outside the list."""
         return not self.mass or min(map(scores.__getitem__, tokens)) >= self.ceiling
 
 
 def _scores(
     logprobs: Mapping | None, logits: Mapping | None, settings: Settings
 ) -> dict[Token, float]:
-    """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
+    """Return a copy of the scores in which minus infinity stands for what the server sends in its place."""
     if settings.repetition_penalty != 1 and logits is None:
-        said = "repetition_penalty divides logits, and logprobs no longer are logits."
-        raise BadInput(said, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
-    if not (scores := dict((logprobs if logits is None else logits) or {})):
+        problem = "repetition_penalty divides logits, and logprobs no longer are logits."
+        raise BadInput(
+            problem, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits."
+        )
+    if logits is None:
+        logits = logprobs
+    scores = dict(logits or {})
+    if not scores:
         raise BadInput(
             "There are no tokens to choose from.", "Pass a mapping of tokens to logprobs."
         )
@@ -309,20 +346,20 @@ def _scores(
     except TypeError:
         wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
     if wrong:
-        said = f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is."
+        problem = f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is."
         raise BadInput(
-            said,
+            problem,
             "Logprobs are 0 or negative, logits any finite number; minus infinity means never.",
         )
     if min(scores.values()) <= MINUS_INFINITY_SENT:
-        scores = {
-            token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()
-        }
+        for token, score in scores.items():
+            if score <= MINUS_INFINITY_SENT:
+                scores[token] = -math.inf
     return scores
 
 
 def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[Token, float]:
-    """Return exp(score / temperature), normalised; zeros left out."""
+    """Return exp(score / temperature), normalized to the sum 1, without the zeros."""
     highest = max(scores.values())
     if highest == -math.inf:
         raise BadInput(
@@ -335,7 +372,7 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
 
 
 def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
-    """Draw one token; the same generator state gives the same token, whatever the sampler of the server does."""
+    """Draw one token. The same state of the generator gives the same token; the server's own draw is another."""
     return generator.choices(list(probabilities), weights=list(probabilities.values()))[0]
 
 
