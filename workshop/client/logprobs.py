@@ -28,24 +28,29 @@ NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
 
-class _Told:
-    """What a logprob says besides; None where there is none."""
+class _WithLogprob:
+    """The values that follow from a logprob; None if there is no logprob."""
 
     logprob: float | None
 
     @property
     def probability(self) -> float | None:
-        return None if self.logprob is None else math.exp(self.logprob)
+        """The probability, from 0 to 1."""
+        if self.logprob is None:
+            return None
+        return math.exp(self.logprob)
 
     @property
     def surprise_bits(self) -> float | None:
-        """-log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
-        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
+        """The surprise, −log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
+        if self.logprob is None:
+            return None
+        return -self.logprob / math.log(2) + 0.0
 
 
 @dataclass(frozen=True)
-class Alternative(_Told):
-    """One token that could have stood at a position. `rank` 1 is the most probable; None if not known."""
+class Alternative(_WithLogprob):
+    """A token that could have stood at a position. `rank` 1 is the most probable; None if it is unknown."""
 
     token: str
     logprob: float
@@ -54,7 +59,7 @@ class Alternative(_Told):
 
 
 @dataclass(frozen=True)
-class Row(_Told):
+class Row(_WithLogprob):
     """One token of the prompt or of the completion."""
 
     part: str  # "prompt" or "completion"
@@ -63,17 +68,15 @@ class Row(_Told):
     # natural logarithm of the model's probability; None for one that nothing stood before
     logprob: float | None
     token_id: int | None = None
-    rank: int | None = (
-        None  # 1: the most probable; None if all that is known is that it was below the alternatives
-    )
-    alternatives: tuple[
-        Alternative, ...
-    ] = ()  # the most probable tokens first; the row's own token is one of them
+    # 1: the most probable; None if all that is known is that it was below the alternatives
+    rank: int | None = None
+    # the most probable tokens first; the row's own token is one of them
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def most_probable(self) -> Alternative | None:
         """The alternative that greedy sampling would have taken; None if there are no alternatives."""
-        return max(self.alternatives, key=lambda one: one.logprob, default=None)
+        return max(self.alternatives, key=_logprob_of, default=None)
 
 
 def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row]:
@@ -91,27 +94,31 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
     except (TypeError, AttributeError, LookupError, ValueError) as error:
         if isinstance(error, BadInput):
             raise
-        said = f"The logprobs of this response cannot be read ({type(error).__name__}: {error})."
-        raise BadInput(said, "Is it the whole answer of a vLLM server?") from None
+        problem = f"The logprobs of this response cannot be read ({type(error).__name__}: {error})."
+        raise BadInput(problem, "Is it the whole answer of a vLLM server?") from None
 
 
-def _rows(data: Mapping, choice: int, k: int | None) -> list[Row]:
+def _rows(data: Mapping, number: int, k: int | None) -> list[Row]:
+    """Return the rows of the choice with this number, counted from 0."""
     choices = data.get("choices") or []
-    if not 0 <= choice < len(choices):
-        said = f"The response has {len(choices)} choices, and none with the number {choice}."
-        raise BadInput(said, "Choices are counted from 0; n=… asks for more.")
-    one = choices[choice]
-    prompt = data.get("prompt_logprobs") or one.get("prompt_logprobs")  # chat: beside the choices
-    ids = one.get("prompt_token_ids") or data.get("prompt_token_ids")
-    found = _prompt_rows(prompt, ids) if prompt else []
-    logprobs = one.get("logprobs")
+    if not 0 <= number < len(choices):
+        problem = f"The response has {len(choices)} choices, and none with the number {number}."
+        raise BadInput(problem, "Choices are counted from 0; n=… asks for more.")
+    choice = choices[number]
+    # chat has them beside the choices
+    prompt = data.get("prompt_logprobs") or choice.get("prompt_logprobs")
+    prompt_ids = choice.get("prompt_token_ids") or data.get("prompt_token_ids")
+    token_rows = []
+    if prompt:
+        token_rows += _prompt_rows(prompt, prompt_ids)
+    logprobs = choice.get("logprobs")
     if logprobs and logprobs.get("content") is not None:
-        found += _chat_rows(logprobs["content"], one.get("token_ids"))
+        token_rows += _chat_rows(logprobs["content"], choice.get("token_ids"))
     elif logprobs and logprobs.get("tokens") is not None:
-        found += _completion_rows(logprobs, one.get("token_ids"), k)
-    if not found:
+        token_rows += _completion_rows(logprobs, choice.get("token_ids"), k)
+    if not token_rows:
         raise BadInput(NOT_ASKED, HOW_TO_ASK)
-    return found
+    return token_rows
 
 
 def next_token_logprobs(
@@ -122,20 +129,23 @@ def next_token_logprobs(
     Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that decode to the
     same text (the pieces of emojis) share one key otherwise, and all but one are lost.
     """
-    found = [row for row in rows(response, choice=choice) if row.part == "completion"]
-    if not 0 <= position < len(found):
-        said = f"There are logprobs of {len(found)} generated tokens, and none with the number {position}."
-        raise BadInput(said, HOW_TO_ASK)
-    return {
-        one.token if one.token_id is None else one.token_id: one.logprob
-        for one in found[position].alternatives
-    }
+    generated = [row for row in rows(response, choice=choice) if row.part == "completion"]
+    if not 0 <= position < len(generated):
+        problem = f"There are logprobs of {len(generated)} generated tokens, and none with the number {position}."
+        raise BadInput(problem, HOW_TO_ASK)
+    logprobs: dict[Token, float] = {}
+    for alternative in generated[position].alternatives:
+        if alternative.token_id is None:
+            logprobs[alternative.token] = alternative.logprob
+        else:
+            logprobs[alternative.token_id] = alternative.logprob
+    return logprobs
 
 
 def perplexity(tokens: Iterable[Row]) -> float:
-    """Return exp of the mean surprise: among how many equally likely tokens the model was choosing, on average.
+    """Return the perplexity: among how many equally likely tokens the model was choosing, on average.
 
-    Tokens without a logprob (the first of a prompt) do not count.
+    It is exp of the mean of −logprob. Tokens without a logprob (the first of a prompt) do not count.
 
     Raises BadInput: no token has a logprob.
     """
@@ -143,7 +153,9 @@ def perplexity(tokens: Iterable[Row]) -> float:
     if not logprobs:
         raise BadInput("No token has a logprob, so there is no perplexity.", HOW_TO_ASK)
     mean = -math.fsum(logprobs) / len(logprobs)
-    return math.exp(mean) if mean < 700 else math.inf
+    if mean >= 700:  # exp would be larger than any float
+        return math.inf
+    return math.exp(mean)
 
 
 def total_logprob(tokens: Iterable[Row]) -> float:
@@ -159,86 +171,122 @@ def processed(
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be sampled are
     -inf. Of a truncated list, the mass that it does not show is estimated as in `sampling.Step.seen`.
     """
-    logprobs = {one.token: one.logprob for one in row.alternatives}
-    # The row's own token may stand far below the others: those between are not listed.
-    top = [one.logprob for number, one in enumerate(row.alternatives, 1) if one.rank == number]
-    scores: dict[Token, float] = {**logprobs}
-    result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0))
-    now, seen = result.probabilities, result.steps[-1].seen
-    return {
-        token: math.log(now[token]) + math.log(seen) if token in now else -math.inf
-        for token in logprobs
-    }
+    scores: dict[Token, float] = {}
+    top = []  # without the row's own token where it stands far below: those between are not listed
+    for number, alternative in enumerate(row.alternatives, 1):
+        scores[alternative.token] = alternative.logprob
+        if alternative.rank == number:
+            top.append(alternative.logprob)
+    ceiling = min(top, default=0.0)
+    result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=ceiling)
+    log_seen = math.log(result.steps[-1].seen)
+    logprobs = {}
+    for alternative in row.alternatives:
+        probability = result.probabilities.get(alternative.token)
+        if probability is None:
+            logprobs[alternative.token] = -math.inf
+        else:
+            logprobs[alternative.token] = math.log(probability) + log_seen
+    return logprobs
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
     """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
-    return [
-        {"part": row.part, "position": row.position}
-        | {name: getattr(one, name) for name in SAID}
-        | {"chosen": (one.token, one.token_id) == (row.token, row.token_id)}
-        for row in tokens
-        for one in row.alternatives or (row,)
-    ]
+    table = []
+    for row in tokens:
+        for entry in row.alternatives or (row,):
+            line: dict = {"part": row.part, "position": row.position}
+            for name in SAID:
+                line[name] = getattr(entry, name)
+            line["chosen"] = (entry.token, entry.token_id) == (row.token, row.token_id)
+            table.append(line)
+    return table
 
 
 def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None) -> list[Row]:
-    """`{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}` a position; the prompt's own token first."""
-    found = []
+    """Return the rows of a prompt.
+
+    A position is `{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}`, the prompt's own token first.
+    """
+    prompt_rows = []
     for number, position in enumerate(positions):
+        token_id = None
+        if ids:
+            token_id = ids[number]
         if not position:  # nothing stood before the first token
-            token_id = ids[number] if ids else None
-            found.append(Row("prompt", number, "", None, token_id))
+            prompt_rows.append(Row("prompt", number, "", None, token_id))
             continue
-        listed = [
-            Alternative(
-                entry.get("decoded_token") or "",
-                _finite(entry["logprob"]),
-                int(key),
-                entry.get("rank"),
+        listed = []
+        for key, entry in position.items():
+            text = entry.get("decoded_token") or ""
+            logprob = _finite(entry["logprob"])
+            listed.append(Alternative(text, logprob, int(key), entry.get("rank")))
+        token = listed[0]
+        for alternative in listed:
+            if ids and alternative.token_id == token_id:
+                token = alternative
+                break
+        prompt_rows.append(
+            Row(
+                part="prompt",
+                position=number,
+                token=token.token,
+                logprob=token.logprob,
+                token_id=token.token_id,
+                rank=token.rank,
+                alternatives=_ranked(listed),
             )
-            for key, entry in position.items()
-        ]
-        own = next((one for one in listed if ids and one.token_id == ids[number]), listed[0])
-        found.append(
-            Row("prompt", number, own.token, own.logprob, own.token_id, own.rank, _ranked(listed))
         )
-    return found
+    return prompt_rows
 
 
 def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None) -> list[Row]:
-    """`{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`; k alternatives and the chosen."""
-    texts, chosen = logprobs["tokens"], logprobs["token_logprobs"]
+    """Return the rows of a completion.
+
+    It has `{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`: k alternatives for each
+    token, and the chosen token.
+    """
+    texts = logprobs["tokens"]
+    chosen = logprobs["token_logprobs"]
     tops = logprobs.get("top_logprobs") or [None] * len(texts)
     # Of two tokens with the same text, which share a key, the chosen one counts.
-    listed = [
-        {**(top or {}), text: logprob}
-        for text, logprob, top in zip(texts, chosen, tops, strict=True)
-    ]
-    if k is None:  # k entries where the chosen token is among the top k, k + 1 where it is not
-        among = [
-            len(top)
-            for top, text in zip(listed, texts, strict=True)
-            if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text
-        ]
-        k = max(among, default=min(map(len, listed), default=1) - 1)
-    found = enumerate(zip(texts, chosen, listed, strict=True))
-    return [
-        _generated(number, text, logprob, list(top.items()), ids, k)
-        for number, (text, logprob, top) in found
-    ]
+    listed = []
+    for text, logprob, top in zip(texts, chosen, tops, strict=True):
+        listed.append({**(top or {}), text: logprob})
+    if k is None:
+        k = _alternatives_asked_for(listed, texts)
+    generated_rows = []
+    for number, text in enumerate(texts):
+        entries = list(listed[number].items())
+        generated_rows.append(_generated(number, text, chosen[number], entries, ids, k))
+    return generated_rows
+
+
+def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> int:
+    """Infer `logprobs=` of the request: k entries where the chosen token is among the top k, otherwise k + 1."""
+    lengths = []  # of the lists in which the chosen token does not come last
+    for top, text in zip(listed, texts, strict=True):
+        if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text:
+            lengths.append(len(top))
+    return max(lengths, default=min(map(len, listed), default=1) - 1)
 
 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
-    """`[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`; just k alternatives."""
-    found = []
-    for number, one in enumerate(content):
-        listed = [(other["token"], other["logprob"]) for other in one.get("top_logprobs") or ()]
+    """Return the rows of a chat's answer.
+
+    It has `[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`, with exactly k
+    alternatives for each token.
+    """
+    chat_rows = []
+    for number, entry in enumerate(content):
+        text = entry["token"]
+        logprob = entry["logprob"]
+        listed = [(other["token"], other["logprob"]) for other in entry.get("top_logprobs") or ()]
         k = len(listed)
-        if (one["token"], one["logprob"]) not in listed:
-            listed.append((one["token"], one["logprob"]))
-        found.append(_generated(number, one["token"], one["logprob"], listed, ids, k))
-    return found
+        if (text, logprob) not in listed:
+            listed.append((text, logprob))
+        chat_rows.append(_generated(number, text, logprob, listed, ids, k))
+    return chat_rows
 
 
 def _generated(
@@ -249,49 +297,60 @@ def _generated(
     ids: Sequence[int] | None,
     k: int,
 ) -> Row:
-    """One generated token; ranks are counted, save that of a token from further down than the top k go."""
+    """Return the row of one generated token. Its rank is None if it lies below the top k."""
     token_id = ids[number] if ids else _id_of(text)
     if logprob is None:  # an echoed prompt's first token
         return Row("completion", number, text, None, token_id)
-    above: dict[float, int] = {}  # how many are more probable; the list may be a whole vocabulary
-    for index, (_, value) in enumerate(sorted(listed, key=lambda one: -one[1])):
-        above.setdefault(value, index)
-    alternatives = _ranked(
-        Alternative(
-            token,
-            _finite(value),
-            token_id if (token, value) == (text, logprob) else _id_of(token),
-            above[value] + 1 if above[value] < k else None,
-        )
-        for token, value in listed
-    )
-    rank = above[logprob] + 1
+    # Ranks within the top k by logprob; equal logprobs share one. The list may be a whole vocabulary.
+    ranks: dict[float, int] = {}
+    for index, (_, value) in enumerate(sorted(listed, key=lambda entry: -entry[1])):
+        if index < k:
+            ranks.setdefault(value, index + 1)
+    alternatives = []
+    for token, value in listed:
+        is_chosen = (token, value) == (text, logprob)
+        alternative_id = token_id if is_chosen else _id_of(token)
+        alternatives.append(Alternative(token, _finite(value), alternative_id, ranks.get(value)))
     return Row(
-        "completion",
-        number,
-        text,
-        _finite(logprob),
-        token_id,
-        rank if rank <= k else None,
-        alternatives,
+        part="completion",
+        position=number,
+        token=text,
+        logprob=_finite(logprob),
+        token_id=token_id,
+        rank=ranks.get(logprob),
+        alternatives=_ranked(alternatives),
     )
+
+
+def _logprob_of(alternative: Alternative) -> float:
+    return alternative.logprob
 
 
 def _ranked(listed: Iterable[Alternative]) -> tuple[Alternative, ...]:
-    return tuple(sorted(listed, key=lambda one: -one.logprob))
+    """Return the alternatives, the most probable first; equals stay in their order."""
+    return tuple(sorted(listed, key=_logprob_of, reverse=True))
 
 
 def _id_of(text: str) -> int | None:
+    """Return the id in a text such as "token_id:42"; None if it is another text."""
     digits = text.removeprefix(TOKEN_ID)
-    return int(digits) if digits != text and digits.isdigit() else None
+    if digits == text or not digits.isdigit():
+        return None
+    return int(digits)
 
 
 def _finite(logprob: float) -> float:
-    """JSON has no infinity: the server sends -9999 for a probability of zero."""
-    return -math.inf if logprob <= MINUS_INFINITY_SENT else logprob
+    """Return a logprob, minus infinity for the -9999 that the server sends for a probability of zero.
+
+    JSON has no infinity.
+    """
+    if logprob <= MINUS_INFINITY_SENT:
+        return -math.inf
+    return logprob
 
 
 def _plain(response: object) -> Mapping:
+    """Return a response as its JSON would be read."""
     if isinstance(response, Mapping):
         return response
     dump = getattr(response, "model_dump", None)
