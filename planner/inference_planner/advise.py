@@ -18,7 +18,7 @@ from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import context_sizes, tp_problem
-from inference_planner.settings import kv_cache_capability
+from inference_planner.settings import kv_cache_capability, share_of_free
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH = 2048  # vLLM's own max_num_batched_tokens on small GPUs
@@ -101,6 +101,8 @@ def _quantized_weights(d: Deployment, method: str, note: str) -> Iterator[Change
 
 def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
     """Let the engine use a larger share of the GPU's memory."""
+    if d.free_gib is not None:
+        share = min(share, share_of_free(d.gpu, d.free_gib))
     if share > d.settings.gpu_memory_utilization + 0.004:
         after = d.with_settings(gpu_memory_utilization=share)
         note = "if nothing else runs on the GPU"
@@ -286,6 +288,8 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
 
 
 def _speed_share(plan: Plan, other: Deployment) -> str:
+    if not other.gpu.has_known_speed:
+        return "an unknown share"
     share = speed.decode_tokens_per_s(other) / plan.single_stream_tokens_per_s
     return f"{share:.0%}"
 

@@ -20,10 +20,13 @@ def tokens(text: str) -> int:
     return int(number[1]) * UNITS[number[2]]
 
 
-def required(model: str | None, gpu: str | None) -> tuple[str, str]:
-    """Return the model and the GPU. Raises BadInput: one of them is missing."""
-    if model and gpu:
-        return model, gpu
+def required(
+    model: str | None, gpu: str | None, gpu_memory_gib: float | None = None
+) -> tuple[str, str | None]:
+    """Return the model and the GPU, which may be given by its memory alone. Raises BadInput: one of them is missing."""
+    has_gpu = bool(gpu) or gpu_memory_gib is not None
+    if model and has_gpu:
+        return model, gpu or None
     missing = "--gpu" if model else "MODEL"
     example = "For example: llama-3.1-70b --gpu h100 --gpus-per-node 4."
     raise BadInput(f"{missing} is missing.", example)
@@ -33,6 +36,8 @@ FLAG = {"action": "store_true"}
 # flags -> what argparse's add_argument takes
 ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--gpu",): {"help": "GPU name, as `--list-gpus` prints them: h100, h200, a100-80gb, …"},
+    ("--gpu-memory",): {"type": float, "dest": "gpu_memory_gib", "metavar": "GIB", "help": "Memory of one GPU as vLLM sees it, for a card of another size or without a name."},
+    ("--free-gib",): {"type": float, "metavar": "GIB", "help": "GiB free on each GPU, where another process holds the rest."},
     ("--gpus-per-node",): {"type": int, "help": "GPUs in one node.  [default: 8]"},
     ("--nodes",): {"type": int, "help": "Nodes that may be used."},
     ("--tensor-parallel-size", "-tp"): {"type": int, "help": "Without it the plan chooses."},

@@ -101,7 +101,7 @@ def run(
         say(report.machines_json(offers) if as_json else report.machines_text(offers))
         machines.check_any_fits(offers, model)
         return 0
-    model, gpu = required(model, gpu)
+    model, gpu = required(model, gpu, settings["gpu_memory_gib"])
     result = plan(model, gpu, **settings)
     if as_json:
         say(report.plan_json(result))

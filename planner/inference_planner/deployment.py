@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner import settings
-from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
 
@@ -42,6 +42,15 @@ class Deployment:
     # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each would copy.
     dcp: int = 1
     refused: str = ""  # why the installed vLLM has no class for the architecture
+    # GiB that are free on each GPU before vLLM starts; None: nothing else runs there.
+    free_gib: float | None = None
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are free on each GPU before vLLM starts."""
+        if self.free_gib is None:
+            return self.gpu.engine_bytes
+        return round(self.free_gib * GIB)
 
     @property
     def replica_gpus(self) -> int:
@@ -109,8 +118,10 @@ class Deployment:
 
 def prepare(
     model: str | Path | ModelConfig,
-    gpu: str | GPU,
+    gpu: str | GPU | None,
     *,
+    gpu_memory_gib: float | None = None,
+    free_gib: float | None = None,
     quantization: str | None = None,
     dtype: str = "auto",
     gpus_per_node: int | None = None,
@@ -120,13 +131,20 @@ def prepare(
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
 
     Args:
+        gpu: a name of the catalog, a GPU, or None for a card of which only the memory is known.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, in place of the catalog's.
+        free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is given.
         more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
     quantization than the checkpoint's.
     """
     config = load_model(model)
-    kind = load_gpu(gpu)
+    kind = load_card(gpu, gpu_memory_gib)
+    if free_gib is not None:
+        share = settings.share_of_free(kind, free_gib)
+        if more.get("gpu_memory_utilization") is None and share < settings.UTILIZATION:
+            more["gpu_memory_utilization"] = share
     if quantization and config.quantization:
         quant.check_stored(config.quantization, quantization)
     elif quantization:
@@ -143,4 +161,5 @@ def prepare(
         gpus_per_node=gpus_per_node or GPUS_PER_NODE,
         network=network,
         quantization=quantization,
+        free_gib=free_gib,
     )

@@ -20,6 +20,7 @@ from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks
 from inference_planner.reasons import reasons
+from inference_planner.settings import CONTEXT_GIB, share_of_free
 
 __all__ = ["FindSplit", "Plan", "check_keywords", "plan", "plan_of"]
 
@@ -28,8 +29,10 @@ FindSplit = Callable[[Deployment, Sizes], Choice]
 
 def plan(
     model: str | Path | ModelConfig,
-    gpu: str | GPU,
+    gpu: str | GPU | None = None,
     *,
+    gpu_memory_gib: float | None = None,
+    free_gib: float | None = None,
     gpus_per_node: int | None = None,
     nodes: int | None = None,
     tensor_parallel_size: int | None = None,
@@ -62,7 +65,11 @@ def plan(
 
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
-        gpu: a name of the catalog (`list_gpus`), or a GPU.
+        gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it. With a name it is that card with another size;
+            without, bandwidth and link are unknown, and there are no speed figures.
+        free_gib: GiB that are free on each GPU before vLLM starts. vLLM refuses to start if gpu_memory_utilization of
+            all memory is more; None means that nothing else runs there.
         gpus_per_node: GPUs in one node; 8 if nothing is known of the hardware.
         nodes: nodes that may be used.
         data_parallel_size: replicas that share their experts, each with attention and a KV cache of its own. Tokens and
@@ -83,6 +90,8 @@ def plan(
     deployment = prepare(
         model,
         gpu,
+        gpu_memory_gib=gpu_memory_gib,
+        free_gib=free_gib,
         dtype=dtype or "auto",
         quantization=quantization,
         network=network or DEFAULT_NETWORK,
@@ -104,7 +113,31 @@ def plan(
         ep=enable_expert_parallel,
         dcp=decode_context_parallel_size,
     )
-    return plan_of(find_split(deployment, sizes))
+    choice = find_split(deployment, sizes)
+    notes = card_notes(choice.deployment, gpu_memory_gib)
+    return plan_of(replace(choice, reasons=[*notes, *choice.reasons]))
+
+
+def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
+    """Return what a plan says of a card that was given by its memory, or is partly taken by another process."""
+    gpu, free_gib = deployment.gpu, deployment.free_gib
+    notes: list[str] = []
+    if not gpu.has_known_speed:
+        notes.append(
+            "Only the memory of this card is known: there are no speed figures, and what it has kernels for was not checked."
+        )
+    elif gpu_memory_gib is not None:
+        notes.append(
+            f"This is {gpu.title} with {gpu.engine_gib:.2f} GiB, at its bandwidth and link."
+        )
+    if free_gib is not None:
+        largest = share_of_free(gpu, free_gib)
+        notes.append(
+            f"{free_gib:g} of {gpu.engine_gib:.2f} GiB are free on each GPU, of which CUDA itself takes up to "
+            f"{CONTEXT_GIB:g}. vLLM refuses to start if gpu_memory_utilization asks for more than the rest: "
+            f"{largest:g} fits, and the plan has {deployment.settings.gpu_memory_utilization:g}."
+        )
+    return notes
 
 
 def check_keywords(function: Callable[..., object], unknown: Mapping[str, object]) -> None:
@@ -123,14 +156,15 @@ def plan_of(choice: Choice) -> Plan:
     """Return the plan of a split that was chosen: its memory, speed, reasons, advice and command."""
     deployment = choice.deployment
     memory = fit(deployment)
+    known_speed = deployment.gpu.has_known_speed
     result = Plan(
         choice=choice,
         fit=memory,
-        communication=traffic(deployment),
+        communication=traffic(deployment) if known_speed else [],
         ranks=ranks(deployment),
         basis=basis(deployment),
     )
-    if memory.fits:
+    if memory.fits and known_speed:
         result = replace(
             result,
             decode=list(speed.decode_terms(deployment)),

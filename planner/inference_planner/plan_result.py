@@ -52,6 +52,7 @@ JSON_KEYS = (
     "communication",
     "decode",
     "basis",
+    "free_gib",
     "exact",
     "source",
 )
@@ -189,8 +190,8 @@ class Plan:
 
     @property
     def single_stream_tokens_per_s(self) -> float:
-        """Output tokens per second of a single request."""
-        if not self.fits:
+        """Output tokens per second of a single request; 0 if the speed of the GPU is unknown."""
+        if not self.fits or not self.decode:
             return 0.0
         return 1e3 / sum(term.ms for term in self.decode)
 
@@ -211,6 +212,11 @@ class Plan:
     def gpu_memory_gib(self) -> float:
         """Memory of one GPU as vLLM sees it."""
         return self.deployment.gpu.engine_gib
+
+    @property
+    def free_gib(self) -> float | None:
+        """What is free on each GPU before vLLM starts; None if nothing else runs there."""
+        return self.deployment.free_gib
 
     @property
     def requested_gib_per_gpu(self) -> float:
@@ -237,6 +243,9 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""
         data = {key: getattr(self, key) for key in JSON_KEYS}
+        if not self.deployment.gpu.has_known_speed:
+            data["single_stream_tokens_per_s"] = None
+            data["learners_at_once"] = None
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]
         data["decode"] = [asdict(term) for term in self.decode]

@@ -156,9 +156,12 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     figures = [
         f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache",
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
-        f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one request",
-        _first_tokens(plan.learners_at_once),
     ]
+    if plan.decode:
+        figures.append(f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one request")
+        figures.append(_first_tokens(plan.learners_at_once))
+    else:
+        figures.append("speed unknown")
     first, *more = textwrap.wrap(" · ".join(figures), width, break_on_hyphens=False)
     return [first.replace("✓ fits", ink("✓ fits", "green")), *more]
 

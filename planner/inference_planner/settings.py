@@ -6,19 +6,23 @@ bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
 Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture sizes), both tags.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from inference_planner import versions
 from inference_planner.attention import main_kind
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU
+from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
 from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.versions import Version
 
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
+# vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37, 78.84 of 79.25, 139.21 of
+# 139.81 GiB free: the most of these, so that what the plan takes is free.
+CONTEXT_GIB = 0.6
 DTYPES = {
     "bfloat16": "bfloat16",
     "float16": "float16",
@@ -132,6 +136,32 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         enforce_eager=bool(settings.enforce_eager),
         most_graph_tokens=version.blackwell_graph_tokens if is_blackwell else 512,
     )
+
+
+def share_of_free(gpu: GPU, free_gib: float) -> float:
+    """Return the largest gpu_memory_utilization, in hundredths, with which vLLM starts beside another process.
+
+    It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py request_memory).
+
+    Args:
+        free_gib: free on each GPU before the start, in GiB.
+
+    Raises BadInput: free_gib is no number above 0, more than the GPU has, or too little for CUDA itself.
+    """
+    total = gpu.engine_gib
+    free = checked_gib("free_gib", free_gib)
+    if free > total + 0.005:  # logs round to hundredths
+        raise BadInput(
+            f"free_gib is {free:g}, and {gpu.title} has {total:.2f} GiB.",
+            "Give what is free on one GPU: nvidia-smi shows it.",
+        )
+    share = min(1.0, math.floor((free - CONTEXT_GIB) / total * 100) / 100)
+    if share <= 0:
+        raise BadInput(
+            f"free_gib is {free:g} of {total:.2f}: beside CUDA's own {CONTEXT_GIB:g} GiB it leaves vLLM nothing.",
+            "End the other process (nvidia-smi names it), or give another GPU.",
+        )
+    return share
 
 
 def _checked_share(share: object) -> float:

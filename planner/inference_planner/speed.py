@@ -15,6 +15,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
+from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.weight import ExpertSplit
 from inference_planner.weights import (
@@ -113,6 +114,11 @@ def decode_terms(
 
     batch: of each replica. context: tokens of a request so far, which are read once for all of its new ones.
     """
+    if not d.gpu.has_known_speed:
+        raise BadInput(
+            f"The memory bandwidth of a {d.gpu.title} is unknown, and so is its speed.",
+            "Name the nearest card, too: --gpu with --gpu-memory.",
+        )
     m, gpu, s, tp, tokens = d.model, d.gpu, d.settings, d.tp, batch * tokens_each
     dense, experts = _read_bytes(m, tp, d.expert_split)
     peak, tflops = gpu.bandwidth_gb_s * 1e6, peak_tflops(m, gpu)  # bytes a ms

@@ -109,7 +109,7 @@ def print_for(
         options: the plan's settings.
         own: the place's own options.
     """
-    model, gpu = required(model, gpu)
+    model, gpu = required(model, gpu, options["gpu_memory_gib"])
     plan = exact.plan(model, gpu, **options)
     if plan.nodes > 1 and plan.data_parallel_size > 1:
         raise BadInput(

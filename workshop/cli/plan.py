@@ -46,7 +46,7 @@ def command(
         click.echo(report.machines_json(offers) if as_json else report.machines_text(offers))
         machines.check_any_fits(offers, model)
     else:
-        model, gpu = required(model, gpu)
+        model, gpu = required(model, gpu, options["gpu_memory_gib"])
         plan = exact.plan(model, gpu, **options)
         if as_json:
             click.echo(report.plan_json(plan))

@@ -51,6 +51,7 @@ def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option
         names,
         type=Tokens() if kind is tokens else kind,
         default=keywords.get("default"),
+        metavar=keywords.get("metavar"),
         show_default="default" in keywords,
         help=help_text,
     )

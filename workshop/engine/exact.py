@@ -275,8 +275,10 @@ def refusal(m: ModelConfig, answer: Mapping[str, Any]) -> BadInput:
 
 def plan(
     model: str | Path | ModelConfig,
-    gpu: str | GPU,
+    gpu: str | GPU | None = None,
     *,
+    gpu_memory_gib: float | None = None,
+    free_gib: float | None = None,
     gpus_per_node: int | None = None,
     nodes: int | None = None,
     tensor_parallel_size: int | None = None,
@@ -309,7 +311,9 @@ def plan(
 
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
-        gpu: a name of the catalog (`list_gpus`), or a GPU.
+        gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size or without a name.
+        free_gib: GiB that are free on each GPU before vLLM starts; None means that nothing else runs there.
         gpus_per_node: GPUs in one node; 8 if nothing is known of the hardware.
         nodes: nodes that may be used.
         data_parallel_size: replicas that share their experts, each with attention and a KV cache of its own. Tokens and
@@ -330,6 +334,8 @@ def plan(
     return planner_plan(
         model,
         gpu,
+        gpu_memory_gib=gpu_memory_gib,
+        free_gib=free_gib,
         gpus_per_node=gpus_per_node,
         nodes=nodes,
         tensor_parallel_size=tensor_parallel_size,

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from inference_planner.catalog.fields import nearest
 from inference_planner.errors import BadInput
 
 GIB, MIB = 1 << 30, 1 << 20
+MOST_GIB = 4096  # of one card
 BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 
 
@@ -25,7 +26,9 @@ class GPU:
     marketing_gb: int  # what the vendor writes on the box: GiB, rounded, whatever it says
     driver_mib: int  # what nvidia-smi or rocm-smi reports
     engine_bytes: int  # total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization
-    bandwidth_gb_s: float  # peak of the memory, 10**9 bytes a second
+    bandwidth_gb_s: (
+        float  # peak of the memory, 10**9 bytes a second; 0: unknown, and so is the speed
+    )
     bf16_tflops: (
         float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
     )
@@ -47,6 +50,11 @@ class GPU:
     @property
     def engine_gib(self) -> float:
         return self.engine_bytes / GIB
+
+    @property
+    def has_known_speed(self) -> bool:
+        """False for a card of which only the memory is known."""
+        return self.bandwidth_gb_s > 0
 
     @property
     def is_slice(self) -> bool:
@@ -123,3 +131,51 @@ def load_gpu(name: str | GPU) -> GPU:
         "--gpu-memory GIB plans a card of which only the memory is known."
     )
     raise BadInput(f"The GPU {str(name)!r} is not in the catalog.", remedy)
+
+
+def load_card(name: str | GPU | None, memory_gib: float | None = None) -> GPU:
+    """Return a GPU by its name, by its memory, or by both: then the named card with another memory.
+
+    Args:
+        memory_gib: the memory of one GPU in GiB as vLLM sees it; None for that of the catalog.
+
+    Raises BadInput: neither is given, the name is not in the catalog, or the memory is no number above 0.
+    """
+    if memory_gib is None:
+        if name is None:
+            raise BadInput(
+                "The GPU is missing.",
+                "Give its name, or its memory (gpu_memory_gib, --gpu-memory).",
+            )
+        return load_gpu(name)
+    size = checked_gib("gpu_memory_gib", memory_gib)
+    box, driver, engine = max(1, round(size)), math.ceil(size * 1024), round(size * GIB)
+    if name is not None:
+        named = load_gpu(name)
+        return replace(named, marketing_gb=box, driver_mib=driver, engine_bytes=engine)
+    return GPU(
+        name=f"card of {size:g} GiB",
+        title=f"card of {size:g} GiB",
+        marketing_gb=box,
+        driver_mib=driver,
+        engine_bytes=engine,
+        bandwidth_gb_s=0,
+        bf16_tflops=0,
+        fp8_tflops=0,
+        link="unknown link",
+        link_gb_s=0,
+        compute_capability="unknown",
+        l2_mib=0,
+        sm_count=0,
+        source="the memory that was given",
+    )
+
+
+def checked_gib(name: str, value: object) -> float:
+    """Return a size in GiB. Raises BadInput: it is no number above 0 and at most MOST_GIB."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_GIB:
+        raise BadInput(
+            f"{name} is {value!r}, and must be above 0 and at most {MOST_GIB}.",
+            "It counts GiB (2**30 bytes) of one GPU: 23.52 for an RTX 4090.",
+        )
+    return float(value)

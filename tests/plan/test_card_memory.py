@@ -1,0 +1,109 @@
+"""A card that is given by its memory, and a card that another process holds in part."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from inference_planner.catalog import load_gpu
+from inference_planner.speed import decode_terms
+
+from workshop.engine.exact import plan
+from workshop.errors import BadInput
+
+LENGTH = 8192  # tokens of a request
+
+
+def test_a_named_card_of_another_size_keeps_its_speed():
+    """The laptop's RTX 4090 has 16 GB; its bandwidth is then the desktop card's, which the plan says."""
+    card = plan("llama-3.2-1b", "rtx-4090", gpu_memory_gib=15.6, max_model_len=LENGTH)
+    whole = plan("llama-3.2-1b", "rtx-4090", max_model_len=LENGTH)
+    assert (card.gpu, card.gpu_memory_gib) == ("rtx-4090", pytest.approx(15.6))
+    assert card.requested_gib_per_gpu == pytest.approx(0.92 * 15.6)
+    assert card.kv_cache_tokens < whole.kv_cache_tokens
+    assert card.single_stream_tokens_per_s == whole.single_stream_tokens_per_s
+    assert "15.60 GiB" in card.reasons[0]
+
+
+def test_the_catalog_s_size_given_by_hand_changes_nothing():
+    card = load_gpu("a10")
+    given = plan("llama-3.1-8b", "a10", gpu_memory_gib=card.engine_gib, max_model_len=LENGTH)
+    assert (
+        given.kv_cache_tokens == plan("llama-3.1-8b", "a10", max_model_len=LENGTH).kv_cache_tokens
+    )
+
+
+def test_a_card_without_a_name_has_memory_figures_and_no_speed():
+    card = plan("llama-3.1-8b", gpu_memory_gib=24, max_model_len=LENGTH)
+    assert card.fits and card.kv_cache_tokens > LENGTH and card.command
+    assert card.decode == [] and card.single_stream_tokens_per_s == 0
+    assert card.to_dict()["single_stream_tokens_per_s"] is None
+    assert card.to_dict()["learners_at_once"] is None
+    assert "no speed figures" in card.reasons[0]
+    with pytest.raises(BadInput, match="speed"):
+        decode_terms(card.deployment)
+
+
+@pytest.mark.parametrize("gib", [8, 16, 24, 40, 80, 192])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b"])
+def test_every_size_is_planned_or_refused_in_words(model, gib):
+    card = plan(model, gpu_memory_gib=gib, gpus_per_node=8, max_model_len=LENGTH)
+    assert card.fits or card.advice
+
+
+@pytest.mark.parametrize(("gpu", "free"), [("h100", 40), ("l4", 10), ("h200", 100), ("a40", 30.5)])
+def test_beside_another_process_the_plan_takes_what_is_free(gpu, free):
+    """request_memory of vllm/v1/worker/utils.py refuses where utilization × total exceeds the free memory."""
+    half = plan("llama-3.2-1b", gpu, free_gib=free, max_model_len=LENGTH)
+    share = half.settings.gpu_memory_utilization
+    assert half.fits and share * half.gpu_memory_gib <= free < (share + 0.1) * half.gpu_memory_gib
+    assert f"--gpu-memory-utilization {share:g}" in half.command
+    assert f"{free:g} of" in half.reasons[0] and f"{share:g} fits" in half.reasons[0]
+    assert not any("--gpu-memory-utilization" in advice for advice in half.advice)
+    assert half.to_dict()["free_gib"] == free
+
+
+def test_a_card_that_is_nearly_free_keeps_the_default():
+    assert plan("llama-3.2-1b", "h100", free_gib=79).settings.gpu_memory_utilization == 0.92
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gpu_memory_gib": 0},
+        {"gpu_memory_gib": -24},
+        {"gpu_memory_gib": math.nan},
+        {"gpu_memory_gib": math.inf},
+        {"gpu_memory_gib": 24576},  # MiB
+        {"gpu_memory_gib": True},
+        {"gpu_memory_gib": "24"},
+        {"gpu": "h100", "free_gib": 0},
+        {"gpu": "h100", "free_gib": 0.3},
+        {"gpu": "h100", "free_gib": 81},
+        {"gpu": "h100", "free_gib": math.nan},
+        {"gpu": "l4", "gpu_memory_gib": 10, "free_gib": 11},
+        {},
+    ],
+)
+def test_wrong_sizes_are_one_sentence(wrong):
+    with pytest.raises(BadInput) as caught:
+        plan("llama-3.2-1b", **wrong)
+    assert caught.value.remedy and "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("module", ["workshop.cli", "inference_planner.cli"])
+def test_the_commands_take_both(module):
+    words = ["llama-3.2-1b", "--gpu-memory", "24", "--free-gib", "12", "--json"]
+    if module == "workshop.cli":
+        words = ["plan", *words]
+    code = f"from {module} import main; import sys; sys.exit(main())"
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60
+    )
+    data = json.loads(run.stdout)
+    assert run.returncode == 0, run.stderr
+    assert (data["gpu_memory_gib"], data["free_gib"]) == (24, 12)
+    assert data["settings"]["gpu_memory_utilization"] == 0.47  # (12 - 0.6) / 24
