@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import load_model
+from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.families import FAMILIES
+from inference_planner.catalog.gpus import GPU
 from inference_planner.deployment import Deployment
 from inference_planner.versions import is_before
 
@@ -42,16 +43,28 @@ def measured_architectures() -> frozenset[str]:
     return frozenset(load_model(name).architecture for name in {run["model"] for run in runs()})
 
 
+@lru_cache(maxsize=1)
+def measured_cards() -> frozenset[GPU]:
+    """Return the GPUs of the recorded runs (data/runs)."""
+    return frozenset(load_gpu(name) for name in {run["gpu"] for run in runs()})
+
+
+def is_measured(d: Deployment) -> bool:
+    """Return True if runs were recorded of this architecture, and on this card with all of its memory."""
+    return d.model.architecture in measured_architectures() and d.gpu in measured_cards()
+
+
 def basis(d: Deployment) -> str:
     """Say what a plan of this split rests on: measured, exact, recorded or estimate."""
     m, experts = d.model, d.expert_split
     if experts:  # no run was measured with experts shared out so
         return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
     if m.exact and m.exact.of(d.tp, d.pp):
-        seen = m.exact.basis == "recorded" and m.architecture in measured_architectures()
-        return "measured" if seen else m.exact.basis
+        if m.exact.basis == "recorded" and is_measured(d):
+            return "measured"
+        return m.exact.basis
     if m.architecture in FAMILIES:  # formulas, compared with vLLM's classes in the record
-        return "measured" if m.architecture in measured_architectures() else "recorded"
+        return "measured" if is_measured(d) else "recorded"
     return "estimate"
 
 

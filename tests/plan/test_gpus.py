@@ -201,3 +201,16 @@ def test_experts_of_four_bits_are_read_as_fast_on_an_h100_as_on_an_h200():
     assert ms("qwen3-30b-a3b", "h100") == pytest.approx(
         ms("qwen3-30b-a3b", "h200") * 4.8 / 3.35, rel=0.01
     )
+
+
+@pytest.mark.parametrize("name", list_gpus())
+def test_measured_is_said_of_cards_that_were_measured_alone(name):
+    """docs/accuracy.md: every recorded run is of an H100 SXM or an H200 SXM."""
+    says = plan("llama-3.2-1b", name, max_model_len=2048).basis
+    assert says == ("measured" if name in ("h100", "h200") else "recorded")
+
+
+def test_a_card_of_another_size_was_not_measured():
+    assert plan("llama-3.1-8b", "h100", gpu_memory_gib=64, max_model_len=2048).basis == "recorded"
+    assert plan("llama-3.1-8b", gpu_memory_gib=80, max_model_len=2048).basis == "recorded"
+    assert plan("llama-3.1-8b", "h100", free_gib=60, max_model_len=2048).basis == "measured"
