@@ -18,6 +18,7 @@ from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import context_sizes, tp_problem
+from inference_planner.refusals import exceeds_state_blocks, with_seqs_that_start
 from inference_planner.settings import kv_cache_capability, share_of_free
 
 HIGH_UTILIZATION = 0.95
@@ -41,8 +42,11 @@ class Change:
 
     @property
     def words(self) -> str:
-        """The flags as they are typed."""
-        words = (str(self.flag), str(self.value), self.with_it)
+        """The flags as they are typed, with --max-num-seqs where vLLM would refuse its default."""
+        words = [str(self.flag), str(self.value), self.with_it]
+        seqs = with_seqs_that_start(self.after).settings.max_num_seqs
+        if seqs < self.after.settings.max_num_seqs:
+            words.append(f"--max-num-seqs {seqs}")
         return " ".join(word for word in words if word)
 
     @cached_property
@@ -52,7 +56,10 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        return memory.may_fit(self.after, self.after.gpus) and self.fit.fits
+        """True if vLLM would start after the change: a default of max_num_seqs can be lowered, a given one cannot."""
+        if not memory.may_fit(self.after, self.after.gpus) or not self.fit.fits:
+            return False
+        return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
 
     @property
     def tokens(self) -> int:
@@ -201,7 +208,18 @@ def advise(plan: Plan) -> list[str]:
     """Return what would make the plan better. If it does not fit, return the nearest changes that would."""
     if plan.fits:
         return [*_more_tokens(plan), *_other_gpus(plan), *_few_requests(plan)]
+    if plan.fit.fits:
+        return list(_without_refusals(plan))
     return _nearest(plan)
+
+
+def _without_refusals(plan: Plan) -> Iterator[str]:
+    """Yield how to avoid what vLLM refuses, of a plan whose memory is enough."""
+    for finding in plan.refusals:
+        if finding.flag:
+            yield f"With {finding.flag} vLLM starts; now {finding.what}."
+        else:
+            yield f"vLLM refuses this: {finding.what}."
 
 
 def _nearest(plan: Plan) -> list[str]:

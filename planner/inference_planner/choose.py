@@ -18,6 +18,7 @@ from inference_planner.deployment import GPUS_PER_NODE, Deployment
 from inference_planner.errors import BadInput
 from inference_planner.memory import Fit, fit, may_fit
 from inference_planner.ranks import check_context, check_sizes, most_stages, tp_problem
+from inference_planner.refusals import slice_problem, with_seqs_that_start
 from inference_planner.settings import whole
 
 MOST = 4096  # the largest size that may be given
@@ -92,8 +93,10 @@ def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
 def spread(d: Deployment, gpus: int) -> Deployment:
     """Return the first split over so many GPUs that fits, or the one with most tensor parallelism if none does.
 
-    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them.
+    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them, or several slices.
     """
+    if problem := slice_problem(d, gpus):
+        raise problem
     options = splits(d, gpus)
     stays_whole = most_stages(d.model) == 1 or d.split(1, gpus).uneven
     if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
@@ -121,6 +124,8 @@ def choose(
 ) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
+    Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
+
     Args:
         tp, pp, dp, dcp: the tensor, pipeline, data and decode context parallel size; None if the plan chooses.
         ep: use expert parallelism (enable_expert_parallel).
@@ -138,14 +143,22 @@ def choose(
     if dcp and dcp > 1:
         check_context(d.model, tp or 1, dcp)
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
-    if d.gpu.is_slice:
-        return _one_slice(d, (tp or 1) * (pp or 1) * d.dp)
     world_size = 0
     if gpus_per_node or nodes:
         world_size = d.gpus_per_node * (nodes or 1)
+    choice = _split(d, nodes, tp, pp, world_size)
+    return replace(choice, deployment=with_seqs_that_start(choice.deployment))
+
+
+def _split(
+    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world_size: int
+) -> Choice:
+    """Choose the split, from the sizes that were given or from the hardware."""
+    if d.gpu.is_slice:
+        return _one_slice(d, (tp or 1) * (pp or 1) * d.dp)
     if tp or pp:
         return _with_sizes(d, nodes, tp, pp, world_size)
-    if d.dp > 1 or ep:
+    if d.dp > 1 or d.ep:
         return _fewest_a_replica(d, world_size)
     single = fit(d)
     if single.fits:
@@ -162,11 +175,8 @@ def _check_whole(name: str, size: object) -> None:
 
 
 def _one_slice(d: Deployment, gpus: int) -> Choice:
-    if gpus > 1:
-        raise BadInput(
-            f"{d.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
-            "Give sizes of 1, or a whole GPU.",
-        )
+    if problem := slice_problem(d, gpus):
+        raise problem
     why = "This is a slice of a GPU: a model that does not fit on it needs a larger slice, or a whole GPU."
     return Choice(d, [why])
 

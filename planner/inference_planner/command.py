@@ -72,7 +72,7 @@ def flags(d: Deployment) -> dict[str, str]:
         ),
         "--max-num-batched-tokens": (
             settings.max_num_batched_tokens,
-            min(tokens, seqs * settings.max_model_len),
+            min(tokens, settings.max_num_seqs * settings.max_model_len),
         ),
         "--max-num-seqs": (settings.max_num_seqs, min(seqs, settings.max_num_batched_tokens)),
         "--dtype": (settings.dtype, "auto"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from inference_planner.catalog.config import ModelConfig
@@ -14,6 +15,7 @@ from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.memory import Fit
 from inference_planner.overheads import Overhead
 from inference_planner.ranks import Rank
+from inference_planner.refusals import Finding, check
 from inference_planner.settings import Settings
 from inference_planner.speed import Term
 
@@ -55,6 +57,7 @@ JSON_KEYS = (
     "free_gib",
     "exact",
     "source",
+    "refusals",
 )
 
 
@@ -63,7 +66,7 @@ class Plan:
     """One way to run a model: the split, what fits, how fast one request is, and the command.
 
     Every number follows from the values that the plan carries. Sizes per GPU are those of the pipeline
-    stage with the least room, in GiB of 2**30 bytes. If the plan does not fit, capacities and speeds are 0.
+    stage with the least room, in GiB of 2**30 bytes. If the memory is too small, capacities and speeds are 0.
     """
 
     choice: Choice
@@ -135,8 +138,13 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """True if one request of max_model_len fits, which vLLM requires before it starts."""
-        return self.fit.fits
+        """True if one request of max_model_len fits, and vLLM refuses none of the settings (refusals.py)."""
+        return self.fit.fits and not self.refusals
+
+    @cached_property
+    def refusals(self) -> list[Finding]:
+        """Why vLLM would refuse to start, each with the flag that avoids it; empty if the plan fits."""
+        return check(self.deployment)
 
     @property
     def starts(self) -> bool:
@@ -154,7 +162,7 @@ class Plan:
 
     @property
     def available_kv_gib_per_gpu(self) -> float:
-        if not self.fits:
+        if not self.fit.fits:
             return 0.0
         return self.fit.available[self.fit.tightest] / GIB
 
@@ -166,20 +174,20 @@ class Plan:
     @property
     def kv_cache_tokens(self) -> int:
         """The tokens that vLLM will print as "GPU KV cache size"; with data parallelism those of one replica."""
-        if not self.fits:
+        if not self.fit.fits:
             return 0
         return self.fit.capacity.tokens
 
     @property
     def max_concurrency(self) -> float:
         """The requests of max_model_len that the KV cache holds, which vLLM prints as "Maximum concurrency"."""
-        if not self.fits:
+        if not self.fit.fits:
             return 0.0
         return self.fit.capacity.max_concurrency
 
     @property
     def num_gpu_blocks(self) -> int:
-        if not self.fits:
+        if not self.fit.fits:
             return 0
         return self.fit.capacity.blocks
 
@@ -191,7 +199,7 @@ class Plan:
     @property
     def single_stream_tokens_per_s(self) -> float:
         """Output tokens per second of a single request; 0 if the speed of the GPU is unknown."""
-        if not self.fits or not self.decode:
+        if not self.fit.fits or not self.decode:
             return 0.0
         return 1e3 / sum(term.ms for term in self.decode)
 
@@ -246,6 +254,7 @@ class Plan:
         if not self.deployment.gpu.has_known_speed:
             data["single_stream_tokens_per_s"] = None
             data["learners_at_once"] = None
+        data["refusals"] = [asdict(finding) for finding in self.refusals]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]
         data["decode"] = [asdict(term) for term in self.decode]

@@ -144,10 +144,10 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
 def context_sizes(m: ModelConfig, tp: int) -> list[int]:
     """Return the decode context parallel sizes that can share out the copies of a KV head over tp ranks.
 
-    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/kv_cache_interface.py ("DCP not support
-    sliding window").
+    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/core/single_type_kv_cache_manager.py ("DCP
+    not support sliding window attn now", "DCP not support mamba now").
     """
-    if any(m.layer_windows) or any(m.layer_chunks):
+    if any(m.layer_windows) or any(m.layer_chunks) or has_states(m):
         return []
     return main_kind(m).context_sizes(m, tp)
 
@@ -162,6 +162,8 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     why = f"with tensor_parallel_size {tp} a KV head of {m.name} {shares}"
     if any(m.layer_windows) or any(m.layer_chunks):
         why = f"{m.name} has sliding windows, which vLLM does not share out"
+    if has_states(m):
+        why = f"{m.name} has layers with states, which vLLM does not share out"
     sizes = f"Choose from: {', '.join(map(str, usable))}."
     remedy = (
         sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."

@@ -9,6 +9,7 @@ from inference_planner.choose import executor
 from inference_planner.command import stand_in
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import partition_layers
+from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
 from inference_planner.settings import batch_defaults
 
 
@@ -16,6 +17,7 @@ def reasons(plan: Plan) -> list[str]:
     """Return why the plan is as it is: first the reasons of the choice, then what follows from it."""
     sentences = [*plan.choice.reasons, *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
+    sentences += _state_blocks(plan)
     if plan.fits:
         sentences += [*_windows(plan), *_messages(plan), *_processes(plan), *_batch(plan)]
     return sentences
@@ -65,19 +67,38 @@ def _memory(plan: Plan) -> Iterator[str]:
     rest = "are missing before the first token"
     if room > 0:
         rest = "are left for the KV cache"
-    if not plan.fits and room > 0:
+    if not plan.fit.fits and room > 0:
         rest += f", too little for one request of {plan.max_model_len:,} tokens"
     parts = f"{plan.weights_gib_per_gpu:.2f} GiB are weights and {plan.overhead_gib_per_gpu:.2f} GiB overhead"
     yield (
         f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
         f"{abs(room):.2f} GiB {rest}."
     )
-    if plan.fits:
+    if plan.fit.fits:
         blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.block_size} tokens"
         requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
         if plan.data_parallel_size > 1:
             requests += ", in each replica"
         yield f"The KV cache holds {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."
+
+
+def _state_blocks(plan: Plan) -> Iterator[str]:
+    """Say how max_num_seqs follows from the blocks that a hybrid model has for its states."""
+    d, blocks = plan.deployment, f"{plan.num_gpu_blocks:,} blocks"
+    if not plan.fit.fits:
+        return
+    needs = "Layers with states take one block for each running request"
+    margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
+    if default := lowered_from(d):
+        yield (
+            f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of blocks. Its default of "
+            f"{default:,} is too near to the {blocks} here or above them: --max-num-seqs {d.settings.max_num_seqs} {margin}."
+        )
+    elif seqs_that_start(d) < d.settings.max_num_seqs and not exceeds_state_blocks(d):
+        yield (
+            f"{needs}. The {blocks} are hardly more than max_num_seqs {d.settings.max_num_seqs:,}: if vLLM refuses to "
+            f"start, --max-num-seqs {seqs_that_start(d)} {margin}."
+        )
 
 
 def _windows(plan: Plan) -> Iterator[str]:

@@ -147,8 +147,13 @@ def _title(plan: Plan) -> str:
 
 def _verdict(plan: Plan, width: int) -> list[str]:
     """Return whether the plan fits, and its most important figures."""
-    if not plan.fits:
+    if not plan.fit.fits:
         return [ink("✗ does not fit", "red")]
+    if plan.refusals:
+        reasons = "; ".join(plain(finding.what) for finding in plan.refusals)
+        refusal = f"✗ fits, but vLLM would refuse to start: {reasons}"
+        lines = textwrap.wrap(refusal, width, break_on_hyphens=False)
+        return [ink(line, "red") for line in lines]
     if not plan.command:
         doubt = f"? would fit by its sizes, but {plain(plan.deployment.refused)}"
         lines = textwrap.wrap(doubt, width, break_on_hyphens=False)

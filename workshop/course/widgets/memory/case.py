@@ -13,6 +13,7 @@ from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.deployment import Deployment, prepare
 from inference_planner.memory import Fit, fit
+from inference_planner.refusals import with_seqs_that_start
 
 from workshop.course.numbers import counted, gib
 from workshop.errors import BadInput
@@ -98,7 +99,7 @@ def deployment(case: Case) -> Deployment:
         "gpu_memory_utilization": case.gpu_memory_utilization,
         "max_model_len": min(case.context, m.max_position_embeddings),
     }
-    return choose.spread(known(prepare(m, case.gpu, **settings)), case.gpus)
+    return with_seqs_that_start(choose.spread(known(prepare(m, case.gpu, **settings)), case.gpus))
 
 
 def memory(case: Case) -> Memory:

@@ -1,0 +1,472 @@
+"""What vLLM refuses to start with: one row for each check of its start-up that depends on what a plan knows.
+
+A row says what vLLM prints, where, since which release, and finds out whether a deployment meets it. Where another
+module already owns the decision (which sizes split a model, what a GPU has kernels for), the row asks that module. A
+plan fits only if no row finds anything. Read from vLLM 0.32.0; a row without `since` holds for every release that the
+planner has formulas for.
+"""
+
+# d: a deployment
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inference_planner import kv_cache, ranks, settings
+from inference_planner.attention import has_states
+from inference_planner.basis import lacks
+from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.gpus import GIB
+from inference_planner.deployment import Deployment
+from inference_planner.errors import BadInput
+from inference_planner.memory import Fit, fit, longest_context
+from inference_planner.settings import DTYPES, NOT_FLOAT16
+from inference_planner.versions import is_before
+
+# How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a fifth, and at least 1.5 GiB. Public logs:
+# 556 blocks on an RTX PRO 6000 where the plan has 690 (27B, recipes pull request 831), and 1.23 GiB on two L20.
+UNCERTAIN_SHARE = 0.2
+UNCERTAIN_BYTES = 3 * GIB // 2
+GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
+# What the CUDA context takes before vLLM looks at the free memory. Logs say 46.99 of 47.37, 78.84 of 79.25, 139.21 of
+# 139.81 GiB free: the least of these, so that no GPU is refused that could start.
+CONTEXT_BYTES = 38 * GIB // 100
+# get_supported_act_dtypes in model_executor/layers/quantization; the other methods take both kinds of 16 bits.
+BOTH_16_BITS = ("bfloat16", "float16")
+ACTIVATION_DTYPES = {"mxfp4": ("bfloat16",), "compressed-tensors": (*BOTH_16_BITS, "float32")}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Why vLLM would not start this deployment, and the flag that avoids it; "" where no single flag does."""
+
+    what: str
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One check of vLLM's start-up.
+
+    Attributes:
+        name: the row's name.
+        says: the beginning of what vLLM prints.
+        source: file and function of vLLM 0.32.0, under vllm/.
+        find: returns what is wrong with a deployment, or None.
+        since: the first release with the check; "" if all releases with formulas have it.
+    """
+
+    name: str
+    says: str
+    source: str
+    find: Callable[[Deployment], Finding | None]
+    since: str = ""
+
+
+def check(d: Deployment) -> list[Finding]:
+    """Return every reason for which vLLM would refuse to start this deployment."""
+    findings: list[Finding] = []
+    for row in ROWS:
+        if row.since and is_before(d.settings.vllm_version, row.since):
+            continue
+        finding = row.find(d)
+        if finding:
+            findings.append(finding)
+    return findings
+
+
+# Blocks for states: layers with states need a block for each running request.
+
+
+def needs_state_blocks(d: Deployment) -> bool:
+    """Return True if vLLM compares max_num_seqs with its blocks: states, and CUDA graphs of whole decoding steps."""
+    return has_states(d.model) and not d.settings.enforce_eager
+
+
+def safe_state_blocks(d: Deployment) -> int:
+    """Return the blocks of a hybrid model that are there even if the plan's memory is off by what may be expected."""
+    memory = fit(d)
+    available: list[int] = []
+    for size in memory.available:
+        lowest = min(size - round(size * UNCERTAIN_SHARE), size - UNCERTAIN_BYTES)
+        available.append(max(lowest, size // 2))
+    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
+    return kv_cache.capacity(memory.layout, stages, available, d.settings.max_model_len).blocks
+
+
+def seqs_that_start(d: Deployment) -> int:
+    """Return the max_num_seqs of the deployment, or the largest that vLLM surely has a block for each request of."""
+    seqs = d.settings.max_num_seqs
+    if not needs_state_blocks(d):
+        return seqs
+    blocks = max(1, safe_state_blocks(d))
+    if seqs <= blocks:
+        return seqs
+    if blocks > GRAPH_STEP:
+        return blocks - blocks % GRAPH_STEP
+    return blocks
+
+
+def with_seqs_that_start(d: Deployment) -> Deployment:
+    """Return the deployment with fewer requests a step, if vLLM's default is more than a hybrid model's blocks.
+
+    A max_num_seqs that the user gave is never changed, nor that of a deployment which does not fit anyway.
+    """
+    if d.settings.seqs_given or not needs_state_blocks(d) or not fit(d).fits:
+        return d
+    seqs = seqs_that_start(d)
+    if seqs == d.settings.max_num_seqs:
+        return d
+    return d.with_settings(max_num_seqs=seqs)
+
+
+def lowered_from(d: Deployment) -> int:
+    """Return vLLM's default of max_num_seqs if the plan took less of its own accord; 0 if it did not."""
+    chosen = d.settings
+    _, default = settings.batch_defaults(d.gpu, chosen.usage, chosen.version)
+    default = min(default, chosen.max_num_batched_tokens)
+    if chosen.seqs_given or not needs_state_blocks(d) or chosen.max_num_seqs >= default:
+        return 0
+    return default
+
+
+def exceeds_state_blocks(d: Deployment) -> bool:
+    """Return True if vLLM would refuse max_num_seqs, whoever chose it."""
+    memory = fit(d)
+    has_too_few = memory.fits and d.settings.max_num_seqs > memory.capacity.blocks
+    return has_too_few and needs_state_blocks(d)
+
+
+def _state_blocks(d: Deployment) -> Finding | None:
+    if not exceeds_state_blocks(d):
+        return None
+    blocks = fit(d).capacity.blocks
+    what = (
+        f"max_num_seqs {d.settings.max_num_seqs:,} exceeds the {blocks:,} blocks of the cache, "
+        f"and {d.model.name} needs one for the states of each running request"
+    )
+    return Finding(what, f"--max-num-seqs {seqs_that_start(d)}")
+
+
+# Memory
+
+
+def _no_memory(d: Deployment) -> Finding | None:
+    memory = fit(d)
+    if memory.loads:
+        return None
+    stage = memory.tightest
+    needed = (memory.weights[stage] + memory.overhead[stage]) / GIB
+    allowed = memory.requested / GIB
+    return Finding(
+        f"weights and overhead need {needed:.1f} GiB of a GPU, and vLLM may use {allowed:.1f} GiB"
+    )
+
+
+def _no_request(d: Deployment) -> Finding | None:
+    memory = fit(d)
+    if memory.fits or not memory.loads:
+        return None
+    longest = longest_context(d)
+    flag = f"--max-model-len {longest}" if longest else ""
+    return Finding(_too_long(d, memory), flag)
+
+
+def _too_long(d: Deployment, memory: Fit) -> str:
+    needed = memory.needed / GIB
+    room = memory.available[memory.tightest] / GIB
+    request = f"one request of {d.settings.max_model_len:,} tokens"
+    return f"{request} needs {needed:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
+
+
+def _not_free(d: Deployment) -> Finding | None:
+    free = d.free_bytes - CONTEXT_BYTES
+    requested = fit(d).requested
+    if requested <= free:
+        return None
+    share = settings.share_of_free(d.gpu, d.free_bytes / GIB)
+    what = (
+        f"gpu_memory_utilization {d.settings.gpu_memory_utilization:g} asks for {requested / GIB:.2f} GiB, and at "
+        f"most {free / GIB:.2f} GiB of {d.gpu.title} are free once CUDA has started"
+    )
+    return Finding(what, f"--gpu-memory-utilization {share:g}")
+
+
+# Sizes of the split
+
+
+def slice_problem(d: Deployment, gpus: int) -> BadInput | None:
+    """Return the error of a split over several slices of GPUs (MIG); None if it is possible."""
+    if gpus == 1 or not d.gpu.is_slice:
+        return None
+    return BadInput(
+        f"{d.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
+        "Give sizes of 1, or a whole GPU.",
+    )
+
+
+def _slices(d: Deployment) -> Finding | None:
+    problem = slice_problem(d, d.gpus)
+    if not problem:
+        return None
+    return Finding(problem.message, "--tensor-parallel-size 1")
+
+
+def _tensor_parallel(d: Deployment) -> Finding | None:
+    problem = ranks.tp_problem(d.model, d.tp, d.experts_cut(d.tp))
+    if not problem:
+        return None
+    usable = (
+        size
+        for size in range(d.tp, 0, -1)
+        if not ranks.tp_problem(d.model, size, d.experts_cut(size))
+    )
+    return Finding(problem, f"--tensor-parallel-size {next(usable, 1)}")
+
+
+def _pipeline_parallel(d: Deployment) -> Finding | None:
+    most = ranks.most_stages(d.model)
+    if d.pp <= most:
+        return None
+    what = f"pipeline_parallel_size {d.pp} is more than the {most} stages that {d.model.name} has"
+    return Finding(what, f"--pipeline-parallel-size {most}")
+
+
+def _context_parallel(d: Deployment) -> Finding | None:
+    if d.dcp == 1:
+        return None
+    problem = _message(ranks.check_context, d.model, d.tp, d.dcp)
+    return Finding(problem, "--decode-context-parallel-size 1") if problem else None
+
+
+def _experts(d: Deployment) -> Finding | None:
+    if d.model.moe or not d.ep:
+        return None
+    return Finding(f"{d.model.name} has no experts", "--no-enable-expert-parallel")
+
+
+def _nodes(d: Deployment) -> Finding | None:
+    return Finding(d.uneven) if d.uneven else None
+
+
+def _offline_replicas(d: Deployment) -> Finding | None:
+    if d.settings.usage != "llm" or d.dp == 1:
+        return None
+    what = f"the LLM class does not start {d.dp} replicas in one process"
+    return Finding(what, "--usage serve")
+
+
+# Sizes of a step and of a request
+
+
+def _step(d: Deployment) -> Finding | None:
+    tokens, seqs = d.settings.max_num_batched_tokens, d.settings.max_num_seqs
+    if seqs <= tokens:
+        return None
+    what = f"max_num_seqs {seqs:,} is more than max_num_batched_tokens {tokens:,}"
+    return Finding(what, f"--max-num-seqs {tokens}")
+
+
+def _length(d: Deployment) -> Finding | None:
+    longest = d.model.max_position_embeddings
+    if d.settings.max_model_len <= longest:
+        return None
+    what = f"max_model_len {d.settings.max_model_len:,} is more than the {longest:,} tokens that {d.model.name} reads"
+    return Finding(what, f"--max-model-len {longest}")
+
+
+# Numbers that a GPU has no kernels for, or a model does not run in
+
+
+def _bfloat16(d: Deployment) -> Finding | None:
+    if d.model.dtype != "bfloat16" or d.gpu.has_bfloat16:
+        return None
+    what = f"{d.gpu.title} has no bfloat16 (compute capability {d.gpu.compute_capability})"
+    return Finding(what, "--dtype half")
+
+
+def _float16(d: Deployment) -> Finding | None:
+    if d.model.dtype != "float16" or d.model.model_type not in NOT_FLOAT16:
+        return None
+    flag = "--dtype bfloat16" if d.gpu.has_bfloat16 else "--dtype float32"
+    return Finding(f"the numbers of {d.model.name} overflow in float16", flag)
+
+
+def _activations(d: Deployment) -> Finding | None:
+    quantization = d.model.quantization
+    if not quantization:
+        return None
+    usable = ACTIVATION_DTYPES.get(quantization.method, BOTH_16_BITS)
+    if d.model.dtype in usable:
+        return None
+    flag = "--dtype half"
+    if usable[0] == "bfloat16" and d.gpu.has_bfloat16:
+        flag = "--dtype bfloat16"
+    what = f"{quantization.method} weights are not multiplied in {d.model.dtype}"
+    return Finding(what, flag if DTYPES[flag.split()[1]] in usable else "")
+
+
+def _quantization_kernels(d: Deployment) -> Finding | None:
+    problem = _message(settings.check_quantization, d.model, d.gpu)
+    return Finding(problem) if problem else None
+
+
+def _stored_quantization(d: Deployment) -> Finding | None:
+    stored = d.model.quantization
+    if not d.quantization or not stored or stored.asked:
+        return None
+    problem = _message(quant.check_stored, stored, d.quantization)
+    return Finding(problem, f"--quantization {stored.method}") if problem else None
+
+
+def _cache_kernels(d: Deployment) -> Finding | None:
+    dtype = d.settings.kv_cache_dtype
+    problem = _message(settings.check_kv_cache_dtype, d.model, d.gpu, dtype)
+    if not problem:
+        return None
+    without = _message(settings.check_kv_cache_dtype, d.model, d.gpu, "auto")
+    return Finding(problem, "" if without else "--kv-cache-dtype auto")
+
+
+def _architecture(d: Deployment) -> Finding | None:
+    problem = lacks(d.model.architecture, d.settings.vllm_version)
+    # an architecture that no release has may come from a plug-in
+    if not problem or problem.startswith("No vLLM"):
+        return None
+    return Finding(problem.removesuffix("."))
+
+
+def _message(function: Callable[..., None], *arguments: object) -> str:
+    """Return what a check of another module says against these arguments; "" if it passes."""
+    try:
+        function(*arguments)
+    except BadInput as error:
+        return error.message.removesuffix(".")
+    return ""
+
+
+CHECKS_SPLIT = "config/model.py ModelConfig.verify_with_parallel_config"
+ROWS = (
+    Refusal(
+        "architecture",
+        "Model architectures … are not supported for now",
+        "model_executor/models/registry.py _ModelRegistry._raise_for_unsupported",
+        _architecture,
+    ),
+    Refusal(
+        "bfloat16",
+        "Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
+        "platforms/cuda.py check_if_supports_dtype",
+        _bfloat16,
+    ),
+    Refusal(
+        "float16",
+        "The model type … does not support float16",
+        "config/model.py _check_valid_dtype",
+        _float16,
+    ),
+    Refusal(
+        "quantization kernels",
+        "The quantization method … is not supported for the current GPU",
+        "config/vllm.py VllmConfig._get_quantization_config",
+        _quantization_kernels,
+    ),
+    Refusal(
+        "quantization dtype",
+        "… is not supported for quantization method …",
+        "config/vllm.py VllmConfig._get_quantization_config",
+        _activations,
+    ),
+    Refusal(
+        "stored quantization",
+        "Quantization method specified in the model config … does not match",
+        "config/model.py ModelConfig._verify_quantization",
+        _stored_quantization,
+    ),
+    Refusal(
+        "cache kernels",
+        "No valid attention backend found",
+        "platforms/cuda.py CudaPlatformBase.get_attn_backend_cls",
+        _cache_kernels,
+    ),
+    Refusal(
+        "slices",
+        "NCCL error (duplicate GPU detected)",
+        "distributed/device_communicators/pynccl.py PyNcclCommunicator",
+        _slices,
+    ),
+    Refusal(
+        "tensor parallel",
+        "Total number of attention heads … must be divisible by tensor parallel size",
+        f"{CHECKS_SPLIT}; distributed/utils.py ensure_divisibility",
+        _tensor_parallel,
+    ),
+    Refusal(
+        "pipeline parallel",
+        "Pipeline parallelism is not supported for this model",
+        CHECKS_SPLIT,
+        _pipeline_parallel,
+    ),
+    Refusal(
+        "decode context parallel",
+        "Decode context parallelism for GQA/MQA requires …",
+        f"{CHECKS_SPLIT}; v1/core/single_type_kv_cache_manager.py (windows and states)",
+        _context_parallel,
+    ),
+    Refusal(
+        "expert parallel",
+        "Number of experts in the model must be greater than 0",
+        "config/model.py ModelConfig._verify_with_expert_parallelism",
+        _experts,
+    ),
+    Refusal(
+        "nodes",
+        "--nnodes … must evenly divide the total world size",
+        "engine/arg_utils.py EngineArgs.create_engine_config",
+        _nodes,
+    ),
+    Refusal(
+        "offline replicas",
+        "LLM(data_parallel_size=…) is not supported for single-process usage",
+        "entrypoints/llm.py LLM.__init__",
+        _offline_replicas,
+    ),
+    Refusal(
+        "step",
+        "max_num_batched_tokens … must be greater than or equal to max_num_seqs",
+        "config/scheduler.py SchedulerConfig.verify_max_model_len",
+        _step,
+    ),
+    Refusal(
+        "length",
+        "User-specified max_model_len … is greater than the derived max_model_len",
+        "config/model.py _get_and_verify_max_len",
+        _length,
+    ),
+    Refusal(
+        "free memory",
+        "Free memory on device … on startup is less than desired GPU memory utilization",
+        "v1/worker/utils.py request_memory",
+        _not_free,
+    ),
+    Refusal(
+        "memory",
+        "No available memory for the cache blocks",
+        "v1/core/kv_cache_utils.py _check_enough_kv_cache_memory",
+        _no_memory,
+    ),
+    Refusal(
+        "one request",
+        "To serve at least one request with the model's max seq len …",
+        "v1/core/kv_cache_utils.py _check_enough_kv_cache_memory",
+        _no_request,
+    ),
+    # pull request 38270 of vLLM, March 2026; 0.19.0 is without it (recipes, pull request 551)
+    Refusal(
+        "state blocks",
+        "max_num_seqs … exceeds available Mamba cache blocks",
+        "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
+        _state_blocks,
+        since="0.20.0",
+    ),
+)
