@@ -1,4 +1,4 @@
-"""What every run of a batch has, with servers or without: its arguments, its record, its journals and its counts."""
+"""The part that every run of a batch shares, with servers or without: arguments, record, journals and counts."""
 
 import contextlib
 import time
@@ -25,20 +25,21 @@ class Ledger:
     """The answers and errors of one run, each in its journal, and how many there are."""
 
     def __init__(self, work: Work, paths: Paths):
-        self.work, self._paths = work, paths
-        self.answers, self.errors = (
-            Journal(paths.journal, work.keep_bytes),
-            Journal(paths.errors, 0),
-        )
+        self.work = work
+        self._paths = paths
+        self.answers = Journal(paths.journal, work.keep_bytes)
+        self.errors = Journal(paths.errors, 0)
         for bad in work.bad:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
-        self._disk, self._writes = ThreadPoolExecutor(1, "commit"), deque[Future]()
-        self.began, self.rate = time.monotonic(), Rate()
+        self._disk = ThreadPoolExecutor(1, "commit")
+        self._writes = deque[Future]()
+        self.began = time.monotonic()
+        self.rate = Rate()
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
         self.first_said = ""  # of the rows without an answer
 
     def keep(self, row: Row, body: bytes, prompt_tokens: int, completion_tokens: int) -> None:
-        """Take the answer to a row; raises ValueError where it is no JSON."""
+        """Add the answer to a row to the journal. Raises ValueError: it is not JSON."""
         self.answers.add(answer_line(row.custom_id, row.key, row.number, body, row.extra))
         self.work.index.done.add(row.number)
         self.new += 1
@@ -46,26 +47,26 @@ class Ledger:
         self.completion_tokens += completion_tokens
 
     def refuse(self, row: Row, status: int | None, code: str, said: str) -> None:
-        """Take the reason why a row has no answer.
+        """Add the reason why a row has no answer to the file of errors; `said` is what the server said.
 
-        Raises WorkshopError: so many had none, and no row an answer, that the request itself is wrong.
+        Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request itself is wrong.
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
         self.first_said = self.first_said or f"the first because of: {said}"
         if self.failed >= HOPELESS and not self.work.index.done.count:
-            said = f"The first {self.failed} rows all failed, the last one with: {said}."
-            raise WorkshopError(said, "Correct what it says, and run the same command again.")
+            problem = f"The first {self.failed} rows all failed, the last one with: {said}."
+            raise WorkshopError(problem, "Correct what it says, and run the same command again.")
 
     @property
     def left(self) -> int:
-        """How many rows have neither an answer nor a reason yet."""
+        """The number of rows that have neither an answer nor a reason yet."""
         return self.work.left - self.failed
 
     def commit(self) -> None:
-        """Have what came written in another thread: nobody waits for the disk.
+        """Write the new lines in another thread, so that no request waits for the disk.
 
-        Raises WorkshopError: a write before could not be done.
+        Raises WorkshopError: an earlier write has failed.
         """
         while self._writes and self._writes[0].done():
             self._writes.popleft().result()
@@ -74,7 +75,7 @@ class Ledger:
                 self._writes.append(self._disk.submit(journal.write, lines))
 
     def close(self) -> None:
-        """Commit what waits, and close; a file of errors in which nothing stands is removed."""
+        """Write the last lines and close the files. An empty file of errors is removed."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._remove_empty)
             closing.callback(self.errors.close)
@@ -91,7 +92,9 @@ class Ledger:
                 raise cannot_write(self._paths.errors, error) from None
 
     def summary(self, state: str, reason: str) -> Summary:
-        index, errors = self.work.index, self._paths.errors
+        """Return how the run ended, with its counts."""
+        index = self.work.index
+        errors_file = self._paths.errors if self._paths.errors.exists() else None
         return Summary(
             state=state,
             rows=self.work.mine,
@@ -104,14 +107,23 @@ class Ledger:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             output=self._paths.output,
-            errors_file=errors if errors.exists() else None,
+            errors_file=errors_file,
             reason=reason or self.first_said,
         )
 
     def look(self, ended: Summary | None = None, **more) -> Progress:
-        """Return how far it is; more: what else a Progress has. Rates of the whole run where it has `ended`."""
-        seconds, counts = time.monotonic() - self.began, (self.new, self.completion_tokens)
-        rates = [count / max(seconds, 1e-9) for count in counts] if ended else self.rate.at(*counts)
+        """Return the progress of the run.
+
+        Args:
+            ended: the summary, once the run has ended: then the rates are those of the whole run.
+            **more: other fields of Progress.
+        """
+        seconds = time.monotonic() - self.began
+        if ended:
+            rows_per_s = self.new / max(seconds, 1e-9)
+            tokens_per_s = self.completion_tokens / max(seconds, 1e-9)
+        else:
+            rows_per_s, tokens_per_s = self.rate.at(self.new, self.completion_tokens)
         index = self.work.index
         return Progress(
             rows=self.work.mine - index.bad.count,
@@ -119,14 +131,14 @@ class Ledger:
             errors=self.failed,
             new=self.new,
             seconds=seconds,
-            rows_per_s=rates[0],
-            generation_tokens_per_s=rates[1],
+            rows_per_s=rows_per_s,
+            generation_tokens_per_s=tokens_per_s,
             **{"message": str(ended or ""), **more},
         )
 
 
 class StillReading(Exception):
-    """It was stopped before anything was sent."""
+    """The run was stopped before anything was sent."""
 
 
 class Session:
@@ -170,9 +182,14 @@ class Session:
             )
         if samples > 1:
             sampling["n"] = samples
-        self.paths, self.source = Paths(output, input), Source(input, column)
-        self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
-        self.model, self.concurrency, self.shard = model, concurrency, shard_of(shard)
+        self.paths = Paths(output, input)
+        self.source = Source(input, column)
+        self.sampling = check_sampling(sampling)
+        self.chat = chat
+        self.skip_bad = skip_bad
+        self.model = model
+        self.concurrency = concurrency
+        self.shard = shard_of(shard)
         self.report = report or (lambda progress: None)
         self.stopping = False
         self.summary: Summary | None = None
@@ -218,18 +235,19 @@ class Session:
         return self.summary
 
     def _poll(self) -> None:
+        """Raise StillReading if `stop` was called; the source calls this while it reads."""
         if self.stopping:
             raise StillReading
 
     def stop(self) -> None:
-        """Send nothing more, keep what has come, return with the state `interrupted`."""
+        """Send nothing more, keep the answers that came, and return with the state `interrupted`."""
         self.stopping = True
 
     @contextlib.contextmanager
     def prepared(
         self, model: str, any_model: bool, names: frozenset[str] = frozenset()
     ) -> Iterator[Work]:
-        """Check the input and find what is answered already.
+        """Check the input and find the rows that are answered already.
 
         names: other names of the model, which rows may give. any_model: rows may name another model.
 
@@ -246,16 +264,15 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
-        """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
+        """Keep the record of a run: before the first request where it came from, afterwards how it ended (`summary`).
 
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
-        meta, stamp = (
-            provenance.begin(self.paths, self.source, work, facts, self.sampling),
-            self.source.stamp(),
-        )
-        ledger, failures = Ledger(work, self.paths), []
+        meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)
+        stamp = self.source.stamp()
+        ledger = Ledger(work, self.paths)
+        failures: list[WorkshopError] = []
         try:
             yield ledger
         except WorkshopError as error:
@@ -269,21 +286,24 @@ class Session:
             raise RuntimeError(
                 f"{ledger.new} answers came, {ledger.answers.committed} were written: a fault of ours"
             )
-        state = (
-            FAILED if failures else INTERRUPTED if self.stopping and ledger.left > 0 else COMPLETE
-        )
-        reason = failures[-1].message if failures else ""
-        if (now := self.source.stamp()) != stamp:
-            what = (
-                "changed meanwhile: run it again for the rows that are new"
-                if any(now)
-                else "was removed meanwhile"
-            )
-            reason = f"{reason} The input {what}".strip()
-        ended, limits = ledger.summary(state, reason), [pace.limit for pace in paces]
-        self.summary, failure = provenance.end(
-            self.paths, meta, ended, limits, failures[0] if failures else None
-        )
+        state = COMPLETE
+        reason = ""
+        first_failure = None
+        if failures:
+            state = FAILED
+            reason = failures[-1].message
+            first_failure = failures[0]
+        elif self.stopping and ledger.left > 0:
+            state = INTERRUPTED
+        stamp_now = self.source.stamp()
+        if stamp_now != stamp:
+            change = "was removed meanwhile"
+            if any(stamp_now):
+                change = "changed meanwhile: run it again for the rows that are new"
+            reason = f"{reason} The input {change}".strip()
+        ended = ledger.summary(state, reason)
+        limits = [pace.limit for pace in paces]
+        self.summary, failure = provenance.end(self.paths, meta, ended, limits, first_failure)
         self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits)))
         if failure:
             raise failure
