@@ -41,12 +41,14 @@ class Batch(Session):
         **options,
     ):
         super().__init__(input, output, **options)
-        self.urls, self.limits = (url,) if isinstance(url, str) else tuple(url), limits or Limits()
-        self.accepted = (accept_model,) if isinstance(accept_model, str) else tuple(accept_model)
+        self.urls = _as_tuple(url)
+        self.limits = limits or Limits()
+        self.accepted = _as_tuple(accept_model)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
 
     def stop(self) -> None:
+        """Send nothing more, and give what is in flight the grace of `limits` to end."""
         super().stop()
         if self._loop and self._sender:
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
@@ -58,6 +60,7 @@ class Batch(Session):
             return loop.run(self._answered())
 
     async def _answered(self) -> Summary:
+        """Connect to the servers, answer the rows, and return the summary."""
         fleet = servers.find(self.urls, self.concurrency, accepted=self.accepted)
         servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
         for server in fleet:
@@ -73,17 +76,19 @@ class Batch(Session):
         return self._outcome()
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
-        """Return what the servers serve. Those that are away now may come back, but one must be there.
+        """Return the entry of the model in /v1/models. One server must be there; others may come back later.
 
-        Where they are only busy, wait as long as there is patience.
+        If they are only busy, ask again until the patience of `limits` is over.
 
-        Raises WorkshopError: none is there.
+        Raises WorkshopError: no server answers.
         """
-        began, timeout_s, pause_s = clock.now(), FIRST_TIMEOUT_S, FIRST_PAUSE_S
+        began = clock.now()
+        timeout_s = FIRST_TIMEOUT_S
+        pause_s = FIRST_PAUSE_S
         while True:
-            found, errors = await self._ask_all(fleet, timeout_s)
-            if found is not None:
-                return found
+            entry, errors = await self._ask_all(fleet, timeout_s)
+            if entry is not None:
+                return entry
             left_s = self.limits.patience_s - (clock.now() - began)
             if left_s <= 0 or not any(isinstance(error, WAITING_HELPS) for error in errors):
                 raise _nobody(fleet, errors)
@@ -94,24 +99,28 @@ class Batch(Session):
     async def _ask_all(
         self, fleet: list[servers.Server], timeout_s: float
     ) -> tuple[dict | None, list[Exception]]:
-        """Ask every server what it serves; return the first one's model, and why others did not answer."""
-        found, errors = None, []
+        """Ask every server what it serves; return the first one's model, and the errors of those that are away."""
+        first_entry = None
+        errors = []
+        model = self.model or ""  # after the first answer, the other servers must have the same
         for server in fleet:
             try:
-                entry = await server.check(self.model or (found["id"] if found else ""), timeout_s)
+                entry = await server.check(model, timeout_s)
             except servers.AWAY as error:
                 errors.append(error)
                 server.down_since = clock.now()
                 continue
-            found = found or entry
+            if first_entry is None:
+                first_entry = entry
+                model = self.model or entry["id"]
             server.rise()
-        return found, errors
+        return first_entry, errors
 
     async def _wait(
         self, seconds: float, fleet: list[servers.Server], errors: list[Exception]
     ) -> None:
         """Wait before the servers are asked again. Raises StillReading: the run is told to stop."""
-        message = f"waiting for {_told(fleet, errors)}"
+        message = f"waiting for {_urls_with_errors(fleet, errors)}"
         self.report(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, message=message))
         until = clock.now() + seconds
         while clock.now() < until:
@@ -119,12 +128,11 @@ class Batch(Session):
             await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
+        """Send the rows that are left, and report regularly meanwhile; `entry` is the model's in /v1/models."""
         facts = {
             "model": entry["id"],
             "model_path": entry.get("root"),
             "max_model_len": entry.get("max_model_len"),
-        }
-        facts |= {
             "vllm_version": await fleet[0].version(),
             "urls": [server.url for server in fleet],
         }
@@ -139,37 +147,63 @@ class Batch(Session):
                 reporting.cancel()
 
     async def _report_regularly(self, ledger: Ledger, fleet: list[servers.Server]) -> None:
+        """Report the progress, with the sums of what the servers' metrics say, until this task is cancelled."""
         while True:
-            looks = [server.look for server in fleet if server.look]
-            away = [server.url for server in fleet if not server.up.is_set()]
-            self.report(
-                ledger.look(
-                    in_flight=sum(server.in_flight for server in fleet),
-                    limit=sum(server.pace.limit for server in fleet),
-                    running=sum(look.requests_running or 0 for look in looks) if looks else None,
-                    waiting=sum(look.requests_waiting or 0 for look in looks) if looks else None,
-                    kv_cache_usage=max(
-                        (look.kv_cache_usage or 0.0 for look in looks), default=None
-                    ),
-                    message=f"waiting for {', '.join(away)}" if away else "",
-                )
-            )
+            self.report(ledger.look(**_load(fleet)))
             await asyncio.sleep(REPORT_S)
 
 
-def _told(fleet: list[servers.Server], errors: list[Exception]) -> str:
-    whys = [str(error) or type(error).__name__ for error in errors]
-    return ", ".join(f"{server.url} ({why})" for server, why in zip(fleet, whys, strict=True))
+def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return several names as a tuple, and a single one as a tuple of one."""
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)
+
+
+def _load(fleet: list[servers.Server]) -> dict:
+    """Return the fields of a Progress that tell how busy the servers are; None where no server has metrics."""
+    in_flight = limit = running = waiting = 0
+    usages = []
+    away = []
+    for server in fleet:
+        in_flight += server.in_flight
+        limit += server.pace.limit
+        if server.look:
+            running += server.look.requests_running or 0
+            waiting += server.look.requests_waiting or 0
+            usages.append(server.look.kv_cache_usage or 0.0)
+        if not server.up.is_set():
+            away.append(server.url)
+    message = ""
+    if away:
+        message = f"waiting for {', '.join(away)}"
+    return {
+        "in_flight": in_flight,
+        "limit": limit,
+        "running": running if usages else None,
+        "waiting": waiting if usages else None,
+        "kv_cache_usage": max(usages, default=None),
+        "message": message,
+    }
+
+
+def _urls_with_errors(fleet: list[servers.Server], errors: list[Exception]) -> str:
+    """Return the servers that did not answer, each with its error."""
+    texts = []
+    for server, error in zip(fleet, errors, strict=True):
+        texts.append(f"{server.url} ({str(error) or type(error).__name__})")
+    return ", ".join(texts)
 
 
 def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
-    """Say that no server answers, and what to do: about a server of ours, or one whose address the user gave."""
-    remedies = [
-        reach.remedy_for(error, server.url) for server, error in zip(fleet, errors, strict=True)
-    ]
-    usual = servers.KNOWN if any(server.record for server in fleet) else reach.CHECK_ADDRESS
-    remedy = next(filter(None, remedies), usual)
-    return WorkshopError(f"No server answers: {_told(fleet, errors)}.", remedy)
+    """Return the error that no server answers. Its remedy depends on the first cause that has one."""
+    remedy = ""
+    for server, error in zip(fleet, errors, strict=True):
+        remedy = remedy or reach.remedy_for(error, server.url)
+    if not remedy:
+        is_ours = any(server.record for server in fleet)
+        remedy = servers.KNOWN if is_ours else reach.CHECK_ADDRESS
+    return WorkshopError(f"No server answers: {_urls_with_errors(fleet, errors)}.", remedy)
 
 
 def run(input: str | Path, output: str | Path, **options) -> Summary:
