@@ -1,4 +1,4 @@
-"""Sends the rows: bounded in flight, never a barrier, each row again where that can help."""
+"""Sends the rows to the servers: a bounded number at once, without barriers, and again where a retry can help."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,8 @@ from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
 
 CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
-KEYS_KEPT = (
-    16_384  # of the rows that were asked last: an answer to another of them is known by its id
-)
+# of the rows that were sent last: an answer to another of them is recognized by its id
+KEYS_KEPT = 16_384
 _KEY = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
@@ -45,16 +44,16 @@ class Limits:
 
 
 class Cut(Exception):
-    """An answer that is not whole."""
+    """The answer is not complete."""
 
 
 class Foreign(Exception):
-    """An answer that belongs, or may belong, to another row."""
+    """The answer belongs, or may belong, to another row."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A row on its way, and what became of it so far."""
+    """A row that is being sent, with the counts of what went wrong so far."""
 
     row: Row
     errors: int = 0
@@ -69,6 +68,7 @@ class Attempt:
 
     @property
     def tries(self) -> int:
+        """The number of attempts that count against the limits."""
         return self.errors + self.busy
 
     def request_id(self) -> str:
@@ -100,21 +100,17 @@ class Sender:
 
         Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
-        helpers = [
-            asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet
-        ]
+        helpers = []
+        for server in self.fleet:
+            helpers.append(asyncio.create_task(self._ending(server.watch, self.model)))
         helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
                 self._check_fleet()
                 for server in self.fleet:
                     self._staff(server)
-                if (
-                    not self._workers()
-                    and not self._delayed
-                    and not self._returned
-                    and self._exhausted
-                ):
+                waiting = self._delayed or self._returned
+                if self._exhausted and not waiting and not self._workers():
                     break
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
@@ -134,16 +130,18 @@ class Sender:
         self.stopping = True
         self._wake.set()
 
-    async def _ending(self, work: Callable[..., Awaitable], *given: object) -> None:
-        """Do a part of the work; what it raises ends the run."""
+    async def _ending(self, work: Callable[..., Awaitable], *arguments: object) -> None:
+        """Do a part of the work. An exception of it ends the run."""
         try:
-            await work(*given)
+            await work(*arguments)
         except Exception as error:
             self.fatal = self.fatal or error
             self._wake.set()
 
     def _check_fleet(self) -> None:
-        now, patience_s = clock.now(), self.limits.patience_s
+        """Note which servers are silent for too long. Raises WorkshopError: all of them are away for too long."""
+        now = clock.now()
+        patience_s = self.limits.patience_s
         for server in self.fleet:
             if server.up.is_set() and server.in_flight and now - server.heard > patience_s:
                 server.fell()  # it holds its connections, and answers nothing: frozen, or cut off
@@ -154,18 +152,20 @@ class Sender:
             raise self._gone()
 
     def _gone(self) -> WorkshopError:
-        server, patience_s = self.fleet[0], self.limits.patience_s
-        said = f"{server.url} has not answered for {patience_s:.0f} s"
+        """Return the error that no server has answered for as long as the run waits."""
+        server = self.fleet[0]
+        problem = f"{server.url} has not answered for {self.limits.patience_s:.0f} s"
         if server.outage.last:
-            said += f"; it, or what stands in front of it, said: {server.outage.last}"
+            problem += f"; it, or what stands in front of it, said: {server.outage.last}"
         remedy = (
             "Start the server again, and run the same command again: it goes on where it stopped."
         )
         if server.outage.last and not server.down_since:
             remedy = "Look at the server, and at the proxy or tunnel to it, and run the same command again: it goes on."
-        return WorkshopError(f"{said}.", remedy)
+        return WorkshopError(f"{problem}.", remedy)
 
     def _workers(self) -> list[asyncio.Task]:
+        """Return the tasks that send rows, of all servers."""
         return [task for server in self.fleet for task in server.tasks]
 
     def _staff(self, server: Server) -> None:
@@ -180,12 +180,16 @@ class Sender:
                 return
 
     def _may_read(self) -> bool:
-        """A server that fails every row must not fill the memory with rows to be asked again."""
-        return not self._exhausted and self._delayed <= 4 * sum(
-            server.pace.limit for server in self.fleet
-        )
+        """Return True if another row may be read.
+
+        A server that fails every row must not fill the memory with rows to be sent again.
+        """
+        if self._exhausted:
+            return False
+        return self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
+        """Send rows to one server, one after the other, until there are none or it takes fewer at once."""
         while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
             attempt = await self._next()
             if attempt is None:
@@ -200,6 +204,7 @@ class Sender:
                 server.in_flight -= 1
 
     async def _next(self) -> Attempt | None:
+        """Return the next row to send: first those to be sent again; None if there is none now."""
         if self._returned:
             return self._returned.popleft()
         if not self._may_read():
@@ -212,7 +217,9 @@ class Sender:
         return None
 
     async def _ask(self, attempt: Attempt, server: Server) -> None:
-        row, asked = attempt.row, (server.url, server.api_key)
+        """Send one row, and decide by the answer: keep it, send the row again, or give it up."""
+        row = attempt.row
+        address_and_key = (server.url, server.api_key)
         attempt.sent_at = clock.now()
         # as of now: what is in flight may share its connection
         attempt.fresh = attempt.fresh or server.doubles
@@ -227,9 +234,8 @@ class Sender:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
             if status != 200 and not server.names_rows:
-                close_connection(
-                    answer
-                )  # a second refusal in it would shift the answers to the rows after it
+                # a second refusal in the connection would shift the answers to the rows after it
+                close_connection(answer)
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
@@ -247,12 +253,13 @@ class Sender:
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
-            return await self._key_refused(attempt, server, asked)
+            return await self._key_refused(attempt, server, address_and_key)
         if error := reach.redirected(server.url, status, headers.get("Location")):
             raise error
         self._refused(attempt, server, status, raw, headers)
 
     def _remember(self, row: Row) -> None:
+        """Remember the row's key, by which an answer to it is recognized; forget the oldest of them."""
         self._keys[row.key.hex()] = None
         if len(self._keys) > KEYS_KEPT:
             self._keys.popitem(last=False)
@@ -260,12 +267,13 @@ class Sender:
     def _check_owner(
         self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes
     ) -> None:
-        """Refuse an answer to another row: its id has that row's key, or it came before as it is.
+        """Refuse an answer to another row: its id has that row's key, or the same bytes came before.
 
-        Servers that put no X-Request-Id into their answers give each an id of its own. Where they do not, equal answers
-        are asked once more over a connection of its own, and then taken as they are from there on.
+        Most servers that do not put X-Request-Id into their answers give each answer a new id. If a server does
+        neither, a row whose answer equals an earlier one is sent once more over a connection of its own. After
+        that, equal answers of this server are accepted.
 
-        Raises Foreign: it has to be asked again.
+        Raises Foreign: the row has to be sent again.
         """
         keys = _KEY.findall(answer.id or "")
         if attempt.row.key.hex() in keys:
@@ -286,28 +294,41 @@ class Sender:
         server.gives_equal_answers()
 
     def _foreign(self, attempt: Attempt, server: Server, error: Foreign) -> None:
+        """Send the row again over a connection of its own, or give it up after too many answers to other rows."""
         attempt.fresh = True
         attempt.foreign += 1
         if attempt.foreign >= self.limits.foreign_answers:
-            said = f"the server answers with {error} ({attempt.foreign} attempts)"
-            return self.ledger.refuse(attempt.row, None, "bad_answer", said)
+            reason = f"the server answers with {error} ({attempt.foreign} attempts)"
+            return self.ledger.refuse(attempt.row, None, "bad_answer", reason)
         self._returned.append(attempt)
 
     @staticmethod
     def _tell(sentence: str) -> None:
+        """Print a note on stderr."""
         print(f"! {plain(sentence)}", file=sys.stderr)
 
-    async def _key_refused(self, attempt: Attempt, server: Server, asked: tuple[str, str]) -> None:
-        """Ask again if the server was started anew since: its record has another key, or is not there for now."""
-        if asked == (server.url, server.api_key):
+    async def _key_refused(
+        self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
+    ) -> None:
+        """Send the row again if the server was restarted: its record has a new key, or is missing for now.
+
+        `address_and_key` are those that the request was sent with. Raises KeyRefused: they are still the server's.
+        """
+        if address_and_key == (server.url, server.api_key):
             changed = await server.read_again()  # meanwhile another row may have done so
             if changed is None:
                 server.fell()
-            elif asked == (server.url, server.api_key):
+            elif address_and_key == (server.url, server.api_key):
                 raise server.key_refused()
         self._returned.append(attempt)
 
     def _keep(self, attempt: Attempt, server: Server, raw: bytes) -> None:
+        """Give a whole answer to the ledger.
+
+        Raises:
+            Malformed, Cut, Foreign: it is not a whole answer to this row, which has to be sent again.
+            WorkshopError: it is the answer of another model.
+        """
         row = attempt.row
         answer = received.answer(raw, row.samples)
         self._check_owner(attempt, server, answer, raw)
@@ -324,99 +345,132 @@ class Sender:
     def _outage(
         self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]
     ) -> None:
-        """Ask again what a proxy or a tunnel answered in the place of its server.
+        """Send a row again that a proxy or a tunnel answered in the place of its server.
 
         The row is not at fault, unless the server answers others meanwhile. So it waits as long as there is patience.
         """
-        words = received.said(raw)[:200]
-        said = f"the server answers with {words}" if status == 200 else f"{status} ({words})"
-        told_s = retries.pause_s(headers)
+        message = received.said(raw)[:200]
+        reason = f"{status} ({message})"
+        if status == 200:
+            reason = f"the server answers with {message}"
+        retry_after_s = retries.pause_s(headers)
+        was_told_to_wait = retry_after_s is not None
         server.outage.goes_on(
-            said, told_s is not None, self.limits.backoff_s, self._longest_rest_s()
+            reason, was_told_to_wait, self.limits.backoff_s, self._longest_rest_s()
         )
         if status in retries.BUSY:
             server.pace.refused()
-        outages_before = sum(each.outage.ended for each in self.fleet)
+        outages_before = sum(other.outage.ended for other in self.fleet)
         if attempt.failed_first_at is None or attempt.outages_before != outages_before:
-            attempt.errors = attempt.busy = 0  # what happened in an outage was its doing
-            attempt.failed_first_at, attempt.outages_before = clock.now(), outages_before
-        attempt.busy += status in retries.BUSY
-        attempt.errors += status not in retries.BUSY
-        pause = told_s or self._backoff_s(attempt)
+            # the failures during an earlier outage do not count
+            attempt.errors = 0
+            attempt.busy = 0
+            attempt.failed_first_at = clock.now()
+            attempt.outages_before = outages_before
+        self._count(attempt, status)
+        pause = retry_after_s or self._backoff_s(attempt)
         now = clock.now()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s
         is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at
         if is_at_fault and (self._is_last(attempt) or patience_ends):
-            return self._give_up(attempt, status, "server_error", said)
-        if told_s is not None and patience_ends and self._is_last(attempt):
-            return self._give_up(attempt, status, "server_error", said)
+            return self._give_up(attempt, status, "server_error", reason)
+        if was_told_to_wait and patience_ends and self._is_last(attempt):
+            return self._give_up(attempt, status, "server_error", reason)
         self._delay(attempt, pause)
 
     def _longest_rest_s(self) -> float:
+        """Return the longest pause of a server whose proxy answers in its place."""
         return min(self.limits.longest_backoff_s, self.limits.patience_s / 4)
 
     def _refused(
         self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]
     ) -> None:
-        said = received.said(raw)[:2000]
-        if status == 404 and "does not exist" in said:
-            raise WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server.")
+        """Refuse a row, or send it again, after the server itself answered with an error.
+
+        Raises WorkshopError: the server does not have the model.
+        """
+        message = received.said(raw)[:2000]
+        if status == 404 and "does not exist" in message:
+            raise WorkshopError(
+                f"{server.url} says: {message}", "Give --model, or the right server."
+            )
         if status < 500:
             server.outage.is_over(attempt.sent_at)
         if status in retries.BUSY:
             server.pace.refused()
         if not retries.can_help(status, headers):
-            return self.ledger.refuse(attempt.row, status, "refused", said)
-        self._again(attempt, "server_error", said, status, retries.pause_s(headers))
+            return self.ledger.refuse(attempt.row, status, "refused", message)
+        self._again(attempt, "server_error", message, status, retries.pause_s(headers))
 
     def _again(
         self,
         attempt: Attempt,
         code: str,
-        said: str,
+        reason: str,
         status: int | None = None,
         wait_s: float | None = None,
     ) -> None:
-        attempt.busy += status in retries.BUSY
-        attempt.errors += status not in retries.BUSY
+        """Count a failed attempt; send the row again later, or give it up after the last attempt.
+
+        Args:
+            code: the kind of error, for the file of errors.
+            reason: what happened, for people.
+            status: of HTTP; None if there was no answer.
+            wait_s: how long the server says to wait; by default as the backoff says.
+        """
+        self._count(attempt, status)
         if self._is_last(attempt):
-            return self._give_up(attempt, status, code, said)
+            return self._give_up(attempt, status, code, reason)
         self._delay(attempt, wait_s or self._backoff_s(attempt))
 
+    @staticmethod
+    def _count(attempt: Attempt, status: int | None) -> None:
+        """Count a failed attempt: as busy if the server said so, else as an error."""
+        if status in retries.BUSY:
+            attempt.busy += 1
+        else:
+            attempt.errors += 1
+
     def _is_last(self, attempt: Attempt) -> bool:
+        """Return True if the row has had as many attempts as the limits allow."""
         return attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts
 
-    def _give_up(self, attempt: Attempt, status: int | None, code: str, said: str) -> None:
-        self.ledger.refuse(attempt.row, status, code, f"{said} ({attempt.tries} attempts)")
+    def _give_up(self, attempt: Attempt, status: int | None, code: str, reason: str) -> None:
+        """Write the row to the file of errors."""
+        self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempt.tries} attempts)")
 
     def _backoff_s(self, attempt: Attempt) -> float:
+        """Return the pause before the next attempt: it doubles, and half of it at most is random."""
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.tries - 1)
         return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
 
     def _delay(self, attempt: Attempt, pause_s: float) -> None:
+        """Send the row again after a pause."""
         self._delayed += 1
         asyncio.get_running_loop().call_later(pause_s, self._return, attempt)
 
     def _return(self, attempt: Attempt) -> None:
+        """Put a delayed row back among those to be sent now."""
         self._delayed -= 1
         self._returned.append(attempt)
         self._wake.set()
 
     async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
-        """The connection broke: a closed one that was used again, a server that died, or one that died of this row."""
+        """Send a row again whose connection broke.
+
+        The server may have closed an idle connection, it may have died, or it may have died of this very row.
+        """
         reused = isinstance(error, aiohttp.ServerDisconnectedError) and not attempt.deaths
         attempt.deaths += 1
         if attempt.deaths >= self.limits.deaths:
             kind = f"{type(error).__name__}: {error}".removesuffix(": ")
-            said = f"the connection broke {attempt.deaths} times ({kind})"
-            return self.ledger.refuse(attempt.row, None, "connection", said)
-        if isinstance(error, TimeoutError) and not isinstance(
-            error, aiohttp.ConnectionTimeoutError
-        ):
-            return self._again(
-                attempt, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s"
-            )
+            reason = f"the connection broke {attempt.deaths} times ({kind})"
+            return self.ledger.refuse(attempt.row, None, "connection", reason)
+        could_not_connect = isinstance(error, aiohttp.ConnectionTimeoutError)
+        if isinstance(error, TimeoutError) and not could_not_connect:
+            reason = f"no answer in {self.limits.read_timeout_s:.0f} s"
+            return self._again(attempt, "timeout", reason)
         self._returned.append(attempt)
         if not reused and not await server.alive():
             server.fell()
@@ -424,6 +478,7 @@ class Sender:
             await asyncio.sleep(self.limits.backoff_s * attempt.deaths)
 
     async def _commit_regularly(self) -> None:
+        """Write the new answers to disk every COMMIT_S, until this task is cancelled."""
         while True:
             await asyncio.sleep(COMMIT_S)
             self.ledger.commit()
