@@ -1,6 +1,7 @@
 """The options of `inference-planner` and `workshop plan`: one table, in the terms of argparse."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from inference_planner.errors import BadInput
@@ -30,6 +31,16 @@ def required(
     missing = "--gpu" if model else "MODEL"
     example = "For example: llama-3.1-70b --gpu h100 --gpus-per-node 4."
     raise BadInput(f"{missing} is missing.", example)
+
+
+def check_no_card(settings: Mapping[str, object]) -> None:
+    """Raise BadInput if a card is described beside --machines, which have GPUs of their own."""
+    for name, flag in (("gpu_memory_gib", "--gpu-memory"), ("free_gib", "--free-gib")):
+        if settings.get(name) is not None:
+            raise BadInput(
+                "--machines have GPUs of their own, and all of their memory is free.",
+                f"Leave {flag} out.",
+            )
 
 
 FLAG = {"action": "store_true"}

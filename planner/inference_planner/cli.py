@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from inference_planner import machines, report
-from inference_planner.arguments import ARGUMENTS, required, tokens
+from inference_planner.arguments import ARGUMENTS, check_no_card, required, tokens
 from inference_planner.errors import BadInput, PlannerError, plain
 from inference_planner.parallelism import plan
 
@@ -97,6 +97,7 @@ def run(
         say(report.names(listed, as_json))
         return 0
     if model and on_machines:
+        check_no_card(settings)
         offers = machines.offers(model, **settings)
         say(report.machines_json(offers) if as_json else report.machines_text(offers))
         machines.check_any_fits(offers, model)

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from inference_planner.catalog import load_gpu
 from inference_planner.speed import decode_terms
 
+from workshop.cli.plan import command
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
 
@@ -70,6 +72,12 @@ def test_a_card_that_is_nearly_free_keeps_the_default():
     assert plan("llama-3.2-1b", "h100", free_gib=79).settings.gpu_memory_utilization == 0.92
 
 
+def test_a_given_utilization_above_what_is_free_does_not_start():
+    p = plan("llama-3.2-1b", "h100", free_gib=40, gpu_memory_utilization=0.9, max_model_len=LENGTH)
+    assert not p.fits
+    assert any("--gpu-memory-utilization 0.49" in advice for advice in p.advice)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -107,3 +115,19 @@ def test_the_commands_take_both(module):
     assert run.returncode == 0, run.stderr
     assert (data["gpu_memory_gib"], data["free_gib"]) == (24, 12)
     assert data["settings"]["gpu_memory_utilization"] == 0.47  # (12 - 0.6) / 24
+
+
+def run_cli(words: list[str]) -> None:
+    CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
+
+
+@pytest.mark.parametrize("option", ["--gpu-memory", "--free-gib"])
+def test_rented_machines_have_cards_of_their_own(option):
+    with pytest.raises(BadInput, match="of their own"):
+        run_cli(["llama-3.2-1b", "--machines", option, "12"])
+
+
+@pytest.mark.parametrize("place", ["kubernetes", "vm"])
+def test_a_node_is_found_by_the_name_of_its_card(place):
+    with pytest.raises(BadInput, match="by their name"):
+        run_cli(["llama-3.2-1b", f"--{place}", "--gpu-memory", "24"])

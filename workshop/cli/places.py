@@ -110,6 +110,11 @@ def print_for(
         own: the place's own options.
     """
     model, gpu = required(model, gpu, options["gpu_memory_gib"])
+    if gpu is None:
+        raise BadInput(
+            f"workshop {place} asks for GPUs by their name, and --gpu-memory alone has none.",
+            "Give --gpu as well.",
+        )
     plan = exact.plan(model, gpu, **options)
     if plan.nodes > 1 and plan.data_parallel_size > 1:
         raise BadInput(

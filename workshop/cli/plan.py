@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 from inference_planner import machines, report
-from inference_planner.arguments import required
+from inference_planner.arguments import check_no_card, required
 
 from workshop.cli import places
 from workshop.cli.plan_options import plan_options
@@ -40,6 +40,7 @@ def command(
     elif place in ("kubernetes", "vm"):
         places.print_for(place, model, gpu, options, own)
     elif place == "machines" and model:
+        check_no_card(options)
         if options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines
         offers = machines.offers(model, exact.plan, **options)
