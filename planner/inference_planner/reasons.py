@@ -91,8 +91,8 @@ def _state_blocks(plan: Plan) -> Iterator[str]:
     margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
     if default := lowered_from(d):
         yield (
-            f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of blocks. Its default of "
-            f"{default:,} is too near to the {blocks} here or above them: --max-num-seqs {d.settings.max_num_seqs} {margin}."
+            f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of blocks, as its default "
+            f"of {default:,} may: there are {blocks}. --max-num-seqs {d.settings.max_num_seqs} {margin}."
         )
     elif seqs_that_start(d) < d.settings.max_num_seqs and not exceeds_state_blocks(d):
         yield (

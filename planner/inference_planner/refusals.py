@@ -28,9 +28,9 @@ from inference_planner.versions import is_before
 UNCERTAIN_SHARE = 0.2
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
-# What the CUDA context takes before vLLM looks at the free memory. Logs say 46.99 of 47.37, 78.84 of 79.25, 139.21 of
-# 139.81 GiB free: the least of these, so that no GPU is refused that could start.
-CONTEXT_BYTES = 38 * GIB // 100
+# What the CUDA context takes at least before vLLM looks at the free memory: 46.99 of 47.37 GiB were free in a log. The
+# plan itself leaves more (settings.CONTEXT_GIB); what is refused here cannot start.
+LEAST_CONTEXT_BYTES = 37 * GIB // 100
 # get_supported_act_dtypes in model_executor/layers/quantization; the other methods take both kinds of 16 bits.
 BOTH_16_BITS = ("bfloat16", "float16")
 ACTIVATION_DTYPES = {"mxfp4": ("bfloat16",), "compressed-tensors": (*BOTH_16_BITS, "float32")}
@@ -95,16 +95,25 @@ def safe_state_blocks(d: Deployment) -> int:
 
 
 def seqs_that_start(d: Deployment) -> int:
-    """Return the max_num_seqs of the deployment, or the largest that vLLM surely has a block for each request of."""
-    seqs = d.settings.max_num_seqs
-    if not needs_state_blocks(d):
-        return seqs
-    blocks = max(1, safe_state_blocks(d))
-    if seqs <= blocks:
-        return seqs
-    if blocks > GRAPH_STEP:
-        return blocks - blocks % GRAPH_STEP
-    return blocks
+    """Return the max_num_seqs of the deployment, or the largest that vLLM surely has a block for each request of.
+
+    Fewer requests need fewer CUDA graphs, and leave room for more blocks: the larger number is tried as well.
+    """
+    if not needs_state_blocks(d) or d.settings.max_num_seqs <= safe_state_blocks(d):
+        return d.settings.max_num_seqs
+    least = _whole_graphs(safe_state_blocks(d))
+    most = _whole_graphs(safe_state_blocks(d.with_settings(max_num_seqs=least)))
+    middle = _whole_graphs((least + most) // 2)
+    if middle <= safe_state_blocks(d.with_settings(max_num_seqs=middle)):
+        return middle
+    return least
+
+
+def _whole_graphs(seqs: int) -> int:
+    """Return the largest number of requests up to `seqs` that has a CUDA graph of its own; at least 1."""
+    if seqs > GRAPH_STEP:
+        return seqs - seqs % GRAPH_STEP
+    return max(1, seqs)
 
 
 def with_seqs_that_start(d: Deployment) -> Deployment:
@@ -180,7 +189,7 @@ def _too_long(d: Deployment, memory: Fit) -> str:
 
 
 def _not_free(d: Deployment) -> Finding | None:
-    free = d.free_bytes - CONTEXT_BYTES
+    free = d.free_bytes - LEAST_CONTEXT_BYTES
     requested = fit(d).requested
     if requested <= free:
         return None
