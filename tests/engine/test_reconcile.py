@@ -90,7 +90,7 @@ def test_a_newer_version_is_planned_with_its_own_formulas(path):
 def test_the_difference_in_tokens_is_split_into_its_causes():
     """Memory and bytes a token, together, are the whole error: (1 + a)(1 + b) = 1 + e."""
     for path in GPU_LOGS:
-        row = reconcile(path, gpu="h200").row("KV cache size")
+        row = reconcile(path, gpu=gpu_of(path)).row("KV cache size")
         if "tightest stage" in row.reason:
             continue
         memory, token = (float(part.split(" % ")[0]) for part in row.reason.split(", "))

@@ -16,14 +16,39 @@ NUMBERS = ("predicted", "actual", "error")
 )
 @click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
 @click.option(
+    "--tensor-parallel-size",
+    "-tp",
+    type=click.IntRange(1),
+    help="Ranks of the run, if the log does not say them.",
+)
+@click.option(
+    "--pipeline-parallel-size",
+    "-pp",
+    type=click.IntRange(1),
+    help="Pipeline stages of the run, if the log does not say them.",
+)
+@click.option(
     "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
 )
 @json_option("Print JSON.")
 def command(
-    log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool
+    log: Path,
+    model: str | None,
+    gpu: str | None,
+    tensor_parallel_size: int | None,
+    pipeline_parallel_size: int | None,
+    record: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare the plan with vLLM's own LOG, line by line: why they differ, and which flag to change."""
-    result = reconcile(log, model, gpu, record)
+    result = reconcile(
+        log,
+        model,
+        gpu,
+        record,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:

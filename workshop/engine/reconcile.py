@@ -15,6 +15,8 @@ from workshop.engine.log.facts import EngineLog, Throughput
 from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import LoggedRun, make_case, size_words
 
+ACTIVATIONS = "activations"  # words of the planner's names of overheads
+GRAPHS = "graph"
 DOUBTFUL_GIB = 4.0
 ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
 
@@ -51,8 +53,15 @@ class Reconciliation:
         return next((row for row in self.rows if row.quantity == quantity), None)
 
 
-def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | None = None,
-              gpu: str | GPU | None = None, record: Path | None = None) -> Reconciliation:  # fmt: skip
+def reconcile(
+    source: str | Path | EngineLog,
+    model: str | Path | ModelConfig | None = None,
+    gpu: str | GPU | None = None,
+    record: Path | None = None,
+    *,
+    tensor_parallel_size: int | None = None,
+    pipeline_parallel_size: int | None = None,
+) -> Reconciliation:
     """Compare a log with the plan of the same run.
 
     Args:
@@ -60,13 +69,21 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
         model: catalog name or folder; needed if the log's own name of the model is not in the catalog.
         gpu: catalog name; vLLM's logs do not name the GPU.
         record: a file that the run is added to, in the form of planner/inference_planner/data/runs.
+        tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
+        pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
 
     Raises:
         BadInput: this is no vLLM log, the model or the GPU is unknown, or they do not belong to the log.
         WorkshopError: the log ends before there is anything to compare; the message says why it ended.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
-    case = make_case(log, model, gpu)
+    case = make_case(
+        log,
+        model,
+        gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
     if record:
         recording.record(case, record)
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
@@ -103,7 +120,7 @@ def _gpu_rows(case: LoggedRun) -> list[Row]:
     available_gib = case.kv_bytes / GIB if case.kv_bytes else case.stage.available_gib
     rows = [_weights_row(case)]
     if not case.kv_bytes:
-        rows += [_requested_row(case), _overhead_row(case)]
+        rows += [_requested_row(case), _overhead_row(case), *_overhead_parts(case)]
     reason = _available_reason(case)
     reported_gib = case.log.available_kv_gib
     rows.append(_row("available KV cache per GPU", available_gib, reported_gib, "GiB", reason))
@@ -168,6 +185,37 @@ def _overhead_row(case: LoggedRun) -> Row:
                 f"{share} less weights and KV cache; predicted: {items or 'none'}{doubt}")  # fmt: skip
 
 
+def _overhead_parts(case: LoggedRun) -> list[Row]:
+    """Compare the parts of the overhead where the log splits it, so that the wrong one is seen.
+
+    Activations are PyTorch's peak in the profile run. What stays is libraries, kernels and communicators, which vLLM
+    counts apart (up to 0.27) or together with the weights (since 0.28, "consumed memory").
+    """
+    reported = case.stage.reported
+    activations_gib = _overhead_gib(case, ACTIVATIONS)
+    graphs_gib = _overhead_gib(case, GRAPHS)
+    other_gib = case.stage.overhead_gib - activations_gib - graphs_gib
+    weights_gib = case.stage.reported_weights_gib
+    actual_other_gib = reported.non_torch_gib
+    name = "of it activations"
+    why = "PyTorch's peak in the profile run: depends on max_num_batched_tokens, and on images"
+    if reported.consumed_gib is not None:
+        name += " and CUDA graphs"
+        activations_gib += graphs_gib
+        why += "; with what is set aside for graphs"
+        if weights_gib is not None:
+            actual_other_gib = reported.consumed_gib - weights_gib
+    other = "libraries, kernels, tables, communicators; and other processes, where memory is read from the GPU"
+    return [
+        _row(name, activations_gib, reported.peak_activation_gib, "GiB", why),
+        _row("of it other memory", other_gib, actual_other_gib, "GiB", other),
+    ]
+
+
+def _overhead_gib(case: LoggedRun, word: str) -> float:
+    return sum(item.bytes for item in case.stage.overheads if word in item.name.lower()) / GIB
+
+
 def _actual_overhead(case: LoggedRun) -> float | None:
     available_gib = case.log.available_kv_gib
     weights_gib = case.stage.reported_weights_gib
@@ -193,7 +241,20 @@ def _available_reason(case: LoggedRun) -> str:
     name, largest = max(causes.items(), key=lambda item: abs(item[1]))
     if abs(sum(causes.values())) <= ROUNDING_GIB:
         return "equal within the log's rounding"
-    return f"mostly {name}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
+    part = _largest_part(case) if name == "the overhead" else ""
+    return f"mostly {name}{part}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
+
+
+def _largest_part(case: LoggedRun) -> str:
+    """Return which part of the overhead differs most, in brackets; empty where the log does not split it."""
+    differences: dict[str, float] = {}
+    for row in _overhead_parts(case):
+        if row.actual is not None and row.predicted is not None:
+            differences[row.quantity.removeprefix("of it ")] = row.actual - row.predicted
+    if not differences:
+        return ""
+    name = max(differences, key=lambda part: abs(differences[part]))
+    return f" (its {name}, {differences[name]:+.2f} GiB)"
 
 
 def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
@@ -202,11 +263,17 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
         tokens, concurrency = capacity.tokens, capacity.max_concurrency
+    elif (
+        not tokens and available > 0
+    ):  # no request of full length fits; the log counts the tokens all the same
+        capacity = case.capacity(round(available * GIB))
+        tokens, concurrency = capacity.tokens, capacity.max_concurrency
     rows = []
     one_memory = bool(case.kv_bytes) or case.stage.tightest
-    if tokens and log.kv_cache_tokens and log.available_kv_gib and one_memory:
+    logged_tokens = case.logged_tokens
+    if tokens and logged_tokens and log.available_kv_gib and one_memory:
         predicted_kib = available * 2**20 / tokens
-        actual_kib = log.available_kv_gib * 2**20 / log.kv_cache_tokens
+        actual_kib = log.available_kv_gib * 2**20 / logged_tokens
         per_token_reason = _per_token_reason(case, predicted_kib, actual_kib)
         rows.append(
             _row("KV cache per token and GPU", predicted_kib, actual_kib, "KiB", per_token_reason)
@@ -223,7 +290,9 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
     else:
         reason = "available KV cache divided by the bytes of a token"
     reason = _blocks_words(log) + reason
-    rows.append(_row("KV cache size", tokens, log.kv_cache_tokens, "tokens", reason))
+    if logged_tokens != log.kv_cache_tokens:
+        reason += f"; the log's {log.kv_cache_tokens:,} count each group of layers apart, so requests times length were taken"
+    rows.append(_row("KV cache size", tokens, logged_tokens, "tokens", reason))
     length = case.max_model_len
     rows.append(_row("maximum concurrency", concurrency, log.max_concurrency, "requests",
                      f"KV cache size for requests of {length:,} tokens each"))  # fmt: skip

@@ -17,6 +17,7 @@ from inference_planner.deployment import Deployment
 from inference_planner.memory import fit
 from inference_planner.ranks import tp_problem
 
+from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_case import LoggedRun, size_words
 
 WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
@@ -41,9 +42,49 @@ def advise(case: LoggedRun) -> list[Advice]:
     Effects start from the log's own numbers; the planner computes what a change adds to them.
     """
     changes = _on_cpu(case) if case.gpu is None else _on_gpu(case)
-    worthwhile = [change for change in changes if change.gain_percent >= WORTH_PERCENT]
+    worthwhile = []
+    for change in changes:
+        if change.gain_percent >= WORTH_PERCENT and agrees_with_log(case, change.advice):
+            worthwhile.append(change)
     worthwhile.sort(key=_order)
     return [change.advice for change in worthwhile]
+
+
+def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
+    """Return False for advice that the log's own figures contradict.
+
+    A length must fit into the tokens that vLLM counted, and a start that lacked memory gets no setting that needs more.
+    """
+    log = case.log
+    value = advice.value
+    if advice.flag == "--max-model-len":
+        return value <= longest_length(log)
+    if advice.flag == "--gpu-memory-utilization":
+        used = log.gpu_memory_utilization
+        return used is None or value > used
+    if advice.flag == "--max-num-seqs":
+        return log.mamba_blocks is None or value <= log.mamba_blocks
+    if advice.flag == "--max-num-batched-tokens":
+        return log.max_num_batched_tokens is None or value < log.max_num_batched_tokens
+    if advice.flag == "--kv-cache-dtype":
+        return not (log.kv_cache_dtype or "").startswith("fp8")
+    if advice.flag == "--quantization":
+        return log.quantization is None
+    if advice.flag == "--enforce-eager":
+        return not log.enforce_eager
+    return True
+
+
+def longest_length(log: EngineLog) -> float:
+    """Return the tokens of the longest request that fits by the log's own figures; inf where it has none."""
+    limits = [math.inf]
+    if log.estimated_max_model_len is not None:
+        limits.append(log.estimated_max_model_len)
+    elif log.kv_cache_tokens is not None:
+        limits.append(log.kv_cache_tokens)
+    if log.available_kv_gib is not None and log.available_kv_gib <= 0:
+        limits.append(0)
+    return min(limits)
 
 
 @dataclass(frozen=True)
@@ -69,9 +110,16 @@ def _tokens(case: LoggedRun, after: Deployment) -> float:
     size_gib = available_gib + planned_after.available[planned_after.tightest] / GIB - expected_gib
     if size_gib <= 0:
         return 0.0
-    token_gib = _gib_per_token(case.base.deployment)
-    tokens = case.log.kv_cache_tokens or available_gib / token_gib
-    return tokens * size_gib / available_gib * token_gib / _gib_per_token(after)
+    logged_tokens = _logged_tokens(case.log)
+    if not logged_tokens or available_gib <= 0:  # nothing to scale: the planned bytes a token alone
+        return size_gib / _gib_per_token(after)
+    growth = _gib_per_token(case.base.deployment) / _gib_per_token(after)
+    return logged_tokens * size_gib / available_gib * growth
+
+
+def _logged_tokens(log: EngineLog) -> int | None:
+    """Return the tokens that the KV cache holds by the log: counted, or estimated in the error that ended the start."""
+    return log.kv_cache_tokens or log.estimated_max_model_len
 
 
 def _gib_per_token(d: Deployment) -> float:
@@ -87,6 +135,8 @@ def _gib_per_token(d: Deployment) -> float:
 def _brings(case: LoggedRun, flag: str, value: Any, tokens: float, note: str) -> _Gain:
     """Return a change after which the KV cache holds so many tokens."""
     before = case.log.kv_cache_tokens
+    if before and case.log.error is not None and before < case.max_model_len:
+        before = None  # the start failed: what counts is whether one request fits
     length = case.max_model_len
     now = f"{int(tokens):,} tokens of KV cache"
     if before:
@@ -106,7 +156,23 @@ def _on_gpu(case: LoggedRun) -> list[_Gain]:
         measured = "vLLM measures what is free, instead of taking the bytes that were given"
         leave_out = Advice("--kv-cache-memory-bytes", "leave it out", measured)
         return [_Gain(math.inf, leave_out), *_longer(case)]
+    if case.log.mamba_blocks is not None:
+        return [*_fewer_requests(case.log.mamba_blocks), *_more_blocks(case)]
     return [*_shorter(case), *_changes(case), *_longer(case)]
+
+
+def _fewer_requests(blocks: int) -> list[_Gain]:
+    """Advise as many requests at once as there are Mamba blocks, if vLLM refused more."""
+    if blocks < 1:
+        return []
+    effect = f"each running request needs one of the {blocks:,} Mamba blocks that the memory holds"
+    return [_Gain(math.inf, Advice("--max-num-seqs", blocks, effect))]
+
+
+def _more_blocks(case: LoggedRun) -> list[_Gain]:
+    """Return the changes that give Mamba blocks more memory; another length or KV dtype makes none of them smaller."""
+    more_memory = ("--gpu-memory-utilization", "--quantization", "--tensor-parallel-size")
+    return [change for change in _changes(case) if change.advice.flag in more_memory]
 
 
 def _changes(case: LoggedRun) -> list[_Gain]:
@@ -139,7 +205,12 @@ def _shorter(case: LoggedRun) -> list[_Gain]:
     """Advise a shorter context if few requests of full length fit (or none does, and the start failed)."""
     length = case.max_model_len
     block = case.base.block_size
-    tokens = case.log.kv_cache_tokens or _tokens(case, case.base.deployment)
+    tokens = _logged_tokens(case.log) or _tokens(case, case.base.deployment)
+    if case.log.estimated_max_model_len:
+        whole_blocks = case.log.estimated_max_model_len // block * block
+        effect = f"the longest request that fits, as vLLM estimates; one of {length:,} does not"
+        advice = Advice("--max-model-len", whole_blocks, effect)
+        return [_Gain(math.inf, advice)] if whole_blocks else []
     if tokens < length:
         return _longest(tokens, length, block)
     if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * block:
@@ -160,6 +231,8 @@ def _longest(tokens: float, length: int, block: int) -> list[_Gain]:
 
 def _longer(case: LoggedRun) -> list[_Gain]:
     """Advise a longer context if the model can read more than it was started with, and one such request fits."""
+    if case.log.error is not None:  # a start that failed is to start first
+        return []
     tokens = case.log.kv_cache_tokens or 0
     length = case.max_model_len
     longest = min(case.model.max_position_embeddings, tokens // 16 * 16)

@@ -56,6 +56,7 @@ class EngineLog:
     config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None
+    engine: str | None = None  # "V0" or "V1", where the log names it
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None

@@ -125,8 +125,17 @@ def _gpu(log: EngineLog, match: Match, line: Line) -> None:
     log.gpu = log.gpu or match[1].replace("_", " ").strip()
 
 
+def _listed_gpu(log: EngineLog, match: Match, line: Line) -> None:
+    if "[workshop]" not in line.text:  # our own list has its own rule, and may be of several kinds
+        _gpu(log, match, line)
+
+
 def _architecture(log: EngineLog, match: Match, line: Line) -> None:
     log.architecture = log.architecture or match[1]  # a draft model's comes after the model's own
+
+
+def _model(log: EngineLog, match: Match, line: Line) -> None:
+    log.model = log.model or match[1]  # a draft model's comes after the model's own
 
 
 def _checkpoint(log: EngineLog, match: Match, line: Line) -> None:
@@ -217,6 +226,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         # the logo's line, also where its blocks were lost in another code page
         ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
         ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
+        ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
         ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
         ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
         ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
@@ -225,6 +235,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("in world size", r"rank \d+ in world size (\d+) is assigned as DP rank \d+, PP rank (\d+), (?:PCP rank \d+, )?"
          r"TP rank (\d+)", _world),
         ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
+        ("to load model ", r"Starting to load model ([^\s'\"]{1,500}?)(?:\.\.\.|$)", _model),
         ("attention backend", r"Using \w+ attention backend"),
         ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
         ("Model Runner", r"Using V\d Model Runner"),
@@ -233,7 +244,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
         # nvidia-smi, torch and vLLM's collect_env
         ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d\w{0,20}"
-         r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _gpu),
+         r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _listed_gpu),
         ("AMD Instinct", r"(AMD Instinct MI\d{2,3}\w{0,2})", _gpu),
         ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
         ("Loading weights took", r"Loading weights took [\d.]+"),

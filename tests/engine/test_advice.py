@@ -1,0 +1,157 @@
+"""No advice contradicts the log that it is given for."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workshop.engine import log as engine_log
+from workshop.engine.log.facts import EngineLog
+from workshop.engine.reconcile import Reconciliation, reconcile
+from workshop.errors import BadInput
+
+DATA = Path(__file__).parent / "data"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
+PUBLIC = DATA / "public"
+CONFIGS = LOGS / "configs"
+# excerpts of public logs: the GPU of the report, and the model where the log does not name it
+PUBLIC_RUNS = {
+    "awq_4060.log": ("rtx-4060", None),
+    "deepseek_v4_gh200.log": ("gh200", None),
+    "gpt_oss_h100.log": ("h100", "gpt-oss-120b"),
+    "mamba_l40s.log": ("l40s", None),
+    "distill_4090.log": ("rtx-4090", None),
+}
+START = """INFO 11-20 10:00:00 [core.py:114] Initializing a V1 LLM engine (v0.32.0) with config: \
+model='meta-llama/Llama-3.1-8B-Instruct', dtype=torch.bfloat16, max_seq_len={length}, tensor_parallel_size=1, \
+pipeline_parallel_size=1, quantization=None, enforce_eager=False, kv_cache_dtype=auto, device_config=cuda
+INFO 11-20 10:00:10 [gpu_model_runner.py:5500] Model loading took 14.99 GiB memory and 13.1 seconds
+INFO 11-20 10:00:20 [gpu_worker.py:508] Available KV cache memory: {available:.2f} GiB
+"""
+TOO_LONG = (
+    "ValueError: To serve at least one request with the models's max seq len ({length}), (16.0 GiB KV cache is needed, "
+    "which is larger than the available KV cache memory ({available:.2f} GiB). Based on the available memory, the "
+    "estimated maximum model length is {most}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
+    "when initializing the engine.\n"
+)
+NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.\n"
+
+
+@lru_cache
+def public(name: str) -> tuple[EngineLog, Reconciliation]:
+    read = engine_log.read(PUBLIC / name)
+    gpu, model = PUBLIC_RUNS[name]
+    return read, reconcile(read, model, gpu)
+
+
+def check(read: EngineLog, result: Reconciliation) -> None:
+    """Compare each piece of advice with what the log says itself."""
+    for item in result.advice:
+        if item.flag == "--max-model-len":
+            assert item.value <= (read.estimated_max_model_len or read.kv_cache_tokens or 10**9)
+            assert read.available_kv_gib is None or read.available_kv_gib > 0
+        elif item.flag == "--gpu-memory-utilization":
+            assert item.value > (read.gpu_memory_utilization or 0.9)
+        elif item.flag == "--max-num-seqs":
+            assert item.value <= read.mamba_blocks
+        elif item.flag == "--max-num-batched-tokens" and read.max_num_batched_tokens:
+            assert item.value < read.max_num_batched_tokens
+        elif item.flag == "--kv-cache-dtype":
+            assert not (read.kv_cache_dtype or "").startswith("fp8")
+        elif item.flag == "--enforce-eager":
+            assert not read.enforce_eager
+
+
+RECORDED = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_no_advice_contradicts_a_recorded_log(path):
+    check(engine_log.read(path), reconcile(path, gpu=path.stem.split("_")[-1]))
+
+
+@pytest.mark.parametrize("path", sorted(LOGS.rglob("*.log")), ids=lambda path: path.stem)
+def test_no_advice_contradicts_a_log_of_a_cpu(path):
+    read = engine_log.read(path)
+    for config in sorted(CONFIGS.glob("*.json")):
+        if read.platform == "cpu" and read.kv_cache_tokens:
+            check(read, reconcile(read, model=config))
+
+
+@pytest.mark.parametrize("name", PUBLIC_RUNS)
+def test_no_advice_contradicts_a_public_log(name):
+    check(*public(name))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    available=st.floats(-12, 40),
+    length=st.integers(1000, 131072),
+    gpu=st.sampled_from(["l4", "a100-40gb", "h100", "rtx-4090", "l40s"]),
+    end=st.sampled_from(["", "tokens", "too long", "no blocks"]),
+)
+def test_no_advice_contradicts_a_start_of_any_size(available, length, gpu, end):
+    """Llama 3.1 8B keeps 128 KiB a token: 8,192 tokens in a GiB."""
+    most = max(0, int(available * 8192))
+    text = START.format(length=length, available=available)
+    if end == "tokens" and most:
+        text += f"INFO 11-20 10:00:20 [kv_cache_utils.py:2146] GPU KV cache size: {most:,} tokens\n"
+    elif end == "too long":
+        text += TOO_LONG.format(length=length, available=available, most=most)
+    elif end == "no blocks":
+        text += NO_BLOCKS
+    read = engine_log.parse(text)
+    try:
+        result = reconcile(read, gpu=gpu)
+    except BadInput:  # more than this card has
+        return
+    check(read, result)
+    assert result.row("available KV cache per GPU").actual == pytest.approx(available, abs=0.006)
+
+
+def advice_of(name: str) -> dict[str, object]:
+    return {item.flag: item.value for item in public(name)[1].advice}
+
+
+def test_the_length_that_vllm_estimates_goes_before_ours():
+    """2 GH200, DeepSeek V4 Flash: the log says that 13,528 tokens fit; the advice was 15,000."""
+    assert 13000 <= advice_of("deepseek_v4_gh200.log")["--max-model-len"] <= 13528
+
+
+def test_memory_below_zero_promises_no_length():
+    """gpt-oss 120B on an H100 with −2.14 GiB left: the advice was 65,536 tokens."""
+    read, result = public("gpt_oss_h100.log")
+    assert read.available_kv_gib == -2.14
+    assert "--max-model-len" not in advice_of("gpt_oss_h100.log") and result.advice
+    assert result.row("available KV cache per GPU").actual == -2.14
+
+
+def test_too_few_mamba_blocks_are_answered_with_max_num_seqs():
+    """One L40S, Qwen3.5 27B in FP8: 256 requests, 184 blocks."""
+    read, result = public("mamba_l40s.log")
+    assert (read.max_num_seqs, read.mamba_blocks, read.error.key) == (
+        256,
+        184,
+        "too-few-mamba-blocks",
+    )
+    assert (result.advice[0].flag, result.advice[0].value) == ("--max-num-seqs", 184)
+    assert "--max-model-len" not in advice_of("mamba_l40s.log")
+
+
+def test_utilization_never_falls_where_memory_was_missing():
+    """2 RTX 4090, --gpu-memory-utilization 0.98: 0.95 would be less."""
+    assert public("distill_4090.log")[0].gpu_memory_utilization == 0.98
+    assert "--gpu-memory-utilization" not in advice_of("distill_4090.log")
+
+
+def test_card_of_another_size_than_the_log_says_is_refused_with_those_that_match():
+    """An RTX 4060 with 8.00 GiB was taken for an L4 of 22."""
+    with pytest.raises(BadInput, match=r"8\.00 GiB on a GPU, and .*L4.* has") as refused:
+        reconcile(PUBLIC / "awq_4060.log", gpu="l4")
+    assert re.search(r"\brtx-4060\b", refused.value.remedy)
+    assert " l4" not in refused.value.remedy
