@@ -130,6 +130,11 @@ def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str
         notes.append(
             f"This is {gpu.title} with {gpu.engine_gib:.2f} GiB, at its bandwidth and link."
         )
+    if gpu.unified_memory and free_gib is None:
+        notes.append(
+            f"The CPU and the system use the same {gpu.engine_gib:.1f} GiB. vLLM starts only if its share of them is "
+            "free: give --free-gib what the system shows as available."
+        )
     if free_gib is not None:
         largest = share_of_free(gpu, free_gib)
         notes.append(

@@ -109,7 +109,10 @@ def test_every_whole_card_is_found_as_people_write_it():
     assert set(SPELLINGS) == {name for name in list_gpus() if not load_gpu(name).is_slice}
 
 
-@pytest.mark.parametrize("name", ["RTX 4090", "geforce rtx 4090", "rtx4090", "4090", "rtx_4090"])
+@pytest.mark.parametrize(
+    "name",
+    ["RTX 4090", "geforce rtx 4090", "rtx4090", "4090", "rtx_4090", "RTX 4090 GPU", "4090-24G"],
+)
 def test_the_spellings_of_one_card_are_one_card(name):
     assert load_gpu(name).name == "rtx-4090"
 
@@ -208,6 +211,13 @@ def test_measured_is_said_of_cards_that_were_measured_alone(name):
     """docs/accuracy.md: every recorded run is of an H100 SXM or an H200 SXM."""
     says = plan("llama-3.2-1b", name, max_model_len=2048).basis
     assert says == ("measured" if name in ("h100", "h200") else "recorded")
+
+
+def test_unified_memory_is_never_all_free():
+    """llamastash issue 80: with another tenant resident, 0.28 does not start on a GB10 at its default utilization."""
+    assert "--free-gib" in plan("llama-3.2-1b", "gb10", max_model_len=2048).reasons[0]
+    half = plan("llama-3.2-1b", "gb10", free_gib=52, max_model_len=2048)
+    assert half.fits and half.settings.gpu_memory_utilization == 0.42  # (52 - 0.6) / 121.69
 
 
 def test_a_card_of_another_size_was_not_measured():

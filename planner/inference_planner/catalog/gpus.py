@@ -46,6 +46,7 @@ class GPU:
     )
     aliases: tuple[str, ...] = ()
     fp4_tflops: float = 0.0  # dense; 0: the GPU has no FP4 units
+    unified_memory: bool = False  # the CPU and the system use the same memory
 
     @property
     def engine_gib(self) -> float:
@@ -88,7 +89,7 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
 
 
 # Words of a full name that tell no card from another: "NVIDIA GeForce RTX 4090" is "RTX 4090".
-MAKERS = ("nvidia", "amd", "geforce", "tesla", "instinct", "radeon")
+MAKERS = ("nvidia", "amd", "geforce", "tesla", "instinct", "radeon", "gpu")
 
 
 def _spelt(name: str) -> str:
@@ -97,7 +98,7 @@ def _spelt(name: str) -> str:
     words = [word for word in text.split("-") if word not in MAKERS]
     text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(words))
     text = re.sub(r"(?<=\d)ti\b", "-ti", text)
-    return re.sub(r"\b(\d+)-(gi?b?)\b", r"\1\2", text).replace("gib", "gb")
+    return re.sub(r"\b(\d+)-?gi?b?\b", r"\1gb", text)
 
 
 @lru_cache(maxsize=1)
