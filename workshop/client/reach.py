@@ -1,11 +1,11 @@
-"""Which server is meant, and how it is reached: the key goes to that server, and to nobody between or behind it.
+"""Chooses the server, and how to reach it so that the key goes to that server alone.
 
-A server with a record is asked directly, whatever http_proxy says: it is on this machine or in this cluster. An
-address that the user gives may lie outside. With https, the environment's web proxy counts, and that is said: the proxy
-sees the address alone. With plain http it would see the key and every prompt, so it is used only if the user names it in
-WORKSHOP_PROXY. `no_proxy` counts for both. No redirect is followed, as it may lead to another host.
+A server with a record is on this machine or in this cluster, so it is reached directly, whatever http_proxy says. An
+address that the user gives may lie outside. With https, the environment's web proxy is used, with a note: it sees only
+the address. With plain http it would see the key and every prompt, so it is used only if the user names it in
+WORKSHOP_PROXY. `no_proxy` counts for both. Redirects are never followed, as they may lead to another host.
 
-`proxy_to` owns this decision, `tls` the one which certificates are trusted: every client takes both from here.
+`proxy_to` decides which proxy is used, `tls` which certificates are trusted; every client takes both from here.
 """
 
 import functools
@@ -29,9 +29,11 @@ START = "Start one: `workshop serve --background`, or run the panel of notebook 
 
 
 def find(name: str | None = None) -> ServerRecord:
-    """Return the record that `connect` uses, without asking the server; raises as `connect` does."""
+    """Return the record that `connect` uses, without a request to the server. Raises as `connect` does."""
     url = os.environ.get("WORKSHOP_URL")
-    return given(url, "WORKSHOP_URL") if url and name is None else choose(name)
+    if url and name is None:
+        return given(url, "WORKSHOP_URL")
+    return choose(name)
 
 
 def given(url: str, said_by: str) -> ServerRecord:
@@ -58,15 +60,20 @@ def given(url: str, said_by: str) -> ServerRecord:
             "WORKSHOP_API_KEY holds characters that no key has.",
             "Set it to the server's key alone.",
         )
-    url = url if url.endswith("/v1") else f"{url}/v1"
+    if not url.endswith("/v1"):
+        url = f"{url}/v1"
     return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
 
 
 def choose(name: str | None = None) -> ServerRecord:
-    """Return the record of the one server that is ready (the one called `name`, if given), or say why not."""
-    failed = doubtful = None
-    for found in (records.own(), records.shared()):
-        named = [record for record in found if name in (None, record.name)]
+    """Return the record of the one server that is ready: the one called `name`, if that is given.
+
+    Raises WorkshopError: there is none, there are several, or it is still starting or has failed.
+    """
+    failed = None
+    doubtful = None
+    for candidates in (records.own(), records.shared()):
+        named = [record for record in candidates if name in (None, record.name)]
         ready = [record for record in named if record.state == "ready" and not record.in_doubt]
         if len(ready) == 1:
             return ready[0]
@@ -77,23 +84,23 @@ def choose(name: str | None = None) -> ServerRecord:
             )
         doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         if named and (record := named[-1]).state == "starting":
-            said = f"The server {record.name!r} is still starting."
+            problem = f"The server {record.name!r} is still starting."
             raise WorkshopError(
-                said, "Wait until `workshop servers` says ready, then connect() again."
+                problem, "Wait until `workshop servers` says ready, then connect() again."
             )
         if named:  # a start of one's own that failed does not hide the server of the class
             failed = failed or record
     if doubtful:  # its own address tells
         return doubtful
     if failed:
-        said = f"The server {failed.name!r} has failed: {failed.reason}."
-        raise WorkshopError(said, f"{START} Its own words are in {failed.log}.")
+        problem = f"The server {failed.name!r} has failed: {failed.reason}."
+        raise WorkshopError(problem, f"{START} Its own words are in {failed.log}.")
     which = f" called {name!r}" if name else ""
     raise WorkshopError(f"No server{which} is known here.", START)
 
 
 def proxy_to(url: str) -> str | None:
-    """Return the web proxy through which an address that the user gave is asked, having said so; None: directly.
+    """Return the web proxy for an address that the user gave, and say so on stderr; None: no proxy is used.
 
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
@@ -104,39 +111,38 @@ def proxy_to(url: str) -> str | None:
     proxy, variable = _named_proxy(parts.scheme)
     if not proxy:
         return None
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
     place = urlsplit(proxy)
-    shown, direct = f"{_host_and_port(place)} ({variable})", f"no_proxy={host}"
+    shown = f"{_host_and_port(place)} ({variable})"
     if parts.scheme == "http" and variable != PROXY_VARIABLE:
-        direct = (
-            f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
-        )
-        _say(f"{direct}. {PROXY_VARIABLE}=http://HOST:PORT names a proxy that may.")
+        note = f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
+        _say(f"{note}. {PROXY_VARIABLE}=http://HOST:PORT names a proxy that may.")
         return None
+    direct = f"no_proxy={host}"
     if place.scheme not in ("http", "https") or not place.hostname:
-        said = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
+        problem = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
         raise BadInput(
-            said, f"Set {direct} to ask it directly, or give a proxy that begins with http://."
+            problem, f"Set {direct} to ask it directly, or give a proxy that begins with http://."
         )
-    sees = (
-        "it sees the address, not the key"
-        if parts.scheme == "https"
-        else "it can read the key and every prompt"
-    )
+    sees = "it can read the key and every prompt"
+    if parts.scheme == "https":
+        sees = "it sees the address, not the key"
     _say(f"{url} is asked through the web proxy {shown}: {sees}. {direct} asks it directly.")
     return proxy
 
 
 def _named_proxy(scheme: str) -> tuple[str, str]:
-    """Return (the web proxy that the environment names for a scheme, or '', and the variable that names it)."""
-    if own := trusted_proxy():
-        return own, PROXY_VARIABLE
-    named = getproxies_environment()
-    variable = scheme if named.get(scheme) else "all"
-    return named.get(variable, ""), f"{variable}_proxy"
+    """Return the web proxy that the environment names for a scheme ('': none), and the variable that names it."""
+    if proxy := trusted_proxy():
+        return proxy, PROXY_VARIABLE
+    proxies = getproxies_environment()
+    variable = scheme if proxies.get(scheme) else "all"
+    return proxies.get(variable, ""), f"{variable}_proxy"
 
 
 def _host_and_port(place: SplitResult) -> str:
+    """Return "host:port" of an address, without its user name and password; the default port is 80."""
     try:
         return f"{place.hostname}:{place.port or 80}"
     except ValueError:
@@ -144,36 +150,36 @@ def _host_and_port(place: SplitResult) -> str:
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return what to check a server's certificate with, where the user names certificates; None: the usual ones."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    """Return the TLS settings with the certificates that the user names; None: the usual certificates count."""
+    file = os.environ.get("SSL_CERT_FILE")
+    folder = os.environ.get("SSL_CERT_DIR")
     if not file and not folder:
         return None
     try:
         return ssl.create_default_context(cafile=file or None, capath=folder or None)
     except (OSError, ssl.SSLError) as error:
-        said = f"The certificates of SSL_CERT_FILE={file or ''} SSL_CERT_DIR={folder or ''} cannot be read ({error})."
-        raise BadInput(said, "Give a file of certificates in PEM, or unset the variable.") from None
+        problem = f"The certificates of SSL_CERT_FILE={file or ''} SSL_CERT_DIR={folder or ''} cannot be read ({error})."
+        raise BadInput(
+            problem, "Give a file of certificates in PEM, or unset the variable."
+        ) from None
 
 
 def options(proxy: str | None) -> dict:
-    """Return what httpx's and openai's clients are made with, so that they obey no proxy but this, and no redirect."""
+    """Return the options for httpx's and openai's clients with which they use this proxy alone, and no redirect."""
     return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
 
 
 def remedy_for(error: BaseException, url: str) -> str:
-    """Return what to do about a server that cannot be reached: one of ours, or one that the user gave an address of."""
-    words = _words_of(error)
-    if "CERTIFICATE_VERIFY_FAILED" in words or "certificate" in words.lower():
-        if "Hostname mismatch" in words or "doesn't match" in words or "not valid for" in words:
+    """Return what to do about a server that cannot be reached because of TLS; '' if the cause is another one."""
+    text = _text_of(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
+        if "Hostname mismatch" in text or "doesn't match" in text or "not valid for" in text:
             return "Its certificate is for another name: give the address with the name that the certificate has."
-        if "expired" in words:
+        if "expired" in text:
             return "Its certificate has expired: whoever runs the server renews it. Check this machine's date, too."
         return ("Its certificate is signed by nobody whom this machine trusts: ask whoever runs the server for the "
                 "certificate of the signing authority (PEM), and set SSL_CERT_FILE to that file.")  # fmt: skip
-    if any(
-        words_of_plain in words
-        for words_of_plain in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-    ):
+    if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:  # plain HTTP answered
         return f"It does not speak TLS: give the address as http{url.removeprefix('https')}."
     if is_tls(error):
         return (
@@ -183,40 +189,43 @@ def remedy_for(error: BaseException, url: str) -> str:
 
 
 def is_tls(error: BaseException) -> bool:
-    """Whether a connection failed because of TLS, which no waiting mends."""
-    words = _words_of(error)
-    return "[SSL" in words or "SSLError" in words or "CertificateError" in words
+    """Return True if a connection failed because of TLS; a retry does not help then."""
+    text = _text_of(error)
+    return "[SSL" in text or "SSLError" in text or "CertificateError" in text
 
 
-def _words_of(error: BaseException) -> str:
-    """Return the names and texts of an error and of what caused it."""
-    words: list[str] = []
+def _text_of(error: BaseException) -> str:
+    """Return the names and texts of an error and of its causes, one a line."""
+    lines: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(words) < 8:
-        words.append(f"{type(cause).__name__}: {cause}")
+    while cause is not None and len(lines) < 8:
+        lines.append(f"{type(cause).__name__}: {cause}")
         cause = cause.__cause__ or cause.__context__
-    return "\n".join(words)
+    return "\n".join(lines)
 
 
 def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
-    """Return the error for an answer that sends the asker, and the key, elsewhere; None if it is no such answer."""
+    """Return the error for an answer that redirects to another address; None if the answer is no redirect."""
     if not 300 <= status < 400:
         return None
-    said = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
-    return WorkshopError(said, "Give the address of the server itself, which ends in /v1.")
+    problem = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
+    return WorkshopError(problem, "Give the address of the server itself, which ends in /v1.")
 
 
 def keep_off_proxies(url: str) -> None:
-    """Let every HTTP library of this process ask this server directly: what learners send themselves has its key."""
-    host, listed = (
-        urlsplit(url).hostname,
-        os.environ.get("no_proxy", os.environ.get("NO_PROXY", "")),
-    )
+    """Let every HTTP library of this process connect to this server directly, because learners' requests carry its key."""
+    host = urlsplit(url).hostname
     if host and getproxies_environment() and not proxy_bypass_environment(host):
-        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (listed, host)))
+        hosts = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+        if hosts:
+            hosts += ","
+        hosts += host
+        os.environ["no_proxy"] = hosts
+        os.environ["NO_PROXY"] = hosts
 
 
 def _this_machine(host: str) -> bool:
+    """Return True if a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -225,4 +234,5 @@ def _this_machine(host: str) -> bool:
 
 @functools.cache
 def _say(sentence: str) -> None:
+    """Print a note on stderr, once in a process."""
     print(f"! {plain(sentence)}", file=sys.stderr)
