@@ -1,7 +1,7 @@
-"""What a server answered, checked before anybody counts on it. What it is not, the error says: "… answers with …".
+"""Checks a server's answers before they are used. If one is not valid, the error completes "… answers with …".
 
-A login page, a proxy's error and a broken server all answer 200 now and then; `openai` and `json` take much of it.
-And what to do where it refuses, as refusals.toml says. Pure.
+A login page, a proxy's error and a broken server sometimes answer with status 200; `openai` and `json` accept much
+of that. `remedy` says what to do about a refusal, as refusals.toml has it. Pure.
 """
 
 import codecs
@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from workshop.client.strict_json import Malformed, decode, kind_of
 
-_KNOWN = tomllib.loads((files("workshop.client") / "refusals.toml").read_text(encoding="utf-8"))[
-    "refusal"
-]
+_REFUSALS_FILE = files("workshop.client") / "refusals.toml"
+_KNOWN = tomllib.loads(_REFUSALS_FILE.read_text(encoding="utf-8"))["refusal"]
 COUNTS = ("prompt_tokens", "completion_tokens")
 Kind = TypeVar("Kind")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
@@ -23,7 +22,7 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer: as many choices as were asked for; tokens are 0 where the server does not count them."""
+    """A whole answer, with as many choices as were requested. Tokens are 0 if the server does not count them."""
 
     choices: list[dict]
     model: str | None
@@ -42,14 +41,15 @@ def body(raw: bytes) -> dict:
     except UnicodeDecodeError:
         raise Malformed(shown(raw)) from None
     except Malformed as bad:
-        raise Malformed(
-            f"{shown(raw)}: {bad}" if raw.lstrip()[:1] in (b"{", b"[") else shown(raw)
-        ) from None
+        description = shown(raw)
+        if raw.lstrip()[:1] in (b"{", b"["):
+            description = f"{description}: {bad}"
+        raise Malformed(description) from None
     return _typed(data, dict, "JSON that is")
 
 
 def shown(raw: bytes) -> str:
-    """Say in a few words what came that is no JSON."""
+    """Return a short description of an answer that is not JSON."""
     text = raw.strip()
     if not text:
         return "nothing"
@@ -65,53 +65,65 @@ def shown(raw: bytes) -> str:
 
 
 def answer(raw: bytes, sequences: int | None = 1) -> Answer:
-    """Return the answer to a completion or a chat; `sequences` were asked for: n, times the prompts (None: not known).
+    """Return the answer to a completion or a chat.
 
-    Raises Malformed: it is none, or has fewer or more sequences.
+    Args:
+        raw: the body of the answer.
+        sequences: how many choices it must have: `n` times the number of prompts; None if that is unknown.
+
+    Raises Malformed: it is no answer, or has fewer or more choices.
     """
     data = body(raw)
-    choices = [_choice(each) for each in _typed(data.get("choices"), list, "choices that are")]
+    choices = [_choice(value) for value in _typed(data.get("choices"), list, "choices that are")]
     if not choices or (sequences is not None and len(choices) != sequences):
         raise Malformed(f"{len(choices)} choices, and {sequences or 'at least 1'} should be there")
-    numbers = [each.get("index", 0) for each in choices]
-    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(
-        range(len(choices))
-    ):
+    numbers = [choice.get("index", 0) for choice in choices]
+    all_whole = all(type(number) is int for number in numbers)
+    if not all_whole or sorted(numbers) != list(range(len(choices))):
         raise Malformed(
             f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}"
         )
     model = _optional(data.get("model"), str, "a model that is")
-    name = data.get("id")
-    return Answer(choices, model, *usage(data), name if isinstance(name, str) else None)
+    answer_id = data.get("id")
+    if not isinstance(answer_id, str):
+        answer_id = None
+    prompt_tokens, completion_tokens = usage(data)
+    return Answer(choices, model, prompt_tokens, completion_tokens, answer_id)
 
 
 def said(raw: bytes) -> str:
-    """Return what a refusal says: its message, or what else it is."""
+    """Return the message of a refusal, or a description of an answer that has none."""
     try:
         data = body(raw)
     except Malformed:
         return shown(raw)
-    error = data.get("error", data)
-    return str((error.get("message") if isinstance(error, dict) else error) or data)
+    message = data.get("error", data)
+    if isinstance(message, dict):
+        message = message.get("message")
+    return str(message or data)
 
 
 def pieces(data: dict) -> list[tuple[int, str]]:
     """Return (index of the sequence, text) of each choice of a piece of a stream."""
-    found = []
+    indexed_texts = []
     for choice in _optional(data.get("choices"), list, "choices that are") or []:
         choice = _typed(choice, dict, "a choice that is")
         delta = _optional(choice.get("delta"), dict, "a delta that is") or {}
         text = _optional(choice.get("text", delta.get("content")), str, "a text that is")
-        found.append((_typed(choice.get("index"), int, "an index that is"), text or ""))
-    return found
+        index = _typed(choice.get("index"), int, "an index that is")
+        indexed_texts.append((index, text or ""))
+    return indexed_texts
 
 
 def usage(data: dict) -> tuple[int, int]:
     """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
-    told = _optional(data.get("usage"), dict, "a usage that is") or {}
-    counts = {name: _optional(told.get(name), int, f"{name} that are") or 0 for name in COUNTS}
-    if wrong := next((name for name in COUNTS if counts[name] < 0), None):
-        raise Malformed(f"{wrong} of {counts[wrong]}")
+    fields = _optional(data.get("usage"), dict, "a usage that is") or {}
+    counts = {}
+    for name in COUNTS:
+        counts[name] = _optional(fields.get(name), int, f"{name} that are") or 0
+    for name, count in counts.items():
+        if count < 0:
+            raise Malformed(f"{name} of {count}")
     return counts["prompt_tokens"], counts["completion_tokens"]
 
 
@@ -126,18 +138,19 @@ def sequences(prompt: object, n: object) -> int | None:
 
 
 def models(raw: bytes) -> list[dict]:
-    """Return the entries of /v1/models: each has an id; max_model_len and root are None where they are not told."""
-    found = []
+    """Return the entries of /v1/models. Each has an id; max_model_len and root are None if the server omits them."""
+    entries = []
     for entry in _typed(body(raw).get("data"), list, "data that is"):
         entry = _typed(entry, dict, "a model that is")
         name = _typed(entry.get("id"), str, "a model whose id is")
         length = _optional(entry.get("max_model_len"), int, "a max_model_len that is")
         root = _optional(entry.get("root"), str, "a root that is")
-        found.append({**entry, "id": name, "max_model_len": length, "root": root})
-    return found
+        entries.append({**entry, "id": name, "max_model_len": length, "root": root})
+    return entries
 
 
 def _choice(value: object) -> dict:
+    """Return a choice of an answer. Raises Malformed: it has neither a text nor a message, or one of an odd type."""
     choice = _typed(value, dict, "a choice that is")
     _optional(choice.get("finish_reason"), str, "a finish_reason that is")
     _optional(choice.get("logprobs"), dict, "logprobs that are")
@@ -167,7 +180,7 @@ def _optional(value: object, kind: type[Kind], subject: str) -> Kind | None:
 
 
 def remedy(said: str) -> str:
-    """Return what to do about a refusal, '' if vLLM's own sentence has to be enough."""
+    """Return what to do about a refusal; '' if vLLM's own sentence is all there is."""
     for row in _KNOWN:
         if match := re.search(row["says"], said):
             return row["remedy"].format(*match.groups())
@@ -175,16 +188,23 @@ def remedy(said: str) -> str:
 
 
 def sentence(message: str) -> str:
-    """Return what a refusal says, without the stop: its first line, or what a list of validation errors names first."""
+    """Return the first line of a refusal without its full stop; of a list of validation errors, the first error."""
     first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
     if not first.endswith(":"):
         return first
-    said = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
+    text = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
+    if not text:
+        return first
+    problem = text[2].rstrip(".")
     place = re.search(r"'loc': \('body', .*?'?(\w+)'?\)", message)
-    return (f"{place[1]}: " if place else "") + said[2].rstrip(".") if said else first
+    if not place:
+        return problem
+    return f"{place[1]}: {problem}"
 
 
 def logprobs_limit(said: str) -> int | None:
     """Return the server's --max-logprobs if that is what the request exceeded, else None."""
     match = re.search(r"greater than max allowed: (\d+)", said)
-    return int(match[1]) if match else None
+    if not match:
+        return None
+    return int(match[1])
