@@ -1,6 +1,6 @@
-"""JSON that means one thing: what is read here every other program reads the same, and what is refused says why.
+"""Reads JSON strictly: accepts only what every other program reads in the same way, and says why it refuses the rest.
 
-Python's own reader takes NaN, keeps the last of two equal keys, and half a surrogate pair; none of it can be sent on.
+Python's own reader accepts NaN, the last of two equal keys, and half of a surrogate pair. None of it can be sent on.
 """
 
 import codecs
@@ -23,28 +23,34 @@ _KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text",
 
 
 class Malformed(Exception):
-    """A row that cannot be asked, or an answer that is none; the text completes "line 7: …"."""
+    """The row or the answer is not valid; the text completes "line 7: …"."""
 
 
 def kind_of(value: object) -> str:
+    """Return a JSON value's type in words, such as "a list"."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return the members of an object. Raises Malformed: two have the same name."""
+    unique_members = dict(pairs)
+    if len(unique_members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise Malformed(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
-    return found
+        for name in names:
+            if names.count(name) > 1:
+                raise Malformed(f"it has {name!r} twice")
+    return unique_members
 
 
 def _finite(text: str) -> float:
+    """Return a number. Raises Malformed: it is too large for one."""
     if math.isinf(value := float(text)):
         raise Malformed(f"{text[:40]} is too large for a number")
     return value
 
 
 def _refuse_constant(name: str):
+    """Raise Malformed for NaN and Infinity, which are not JSON."""
     raise Malformed(f"{name} is no JSON number")
 
 
@@ -99,7 +105,7 @@ def members(text: str) -> dict[str, tuple[int, int]]:
 
     The text must have passed `decode`: nothing is checked here again.
     """
-    found = {}
+    places = {}
     at = text.index("{") + 1
     while text[at := _after_space(text, at)] != "}":
         if text[at] == ",":
@@ -108,31 +114,43 @@ def members(text: str) -> dict[str, tuple[int, int]]:
         colon = _after_space(text, at)
         begin = _after_space(text, colon + 1)
         _, at = DECODER_OF_ITEMS.raw_decode(text, begin)
-        found[name] = begin, at
-    return found
+        places[name] = begin, at
+    return places
 
 
 def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, list | dict)]:
+    """Return how many lists and objects are nested in each other at most."""
+    depth = 0
+    level = [value]
+    while True:
+        next_level = []
+        has_containers = False
+        for item in level:
+            if isinstance(item, dict):
+                has_containers = True
+                next_level.extend(item.values())
+            elif isinstance(item, list):
+                has_containers = True
+                next_level.extend(item)
+        if not has_containers:
+            return depth
         depth += 1
-        level = [
-            inner for each in level for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-    return depth
+        level = next_level
 
 
 def array_items(path: Path) -> Iterator[str]:
-    """Yield the text of each item of the JSON array in a file, without holding more than a chunk and an item.
+    """Yield the text of each item of the JSON array in a file. Memory holds a chunk and one item.
 
-    Raises BadInput: the file is no array, or not only one; with the line.
+    Raises BadInput: the file is no array, or holds more than one array; the text names the line.
     """
     with path.open("rb") as file:
-        text, count = _Text(file, path), 0
-        if (begins := text.next_character()) != "[":
-            said = f"{path} begins with {begins!r}, not with '['."
+        text = _Text(file, path)
+        count = 0
+        first = text.next_character()
+        if first != "[":
+            problem = f"{path} begins with {first!r}, not with '['."
             raise BadInput(
-                said, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
+                problem, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
             )
         text.at += 1
         while (character := text.next_character()) != "]":
@@ -149,36 +167,45 @@ def array_items(path: Path) -> Iterator[str]:
 
 
 class _Text:
-    """The text of a file as far as it is read: `buffer[at:]` is still to come, `line` is that of the buffer's start."""
+    """The text of a file as far as it is read.
+
+    `buffer[at:]` is the part that is still to be parsed, `line` the number of the line where the buffer begins.
+    """
 
     def __init__(self, file, path: Path):
-        self._file, self._path, self._decoder = (
-            file,
-            path,
-            codecs.getincrementaldecoder("utf-8-sig")(),
-        )
-        self.buffer, self.at, self.line, self.ended = "", 0, 1, False
+        self._file = file
+        self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self.buffer = ""
+        self.at = 0
+        self.line = 1
+        self.ended = False
 
     def broken(self, what: str, at: int | None = None) -> BadInput:
-        line = self.line + self.buffer.count("\n", 0, self.at if at is None else at)
+        """Return the error that names the line of a position (by default the present one)."""
+        if at is None:
+            at = self.at
+        line = self.line + self.buffer.count("\n", 0, at)
         return BadInput(f"{self._path}, line {line:,}: {what}. Nothing was started.", ARRAY)
 
     def more(self) -> None:
-        """Read at least as much again as waits: a long item is scanned a few times, not once for each chunk."""
+        """Read at least as much again as waits, so that a long item is scanned a few times, not once for each chunk."""
         data = self._file.read(max(CHUNK_BYTES, len(self.buffer) - self.at))
         try:
             text = self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             byte = self._file.tell() - len(error.object) + error.start
-            said = (
+            problem = (
                 f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x})."
             )
-            raise BadInput(said, "Save it as UTF-8.") from None
+            raise BadInput(problem, "Save it as UTF-8.") from None
         self.line += self.buffer.count("\n", 0, self.at)
-        self.buffer, self.at, self.ended = self.buffer[self.at :] + text, 0, not data
+        self.buffer = self.buffer[self.at :] + text
+        self.at = 0
+        self.ended = not data
 
     def next_character(self) -> str:
-        """Return the next one that is no white space, '' at the end; `at` is where it stands."""
+        """Return the next character that is not white space ('' at the end), and move `at` to it."""
         while True:
             self.at = _after_space(self.buffer, self.at)
             if self.at < len(self.buffer) or self.ended:
@@ -186,7 +213,7 @@ class _Text:
             self.more()
 
     def item(self, number: int) -> str:
-        """Return the text of the JSON value that begins here, and go behind it."""
+        """Return the text of the JSON value that begins here, and move `at` behind it."""
         while True:
             try:
                 _, end = DECODER_OF_ITEMS.raw_decode(self.buffer, self.at)
@@ -204,5 +231,6 @@ class _Text:
             except RecursionError:
                 raise self.broken(f"item {number:,} is nested too deeply") from None
             self.more()
-        begin, self.at = self.at, end
+        begin = self.at
+        self.at = end
         return self.buffer[begin:end]
