@@ -110,16 +110,16 @@ def _tokens(case: LoggedRun, after: Deployment) -> float:
     size_gib = available_gib + planned_after.available[planned_after.tightest] / GIB - expected_gib
     if size_gib <= 0:
         return 0.0
-    logged_tokens = _logged_tokens(case.log)
+    logged_tokens = _logged_tokens(case)
     if not logged_tokens or available_gib <= 0:  # nothing to scale: the planned bytes a token alone
         return size_gib / _gib_per_token(after)
     growth = _gib_per_token(case.base.deployment) / _gib_per_token(after)
     return logged_tokens * size_gib / available_gib * growth
 
 
-def _logged_tokens(log: EngineLog) -> int | None:
+def _logged_tokens(case: LoggedRun) -> int | None:
     """Return the tokens that the KV cache holds by the log: counted, or estimated in the error that ended the start."""
-    return log.kv_cache_tokens or log.estimated_max_model_len
+    return case.logged_tokens or case.log.estimated_max_model_len
 
 
 def _gib_per_token(d: Deployment) -> float:
@@ -134,7 +134,7 @@ def _gib_per_token(d: Deployment) -> float:
 
 def _brings(case: LoggedRun, flag: str, value: Any, tokens: float, note: str) -> _Gain:
     """Return a change after which the KV cache holds so many tokens."""
-    before = case.log.kv_cache_tokens
+    before = case.logged_tokens
     if before and case.log.error is not None and before < case.max_model_len:
         before = None  # the start failed: what counts is whether one request fits
     length = case.max_model_len
@@ -205,7 +205,7 @@ def _shorter(case: LoggedRun) -> list[_Gain]:
     """Advise a shorter context if few requests of full length fit (or none does, and the start failed)."""
     length = case.max_model_len
     block = case.base.block_size
-    tokens = _logged_tokens(case.log) or _tokens(case, case.base.deployment)
+    tokens = _logged_tokens(case) or _tokens(case, case.base.deployment)
     if case.log.estimated_max_model_len:
         whole_blocks = case.log.estimated_max_model_len // block * block
         effect = f"the longest request that fits, as vLLM estimates; one of {length:,} does not"

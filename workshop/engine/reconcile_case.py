@@ -403,15 +403,15 @@ def _names(log: EngineLog) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
+# FP8 with other scales: the same bytes, within 0.1 %
+SAME_BYTES = {"ptpc_fp8": "fp8", "fp8_per_tensor": "fp8", "fp8_per_block": "fp8", "cpu_awq": "awq"}
+
+
 def _method(name: str) -> str:
     """One name of what vLLM calls by several: awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4."""
-    return (
-        name.lower()
-        .replace("-", "_")
-        .removesuffix("_marlin")
-        .removeprefix("gpt_oss_")
-        .removeprefix("auto_")
-    )
+    method = name.lower().replace("-", "_").removesuffix("_marlin")
+    method = method.removeprefix("gpt_oss_").removeprefix("auto_")
+    return SAME_BYTES.get(method, method)
 
 
 # Formats of several widths: a checkpoint says which, a log does not.

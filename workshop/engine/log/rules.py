@@ -240,7 +240,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
         ("Model Runner", r"Using V\d Model Runner"),
         ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (?P<gpu>.+?), [\d.]+ GiB each"),
-        ("device_name=", r"device_name=['\"]?((?:NVIDIA|AMD|Tesla|GeForce)?[\w-]+)", _gpu),
+        ("device_name=", r"device_name=([\w-]+)", _gpu),
         ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
         # nvidia-smi, torch and vLLM's collect_env
         ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d\w{0,20}"
