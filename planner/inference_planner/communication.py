@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.gpus import GPU
-from inference_planner.deployment import Deployment, prepare
+from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
 from inference_planner.errors import BadInput
 
 
@@ -150,10 +150,10 @@ def compare_splits(
     gpus_per_node: int,
     nodes: int,
     tokens: int = 1,
-    **more: str,
+    network: str = DEFAULT_NETWORK,
 ) -> dict[str, list[Traffic]]:
-    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes; `more`: network."""
-    d = prepare(model, gpu, gpus_per_node=gpus_per_node, **more)
+    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
+    d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
     return {
         f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
         f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens),
