@@ -64,9 +64,16 @@ class Refusal:
 
 
 def check(d: Deployment) -> list[Finding]:
-    """Return every reason for which vLLM would refuse to start this deployment."""
+    """Return every reason for which vLLM would refuse to start this deployment.
+
+    vLLM checks its arguments first. Its memory is looked at only if it would come so far.
+    """
+    return _found(d, ARGUMENT_ROWS) or _found(d, MEMORY_ROWS)
+
+
+def _found(d: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
     findings: list[Finding] = []
-    for row in ROWS:
+    for row in rows:
         if row.since and is_before(d.settings.vllm_version, row.since):
             continue
         finding = row.find(d)
@@ -355,7 +362,7 @@ def _message(function: Callable[..., None], *arguments: object) -> str:
 
 
 CHECKS_SPLIT = "config/model.py ModelConfig.verify_with_parallel_config"
-ROWS = (
+ARGUMENT_ROWS = (
     Refusal(
         "architecture",
         "Model architectures … are not supported for now",
@@ -452,6 +459,8 @@ ROWS = (
         "config/model.py _get_and_verify_max_len",
         _length,
     ),
+)
+MEMORY_ROWS = (
     Refusal(
         "free memory",
         "Free memory on device … on startup is less than desired GPU memory utilization",
@@ -479,3 +488,4 @@ ROWS = (
         since="0.20.0",
     ),
 )
+ROWS = ARGUMENT_ROWS + MEMORY_ROWS

@@ -32,8 +32,8 @@ DTYPES = {
 }
 # Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.32.0.
 LEAST = {
-    "gptq": 6.0,
-    **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4"), 7.5),
+    **dict.fromkeys(("gptq", "gptq_marlin"), 6.0),
+    **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.

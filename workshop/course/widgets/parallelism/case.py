@@ -14,6 +14,7 @@ from inference_planner.communication import Traffic, network_link, spans_nodes, 
 from inference_planner.deployment import Deployment, prepare
 from inference_planner.memory import fit
 from inference_planner.ranks import Rank
+from inference_planner.refusals import with_seqs_that_start
 from inference_planner.settings import whole
 
 from workshop.course.numbers import gib
@@ -82,6 +83,7 @@ def layout(choice: Choice) -> Layout:
     d = deployment(choice)
     if wrong := _wrong(d, choice):
         return Layout(choice, "wrong", *wrong)
+    d = with_seqs_that_start(d)
     terms = speed.decode_terms(d, batch=choice.requests)
     compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
     sent = tuple(traffic(d, choice.requests))

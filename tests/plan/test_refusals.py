@@ -1,0 +1,271 @@
+"""No plan that fits breaks what vLLM checks while it starts; vLLM 0.32.0's own words are in tests/plan/test_refusals_vllm.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from inference_planner import report
+from inference_planner.attention import has_states
+from inference_planner.builds import choose, known
+from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
+from inference_planner.choose import Sizes
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.memory import fit
+from inference_planner.refusals import ROWS, check
+
+from workshop.engine.exact import plan
+from workshop.errors import BadInput
+
+CONTEXTS = (4096, 32768, 131072)
+NO_SIZES = Sizes(gpus_per_node=8, nodes=None, tp=None, pp=None, dp=None, ep=False, dcp=None)
+HYBRID = "qwen3.5-35b-a3b"
+
+
+def on(model: str = "llama-3.1-8b", gpu: str = "h100", **settings: object) -> Deployment:
+    """A deployment on one GPU, in which nothing is refused yet."""
+    return known(prepare(model, gpu, **({"max_model_len": 4096} | settings)))
+
+
+def of_dtype(d: Deployment, dtype: str) -> Deployment:
+    return replace(d, model=replace(d.model, dtype=dtype))
+
+
+def on_gpu(d: Deployment, gpu: str) -> Deployment:
+    return replace(d, gpu=load_gpu(gpu))
+
+
+def asked_quantization(model: str, method: str) -> Deployment:
+    return replace(on(model), quantization=method)
+
+
+# row -> a deployment that it refuses, a word of what it says, and the flag that avoids it
+CASES = {
+    "architecture": (
+        lambda: on("kimi-k3", "b300", vllm_version="0.25.1"),
+        "does not have KimiK3",
+        "",
+    ),
+    "bfloat16": (lambda: on_gpu(on(), "t4"), "no bfloat16", "--dtype half"),
+    "float16": (
+        lambda: of_dtype(on("gemma-3-27b"), "float16"),
+        "overflow",
+        "--dtype bfloat16",
+    ),
+    "quantization kernels": (lambda: on_gpu(on("gpt-oss-20b"), "t4"), "cannot run mxfp4", ""),
+    "quantization dtype": (
+        lambda: of_dtype(on("gpt-oss-20b"), "float16"),
+        "mxfp4 weights are not multiplied in float16",
+        "--dtype bfloat16",
+    ),
+    "stored quantization": (
+        lambda: asked_quantization("llama-3.1-405b-fp8", "awq"),
+        "vLLM refuses --quantization awq",
+        "--quantization",
+    ),
+    "cache kernels": (
+        lambda: on_gpu(on(kv_cache_dtype="fp8"), "t4"),
+        "KV cache in fp8",
+        "--kv-cache-dtype auto",
+    ),
+    "slices": (
+        lambda: on(gpu="h100-mig-3g.40gb").split(2, 1),
+        "NCCL cannot join slices",
+        "--tensor-parallel-size 1",
+    ),
+    "tensor parallel": (
+        lambda: on().split(3, 1),
+        "3 does not divide the 32 attention heads",
+        "--tensor-parallel-size 2",
+    ),
+    "pipeline parallel": (
+        lambda: on().split(1, 33),
+        "more than the 32 stages",
+        "--pipeline-parallel-size 32",
+    ),
+    "decode context parallel": (
+        lambda: replace(on("llama-3.1-70b"), tp=8, dcp=2),
+        "does not share these out",
+        "--decode-context-parallel-size 1",
+    ),
+    "expert parallel": (
+        lambda: replace(on(), ep=True),
+        "has no experts",
+        "--no-enable-expert-parallel",
+    ),
+    "nodes": (lambda: on("llama-3.1-70b").split(1, 9), "cannot be shared out evenly", ""),
+    "offline replicas": (
+        lambda: replace(on("mixtral-8x7b", "h200", usage="llm"), dp=2),
+        "2 replicas in one process",
+        "--usage serve",
+    ),
+    "step": (
+        lambda: on().with_settings(max_num_batched_tokens=64, max_num_seqs=128),
+        "max_num_seqs 128 is more than max_num_batched_tokens 64",
+        "--max-num-seqs 64",
+    ),
+    "length": (
+        lambda: on().with_settings(max_model_len=200_000),
+        "131,072 tokens",
+        "--max-model-len 131072",
+    ),
+    "free memory": (
+        lambda: on(gpu_memory_utilization=1.0),
+        "asks for 79.19 GiB",
+        "--gpu-memory-utilization 0.99",
+    ),
+    "memory": (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
+    "one request": (
+        lambda: on("llama-3.1-8b", "l4", max_model_len=131072),
+        "one request of 131,072 tokens needs 16.00 GiB",
+        "--max-model-len",
+    ),
+    "state blocks": (
+        lambda: on(HYBRID, max_num_seqs=1024),
+        "max_num_seqs 1,024 exceeds the 192 blocks",
+        "--max-num-seqs",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_row_finds_its_case_and_names_the_flag_that_avoids_it(row):
+    make, words, flag = CASES[row.name]
+    deployment = make()
+    finding = row.find(deployment)
+    assert finding and words in finding.what and finding in check(deployment)
+    assert finding.flag.startswith(flag) and bool(finding.flag) == bool(flag)
+    assert row.says and row.source.split()[0].endswith(".py")
+    assert row.find(on()) is None
+
+
+def test_the_flag_of_each_row_is_one_with_which_the_row_finds_nothing():
+    """Those that change a setting; the others change the split or the model."""
+    settings = {"max_num_seqs": int, "max_model_len": int, "gpu_memory_utilization": float}
+    tried = 0
+    for row in ROWS:
+        deployment = CASES[row.name][0]()
+        finding = row.find(deployment)
+        assert finding
+        flag, _, value = finding.flag.partition(" ")
+        name = flag.removeprefix("--").replace("-", "_")
+        if name in settings:
+            after = deployment.with_settings(**{name: settings[name](value)})
+            assert row.find(after) is None, row.name
+            tried += 1
+    assert tried == 5
+
+
+def test_rows_hold_from_the_release_that_has_the_check():
+    """Pull request 38270 of vLLM came after 0.19.0; vllm_version decides."""
+    row = next(row for row in ROWS if row.name == "state blocks")
+    deployment = on(HYBRID, max_num_seqs=1024)
+    older = deployment.with_settings(vllm_version="0.25.1")
+    assert row.since == "0.20.0" and row.find(older) in check(older)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_no_plan_that_fits_breaks_a_refusal(part):
+    """All models on all GPUs: hybrids with all three contexts, every other pair with one of them in turn."""
+    fitting = 0
+    for number, model in enumerate(list_models()):
+        config = load_model(model)
+        for place, gpu in enumerate(list_gpus()):
+            if (number + place) % 3 != part and not has_states(config):
+                continue
+            length = min(CONTEXTS[part], config.max_position_embeddings)
+            try:
+                d = choose(prepare(model, gpu, max_model_len=length), NO_SIZES).deployment
+            except BadInput:
+                continue
+            if fit(d).fits:
+                fitting += 1
+                assert check(d) == [], (model, gpu, length)
+            else:
+                assert check(d), (model, gpu, length)
+    assert fitting > 1000
+
+
+# What vLLM said on public machines: "max_num_seqs (…) exceeds available Mamba cache blocks (N)"
+PUBLIC_BLOCKS = [
+    # measured here on an H100 with 0.32.0
+    ("qwen3.5-27b", "h100", {"max_model_len": 8192}, 357),
+    # vllm-project/recipes pull request 551
+    ("qwen3.5-27b", "h100", {"quantization": "fp8", "gpu_memory_utilization": 0.95}, 856),
+    # data/public/logs/17.log, vllm-project/vllm issue 49064
+    ("qwen3.5-27b", "l40s", {"quantization": "fp8", "max_model_len": 8192}, 184),
+    # vllm-project/recipes pull request 831: the next model of the same sizes
+    ("qwen3.5-27b", "rtx-pro-6000", {"gpu_memory_utilization": 0.95}, 556),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "asked", "blocks"), PUBLIC_BLOCKS)
+def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines(
+    model, gpu, asked, blocks
+):
+    p = plan(model, gpu, tensor_parallel_size=1, **asked)
+    seqs = p.settings.max_num_seqs
+    assert p.fits and p.refusals == []
+    assert blocks / 2 < seqs <= blocks * 1.01
+    assert f"--max-num-seqs {seqs}" in p.command
+    assert any("--max-num-seqs" in reason for reason in p.reasons)
+
+
+def test_a_default_that_vllm_would_refuse_is_lowered_and_what_follows_is_recomputed():
+    p = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768)
+    seqs = p.settings.max_num_seqs
+    refused = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=1024)
+    assert seqs < p.num_gpu_blocks and refused.num_gpu_blocks < 1024
+    assert max(p.settings.graph_sizes) <= 2 * seqs < max(refused.settings.graph_sizes)
+    assert p.overhead_gib_per_gpu < refused.overhead_gib_per_gpu
+    given = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=seqs)
+    assert (given.kv_cache_tokens, given.command) == (p.kv_cache_tokens, p.command)
+
+
+def test_a_given_max_num_seqs_above_the_blocks_is_a_refusal_with_the_flag_that_avoids_it():
+    asked = {"tensor_parallel_size": 1, "max_model_len": 32768}
+    p = plan(HYBRID, "h100", **asked, max_num_seqs=1024)
+    data = json.loads(report.plan_json(p))
+    assert not p.fits and not p.starts and data["fits"] is False
+    assert [set(refusal) for refusal in data["refusals"]] == [{"what", "flag"}]
+    flag = data["refusals"][0]["flag"]
+    assert flag in p.advice[0] and "would refuse to start" in report.plan_text(p)
+    assert "✓" not in report.plan_text(p)
+    then = plan(HYBRID, "h100", **asked, max_num_seqs=int(flag.split()[1]))
+    assert then.fits and then.refusals == []
+
+
+def test_without_cuda_graphs_vllm_does_not_compare():
+    p = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, enforce_eager=True)
+    assert p.fits and p.settings.max_num_seqs == 1024
+
+
+def test_what_is_advised_for_a_hybrid_starts():
+    p = plan(HYBRID, "h100", tensor_parallel_size=1)
+    assert not p.fits and "--max-num-seqs" in p.advice[0]
+    words = p.advice[0].split()
+    length, seqs = (
+        int(words[words.index(flag) + 1]) for flag in ("--max-model-len", "--max-num-seqs")
+    )
+    then = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=length, max_num_seqs=seqs)
+    assert then.fits and then.refusals == []
+
+
+def test_a_model_without_states_keeps_vllm_s_default():
+    p = plan("llama-3.1-8b", "h100")
+    assert p.settings.max_num_seqs == 1024 and "--max-num-seqs" not in p.command
+    assert json.loads(report.plan_json(p))["refusals"] == []
+
+
+def test_states_are_not_shared_out_by_decode_context_parallelism():
+    """vLLM 0.32.0, v1/core/single_type_kv_cache_manager.py: "DCP not support mamba now."."""
+    with pytest.raises(BadInput, match="states"):
+        plan("qwen3.5-122b-a10b", "h200", tensor_parallel_size=8, decode_context_parallel_size=2)
+
+
+def test_methods_of_4_bits_run_in_the_dtypes_that_vllm_names():
+    """get_supported_act_dtypes of vLLM 0.32.0: mxfp4 in bfloat16 alone, AWQ in both kinds of 16 bits."""
+    assert not plan("gpt-oss-20b", "h100", dtype="half").fits
+    assert plan("qwen3-32b-awq", "h100", dtype="half").fits
+    assert not plan("qwen3-32b-awq", "h100", dtype="float32", max_model_len=4096).fits

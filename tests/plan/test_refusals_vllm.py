@@ -1,0 +1,145 @@
+"""vLLM 0.32.0 really refuses what the rows of refusals.py say: its own checks, called here without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
+from inference_planner.settings import LEAST, NOT_FLOAT16
+from needs import lacking
+
+from workshop.engine import exact
+
+VLLM = "0.32.0"
+# Builds the case of each row from vLLM's own classes and functions, and prints what they raise.
+PROGRAM = r"""
+import json
+from types import SimpleNamespace as Fake
+from workshop.servers.vllm_main import installed  # vLLM's own name for the CPU's distribution
+import torch
+from vllm import LLM
+from vllm.config import ModelConfig, SchedulerConfig
+from vllm.config.compilation import CompilationConfig, CUDAGraphMode
+from vllm.config.model import _FLOAT16_NOT_SUPPORTED_MODELS, _check_valid_dtype
+from vllm.model_executor.layers.quantization import get_quantization_config
+from vllm.v1.attention.backend import AttentionCGSupport
+from vllm.v1.core.kv_cache_utils import _check_enough_kv_cache_memory
+from vllm.v1.worker.utils import request_memory
+
+GIB = 1 << 30
+said = {}
+
+def attempt(name, function, *arguments, **keywords):
+    try:
+        function(*arguments, **keywords)
+        said[name] = ""
+    except Exception as error:
+        said[name] = str(error)
+
+def graphs(mode):
+    cache = Fake(has_mamba_layers=True, num_blocks=192)
+    resolve = CompilationConfig(cudagraph_mode=mode).resolve_cudagraph_mode_and_sizes
+    resolve(AttentionCGSupport.ALWAYS, "", kv_cache_config=cache, max_num_reqs=1024)
+
+attempt("state blocks", graphs, CUDAGraphMode.FULL_AND_PIECEWISE)
+attempt("state blocks with --enforce-eager", graphs, CUDAGraphMode.NONE)
+sizes = {"max_model_len": 8192, "is_encoder_decoder": False}
+attempt("step", SchedulerConfig, max_num_batched_tokens=64, max_num_seqs=128, **sizes)
+attempt("memory", _check_enough_kv_cache_memory, 0, lambda: 1, 8192, lambda size: 0)
+attempt("one request", _check_enough_kv_cache_memory, GIB, lambda: 2 * GIB, 8192, lambda size: 4096)
+card = Fake(total_memory=80 * GIB, free_memory=79 * GIB, device_="cuda:0")
+attempt("free memory", request_memory, card, Fake(gpu_memory_utilization=1.0))
+attempt("float16", _check_valid_dtype, "gemma3", torch.float16)
+attempt("offline replicas", LLM, model="none", data_parallel_size=2)
+
+model = Fake(
+    architectures=["Some"], use_mla=False, multimodal_config=None, is_moe=False,
+    model_arch_config=Fake(total_num_attention_heads=32),
+    registry=Fake(is_pp_supported_model=lambda names, config: False),
+    get_total_num_kv_heads=lambda: 8, get_num_experts=lambda: 0,
+)
+model._verify_with_expert_parallelism = lambda: ModelConfig._verify_with_expert_parallelism(model)
+
+def split(tp=1, pp=1, dcp=1, ep=False):
+    parallel = Fake(
+        tensor_parallel_size=tp, pipeline_parallel_size=pp, decode_context_parallel_size=dcp,
+        enable_expert_parallel=ep, data_parallel_size=1, distributed_executor_backend=None,
+        enable_hc_sp=False,
+    )
+    ModelConfig.verify_with_parallel_config(model, parallel)
+
+attempt("tensor parallel", split, tp=3)
+attempt("pipeline parallel", split, pp=2)
+attempt("decode context parallel", split, tp=8, dcp=2)
+attempt("expert parallel", split, ep=True)
+
+def dtypes(kind):
+    names = kind.get_supported_act_dtypes
+    try:
+        return names()
+    except TypeError:
+        return names(kind)
+
+quantization = {}
+for name in METHODS:
+    kind = get_quantization_config(name)
+    names = [str(dtype).removeprefix("torch.") for dtype in dtypes(kind)]
+    quantization[name] = [kind.get_min_capability() / 10, names]
+print(json.dumps({"said": said, "quantization": quantization,
+                  "float16": sorted(_FLOAT16_NOT_SUPPORTED_MODELS)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict:
+    if exact.version() != VLLM:
+        lacking(f"vLLM {VLLM} is not installed: make workshop installs it")
+    methods = [*LEAST, *ACTIVATION_DTYPES]
+    program = PROGRAM.replace("METHODS", repr(methods))
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+EXECUTED = (
+    "state blocks",
+    "step",
+    "memory",
+    "one request",
+    "free memory",
+    "float16",
+    "offline replicas",
+    "tensor parallel",
+    "pipeline parallel",
+    "decode context parallel",
+    "expert parallel",
+)
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+def test_vllm_raises_what_the_row_says(answers, name):
+    row = next(row for row in ROWS if row.name == name)
+    message = " ".join(answers["said"][name].split())
+    for part in row.says.split("…"):
+        assert part.strip() in message, message
+
+
+def test_vllm_does_not_compare_blocks_without_cuda_graphs(answers):
+    assert answers["said"]["state blocks with --enforce-eager"] == ""
+
+
+def test_least_capability_and_dtypes_of_each_quantization_are_vllm_s(answers):
+    for method, (capability, dtypes) in answers["quantization"].items():
+        if method in LEAST:
+            assert LEAST[method] == capability, method
+        ours = ACTIVATION_DTYPES.get(method, BOTH_16_BITS)
+        assert set(ours) == {name for name in dtypes if "float8" not in name}, method
+
+
+def test_the_models_that_overflow_in_float16_are_vllm_s(answers):
+    assert sorted(NOT_FLOAT16) == answers["float16"]
