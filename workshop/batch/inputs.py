@@ -1,4 +1,4 @@
-"""Reads a file of prompts, a row at a time, whatever its format: the file may be larger than the memory.
+"""Reads a file of prompts, one row at a time, in any of its formats. The file may be larger than the memory.
 
 .json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv, .parquet a column.
 No row is lost or changed in silence: what cannot be read whole is refused with its place, what a file leaves open is
@@ -9,7 +9,6 @@ import codecs
 import contextlib
 import csv
 import hashlib
-import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -44,24 +43,28 @@ class Source:
     """
 
     def __init__(self, path: str | Path, column: str | None = None):
-        self.path, self.column = Path(path), column
+        self.path = Path(path)
+        self.column = column
         if not self.path.exists():
-            said = f"There is no input file {path}."
+            problem = f"There is no input file {path}."
             raise BadInput(
-                said, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet."
+                problem, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet."
             )
         if not self.path.is_file():
             raise BadInput(
                 f"{path} is no file.",
                 "Give one file; of many, make one JSONL, or run each to its output.",
             )
-        self.format = {".ndjson": ".jsonl"}.get(self.path.suffix.lower(), self.path.suffix.lower())
+        self.format = self.path.suffix.lower()
+        if self.format == ".ndjson":
+            self.format = ".jsonl"
         if self.format not in FORMATS:
-            said = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
-            raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
+            problem = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
+            raise BadInput(problem, f"There are: {', '.join(FORMATS)}.")
         # what a row's position counts
         self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")
-        self.notes, self._told = [], set()
+        self.notes = []
+        self._told = set()  # notes that were printed
         # called again and again while it is read; what it raises ends that
         self.poll = lambda: None
         self._cr_alone = self._look()
@@ -118,21 +121,23 @@ class Source:
                 self._told.add(note)
 
     def sha256(self) -> str:
-        found = hashlib.sha256()
+        """Return the SHA-256 of the file in hexadecimal."""
+        digest = hashlib.sha256()
         with self.path.open("rb") as file:
             while chunk := file.read(1 << 20):
                 self.poll()
-                found.update(chunk)
-        return found.hexdigest()
+                digest.update(chunk)
+        return digest.hexdigest()
 
     def stamp(self) -> tuple[int, int]:
-        """Return (bytes, modification time in ns), zeros if it is gone: whether somebody writes to it meanwhile."""
+        """Return (bytes, modification time in ns), which change if the file does; zeros if it is gone."""
         if not self.path.exists():
             return 0, 0
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 
     def _note(self, note: str) -> None:
+        """Add a note, once."""
         if note not in self.notes:
             self.notes.append(note)
 
@@ -148,7 +153,9 @@ class Source:
         code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
         bare = {head[1:4:2]: "UTF-16LE", head[:4:2]: "UTF-16BE"}.get(b"\0\0")
         if code or bare:
-            begins = f"as {code} does" if code else "with NUL bytes, as UTF-16 without a mark does"
+            begins = "with NUL bytes, as UTF-16 without a mark does"
+            if code:
+                begins = f"as {code} does"
             remedy = f"Save it as UTF-8: iconv -f {code or bare} -t UTF-8 {self.path}"
             raise BadInput(f"{self.path} begins {begins}.", remedy)
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
@@ -161,15 +168,19 @@ class Source:
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line from 1, its bytes without its end); '' is an empty line."""
         # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which keeps every byte so.
-        with self.path.open(newline="\r" if self._cr_alone else "\n", encoding="latin-1") as file:
+        newline = "\r" if self._cr_alone else "\n"
+        with self.path.open(newline=newline, encoding="latin-1") as file:
             for number, line in enumerate(file, 1):
                 raw = line.encode("latin-1").removesuffix(b"\n").removesuffix(b"\r")
-                raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-                yield number, b"" if self.format == ".jsonl" and not raw.strip() else raw
+                if number == 1:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
+                if self.format == ".jsonl" and not raw.strip():
+                    raw = b""
+                yield number, raw
 
 
 def _one_line(text: str) -> str:
-    """Return a line of text, or say what in it a line cannot hold."""
+    """Return a line of text. Raises Malformed: it holds a character that cannot be in a line."""
     for character, name in (
         ("\0", "NUL byte"),
         ("\r", "carriage return (CR)"),
@@ -187,22 +198,33 @@ def choose_column(path: Path, names: list[str], column: str | None) -> str | Non
     """
     if column is None and REQUESTS in names:
         return None
-    for name in [column] if column else [*PROMPTS, *(names if len(names) == 1 else [])]:
+    if column:
+        candidates = [column]
+        problem = f"has no column {column!r}"
+    else:
+        candidates = [*PROMPTS]
+        problem = "has no column called prompt"
+        if len(names) == 1:
+            candidates.append(names[0])
+    for name in candidates:
         if name in names:
             return name
-    said = f"has no column {column!r}" if column else "has no column called prompt"
     raise BadInput(
-        f"{path} {said}.", f"Choose one with --column: {', '.join(names) or 'it has none'}."
+        f"{path} {problem}.", f"Choose one with --column: {', '.join(names) or 'it has none'}."
     )
 
 
 def told_apart(names: list[str]) -> list[str]:
-    """Return the names with .2, .3, … after those that were there already."""
-    found: list[str] = []
+    """Return the names, each once: a repeated name gets .2, .3, … after it."""
+    unique_names: list[str] = []
     for name in names:
-        numbered = (f"{name}.{number}" for number in itertools.count(2))
-        found.append(next(each for each in itertools.chain([name], numbered) if each not in found))
-    return found
+        unique_name = name
+        number = 2
+        while unique_name in unique_names:
+            unique_name = f"{name}.{number}"
+            number += 1
+        unique_names.append(unique_name)
+    return unique_names
 
 
 class Csv:
@@ -218,14 +240,16 @@ class Csv:
 
     def __init__(self, path: Path, column: str | None):
         csv.field_size_limit(1 << 30)
-        self._path, self.notes = path, []
+        self._path = path
+        self.notes = []
         named_mark = self._excels_mark()
         self._lines_before_head = 1 if named_mark else 0
-        heads = {mark: self._head(mark) for mark in ([named_mark] if named_mark else SEPARATORS)}
+        marks = [named_mark] if named_mark else [*SEPARATORS]
+        heads = {mark: self._head(mark) for mark in marks}
         wanted = {column} if column else {*PROMPTS, REQUESTS}
-        found = [mark for mark, names in heads.items() if wanted & set(names)]
-        several = [mark for mark, names in heads.items() if len(names) > 1]
-        self._mark = [*found, *several, named_mark or ","][0]
+        with_prompts = [mark for mark, names in heads.items() if wanted & set(names)]
+        with_several = [mark for mark, names in heads.items() if len(names) > 1]
+        self._mark = [*with_prompts, *with_several, named_mark or ","][0]
         written = heads[self._mark]
         if any("\udc80" <= character <= "\udcff" for name in written for character in name):
             raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
@@ -245,10 +269,8 @@ class Csv:
         Raises BadInput: quotes that do not match: where a row ends cannot be known from there on.
         """
         with self._open() as file:
-            reader, before = (
-                csv.reader(file, delimiter=self._mark, strict=True),
-                self._lines_before_head + 1,
-            )
+            reader = csv.reader(file, delimiter=self._mark, strict=True)
+            before = self._lines_before_head + 1
             at = before
             try:
                 next(reader, None)
@@ -257,11 +279,12 @@ class Csv:
                     yield at, self._row(cells)
                     at = reader.line_num + before
             except csv.Error as error:
-                said = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
+                problem = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
                 remedy = 'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
-                raise BadInput(f"{self._path}, line {at:,}: {said}", remedy) from None
+                raise BadInput(f"{self._path}, line {at:,}: {problem}", remedy) from None
 
     def _row(self, cells: list[str]) -> dict | Malformed:
+        """Return the fields of a row by name, or why it has none."""
         if cells and len(cells) != len(self.names):
             return Malformed(f"it has {len(cells)} cells, and the head has {len(self.names)}")
         whole = "".join(cells)
@@ -287,6 +310,7 @@ class Csv:
             yield file
 
     def _head(self, mark: str) -> list[str]:
+        """Return the names in the head if `mark` separates them; none if the quotes do not match then."""
         with self._open() as file:
             try:
                 return next(csv.reader(file, delimiter=mark, strict=True), [])
@@ -301,13 +325,16 @@ class Parquet:
         self._path = path
         written = self._read(lambda: self._file().schema_arrow.names)
         self.names = told_apart(written)
-        self.notes = [repeated(path, written, self.names)] if self.names != written else []
+        self.notes = []
+        if self.names != written:
+            self.notes.append(repeated(path, written, self.names))
 
     def rows(self) -> Iterator[tuple[int, dict]]:
         """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
         import pyarrow
 
-        batches, before = self._read(lambda: self._file().iter_batches(batch_size=1024)), 0
+        batches = self._read(lambda: self._file().iter_batches(batch_size=1024))
+        before = 0
         while (batch := self._read(lambda: next(batches, None))) is not None:
             named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
             yield from enumerate(self._read(named.to_pylist), before + 1)
@@ -319,24 +346,24 @@ class Parquet:
         return pyarrow.parquet.ParquetFile(self._path, page_checksum_verification=True)
 
     def _read(self, read):
+        """Return what `read` returns. Raises BadInput: the file is not sound."""
         import pyarrow
 
         try:
             return read()
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            problem = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadInput(
-                f"{self._path} cannot be read as Parquet: {said}", "Was it cut?"
+                f"{self._path} cannot be read as Parquet: {problem}", "Was it cut?"
             ) from None
 
 
 def repeated(path: Path, written: list[str], names: list[str]) -> str:
-    """Say which columns have a name that came before, and what they are called."""
-    pairs = [
-        f"another {old!r} is called {new!r}"
-        for old, new in zip(written, names, strict=True)
-        if old != new
-    ]
+    """Return a note that names the columns whose names are repeated, and their new names."""
+    pairs = []
+    for old, new in zip(written, names, strict=True):
+        if old != new:
+            pairs.append(f"another {old!r} is called {new!r}")
     return f"{path} has columns of the same name: {', '.join(pairs)}."
 
 
