@@ -1,7 +1,7 @@
-"""Before anything is sent: every row of the input is checked, and what the output has already is found.
+"""Checks every row of the input before anything is sent, and finds the answers that the output has already.
 
-Which rows there are, and which are answered, is on disk: one bit a row in memory, the rest in a temporary file. It is
-made anew from input and output at every start, so it can be neither stale nor broken.
+The list of rows is in a temporary file; memory holds only a few bits a row. The file is made from input and output at
+every start, so it can be neither stale nor broken.
 """
 
 import re
@@ -30,7 +30,8 @@ class Bits:
     """A set of whole numbers, one bit each."""
 
     def __init__(self) -> None:
-        self._bytes, self.count = bytearray(), 0
+        self._bytes = bytearray()
+        self.count = 0
 
     def add(self, number: int) -> bool:
         """Add a number; return whether it was new."""
@@ -62,27 +63,30 @@ class Index:
             self.do(f"PRAGMA {setting}")
         for line in (*TABLES, "BEGIN"):
             self.do(line)
-        self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
+        self.done = Bits()
+        self.bad = Bits()
+        self.other = Bits()  # rows of other shards
+        self.rows = 0
         self._repeats = False
 
     def do(self, line: str, *values: object) -> tuple | None:
-        """Do what a line of SQL says; return its first row.
+        """Execute a line of SQL; return the first row of its result.
 
-        Raises WorkshopError: there is no room, or folder, for the file.
+        Raises WorkshopError: there is no space, or no folder, for the file.
         """
         try:
             return self._db.execute(line, values).fetchone()
         except sqlite3.Error as error:
-            said = (
+            problem = (
                 f"The temporary file of this run cannot be written ({error}). All answers are kept."
             )
             space = "Free some space, or set TMPDIR to a folder that has some"
             raise WorkshopError(
-                said, f"{space}, and run the same command again: it goes on."
+                problem, f"{space}, and run the same command again: it goes on."
             ) from None
 
     def _first(self, line: str, *values: object) -> tuple:
-        """Do what a line of SQL says; return its first row, of which there must be one."""
+        """Execute a line of SQL; return the first row of its result. Raises LookupError: it has none."""
         row = self.do(line, *values)
         if row is None:
             raise LookupError(f"no row: {line}")
@@ -93,7 +97,7 @@ class Index:
         return self._first("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
 
     def close(self) -> None:
-        """Remove the file; twice does no harm."""
+        """Remove the file. A second call does no harm."""
         self._db.close()
 
     def again(self, row: int, first: str) -> int:
@@ -105,12 +109,16 @@ class Index:
         return times
 
     def times(self, row: int) -> int:
-        """Return what `again` said of that row, 1 if nothing."""
-        found = self._repeats and self.do("SELECT times FROM again WHERE row = ?", row)
-        return found[0] if found else 1
+        """Return the count that `again` recorded for this row; 1 if it repeats no other row."""
+        if not self._repeats:
+            return 1
+        record = self.do("SELECT times FROM again WHERE row = ?", row)
+        if not record:
+            return 1
+        return record[0]
 
     def add(self, row: Row, body: str | None = None) -> bool:
-        """Add a row, with its body if that is wanted back; return False if its id is there already."""
+        """Add a row, with its body if `find` has to return it; return False if its id is there already."""
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
         added = self.do(
             "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1",
@@ -120,8 +128,8 @@ class Index:
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
         """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""
-        found = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
-        return found or (b"", 0, 0, None)
+        record = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
+        return record or (b"", 0, 0, None)
 
 
 def short(custom_id: str) -> bytes:
@@ -131,6 +139,8 @@ def short(custom_id: str) -> bytes:
 
 @dataclass
 class Bad:
+    """A malformed row: its number from 0, its place in the file, and what is wrong."""
+
     row: int
     place: int
     reason: str
@@ -138,7 +148,7 @@ class Bad:
 
 @dataclass
 class Work:
-    """A checked input: what is to do, and what is done."""
+    """A checked input, with the rows that are still to be answered and those that are answered."""
 
     source: Source
     builder: Builder
@@ -146,10 +156,9 @@ class Work:
     bad: list[Bad] = field(default_factory=list)  # the first MANY; `index.bad` knows them all
     keep_bytes: int = 0  # of the journal: whole lines
     shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
-    superseded: int = (
-        0  # answers of rows that read differently now, are gone, or are another shard's
-    )
-    keep_bodies: bool = False  # so that answers come with what was asked
+    # answers of rows that read differently now, are gone, or are another shard's
+    superseded: int = 0
+    keep_bodies: bool = False  # so that answers come with their requests
 
     MANY = 10_000
 
@@ -157,9 +166,13 @@ class Work:
         self._builder_of_keys = replace(self.builder, for_keys_alone=True)
 
     def check(self, skip_bad: bool = False, tell: bool = True) -> None:
-        """Read the whole input once; `tell` what it leaves open.
+        """Read the whole input once, and check every row.
 
-        Raises BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
+        Args:
+            skip_bad: leave malformed rows out instead of refusing the input.
+            tell: print the notes on how the input was understood.
+
+        Raises BadInput: a row is malformed, or has the id of another; no row is left.
         """
         for number, (place, raw) in enumerate(self.source.raws()):
             self.source.poll()
@@ -183,24 +196,30 @@ class Work:
             raise self._refusal()
 
     def _refusal(self) -> BadInput:
+        """Return the error that names the first bad rows."""
         first, *others = self.bad[:SHOWN]
-        more, places = self.index.bad.count - 1, ", ".join(f"{bad.place:,}" for bad in others)
-        dots = " …" if more > len(others) else ""
-        also = f" {more:,} more are bad: {self.source.place} {places}{dots}." if more else ""
-        said = f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started."
-        good = self.index.rows - self.index.bad.count
-        return BadInput(
-            said, "Correct it" + ", or leave such rows out with --skip-bad" * (good > 0) + "."
-        )
+        more = self.index.bad.count - 1
+        also = ""
+        if more:
+            places = ", ".join(f"{bad.place:,}" for bad in others)
+            dots = " …" if more > len(others) else ""
+            also = f" {more:,} more are bad: {self.source.place} {places}{dots}."
+        problem = f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started."
+        remedy = "Correct it"
+        if self.index.rows > self.index.bad.count:  # there are good rows, too
+            remedy += ", or leave such rows out with --skip-bad"
+        return BadInput(problem, f"{remedy}.")
 
     def resume(self, *journals: Path) -> None:
+        """Find the rows that the journals have an answer to."""
         for _ in self.answered(*journals):
             pass
 
     def answered(self, *journals: Path) -> Iterator[tuple[Answer, int, str | None]]:
-        """Yield each answer that counts, the number of its row as it is now, and that row's body (None: not kept).
+        """Yield each answer that counts, the present number of its row, and that row's body (None: not kept).
 
-        It has all samples, under the key that its row has now; an id or a row's number is not enough.
+        An answer counts if it has all samples, and the key that its row has now. An equal id or row number is not
+        enough.
         """
         for journal in journals:
             for answer in scan(journal):
@@ -215,20 +234,21 @@ class Work:
 
     @property
     def left(self) -> int:
-        """How many rows are still to be asked."""
+        """The number of rows that are still to be answered."""
         return self.mine - self.index.bad.count - self.index.done.count
 
     @property
     def mine(self) -> int:
-        """How many rows of the input this run is to answer, bad ones included."""
+        """The number of rows that this run has to answer, bad ones included: those of its shard."""
         return self.index.rows - self.index.other.count
 
     def _mine(self, number: int) -> bool:
+        """Return True if a row belongs to this run's shard."""
         which, of = self.shard
         return number % of == which - 1
 
     def rows(self) -> Iterator[Row | None]:
-        """Yield the rows that are not answered yet; None now and then while it skips, so that others may run."""
+        """Yield the rows that are not answered yet; sometimes None while rows are skipped, so that others may run."""
         index = self.index
         before = index.done.count  # rows answered from now on are ahead of nobody
         for number, (place, raw) in enumerate(self.source.raws()):
@@ -246,14 +266,15 @@ class Work:
                 yield row
 
     def _add(self, number: int, place: int, raw: object) -> None:
+        """Add a row to the index. Raises Malformed: it is malformed, or its id is another row's."""
         content = self._content(raw, self._builder_of_keys)
         row = _row_of(number, place, content, 1)
-        kept = content.body if self.keep_bodies else None
-        new = self.index.add(row, kept)
+        body = content.body if self.keep_bodies else None
+        new = self.index.add(row, body)
         if not new and content.custom_id is None:  # an equal row came before
             times = self.index.again(number, row.custom_id)
             row = _row_of(number, place, content, times)
-            new = self.index.add(row, kept)
+            new = self.index.add(row, body)
         if not new:
             before = self.index.place_of(row.custom_id)
             raise Malformed(
@@ -271,15 +292,16 @@ class Work:
 
 
 def _row_of(number: int, place: int, content: Content, times: int) -> Row:
-    """Return the row that asks for this; without an id of its own it gets one, as the so-many-th of equal rows."""
+    """Return the row with this content. If it has no id, it gets one; `times` tells it from equal rows before it."""
     custom_id = content.custom_id or derived_id(content.url, content.body, times)
     return Row(number, place, custom_id, content.url, content.body, content.extra, content.request)
 
 
 def shard_of(text: str | None) -> tuple[int, int]:
-    """Read "2/8": the second of eight shards."""
-    found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
-    which, of = map(int, found.groups()) if found else (0, 0)
+    """Return (2, 8) for "2/8", the second of eight shards. Raises BadInput: the text names no shard."""
+    match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
+    which = int(match[1]) if match else 0
+    of = int(match[2]) if match else 0
     if not 1 <= which <= of:
         raise BadInput(f"{text!r} is no shard.", "Give which one of how many, such as 2/8.")
     return which, of
