@@ -1,10 +1,9 @@
-"""The output: an append-only journal of answers, of which one run at a time is the writer.
+"""The output: an append-only journal of answers, which one run at a time may write to.
 
-What it promises. Every whole line is one answer, and an answer is on disk (fsync) at most COMMIT_S and fsync's own time
-after it came; before that it counts for nothing. Signal 9, a full disk or a power cut cost what was not on disk yet,
-and nothing before it: what they left of a line, cut or as zeros, is taken out when the next run begins, so that no
-answer is ever glued to another. A disk that says "written" before it is true can cost more, but no answer becomes
-another row's: each line has the key of what was asked.
+Every whole line is one answer. An answer is on disk (fsync) at most COMMIT_S and the time of fsync after it came, and
+does not count before that. Signal 9, a full disk or a power cut lose only what was not on disk yet. The next run
+removes what they left of a line, cut or as zeros, so that no answer is ever joined to another. A disk that reports
+"written" too early can lose more, but no answer becomes another row's: each line has the key of its request.
 """
 
 import contextlib
@@ -20,33 +19,31 @@ from workshop.files import sync_folder
 from workshop.servers.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
-_HOLDER = (
-    "user.workshop.run"  # an attribute of the journal: who holds it, where the file system has such
-)
+_HOLDER = "user.workshop.run"  # an attribute of the journal that names the process that holds it
 _SCAN_BYTES = 1 << 20
 
 
 class Lock:
-    """An output that this run alone may write to; the system frees it when the process dies, however that was.
+    """The lock on an output, so that only this run writes to it. The system frees it however the process ends.
 
-    It is on the journal itself: every name of that file, links too, is one lock. On a file system without locks
-    nobody can hold one; there the journal notices another's lines (see `Journal`).
+    The lock is on the journal itself, so all names of that file, also links, share it. On a file system without locks
+    nobody can hold one; there the journal notices the lines of another run (see `Journal`).
 
     Raises BadInput: something lies there that no batch wrote; WorkshopError: another run holds it, or writing fails.
     """
 
     def __init__(self, paths: Paths):
         paths.refuse_strangers()
-        self.paths, self._made = paths, not paths.journal.exists()
+        self.paths = paths
+        self._made = not paths.journal.exists()
         try:
             self._file = _open_locked(paths.journal)
         except OSError as error:
             raise cannot_write(paths.journal, error) from None
         try:
             with contextlib.suppress(OSError, AttributeError):
-                os.setxattr(
-                    self._file, _HOLDER, f"process {os.getpid()} on {os.uname().nodename}".encode()
-                )
+                holder = f"process {os.getpid()} on {os.uname().nodename}"
+                os.setxattr(self._file, _HOLDER, holder.encode())
             if _has_zeros(paths.journal):
                 self.replace(answer.raw for answer in scan(paths.journal))
         except BaseException:
@@ -54,7 +51,7 @@ class Lock:
             raise
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Put other lines in the journal's place, whole or not at all; the lock goes over to the new file."""
+        """Replace the lines of the journal, all of them or none; the lock passes to the new file."""
         with replacement(self.paths.journal) as file:
             flock(file.fileno())
             file.writelines(lines)
@@ -63,7 +60,7 @@ class Lock:
         os.close(new)
 
     def close(self) -> None:
-        """Let the next run in; a file that this one made and put nothing in goes with it."""
+        """Free the lock. Remove the journal if this run made it and wrote nothing to it."""
         with contextlib.suppress(OSError):
             if self._made and not os.fstat(self._file).st_size and not self.paths.meta.exists():
                 self.paths.journal.unlink()
@@ -71,12 +68,15 @@ class Lock:
 
 
 def _open_locked(path: Path) -> int:
+    """Open a file and lock it; return its descriptor. Raises WorkshopError: another run holds the lock."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if not flock(file):
-                said = f"Another run writes to {path} already ({_holder(file)})."
-                raise WorkshopError(said, "Wait for it, stop it, or give this run another output.")
+                problem = f"Another run writes to {path} already ({_holder(file)})."
+                raise WorkshopError(
+                    problem, "Wait for it, stop it, or give this run another output."
+                )
             if is_at(file, path):
                 return file
         except BaseException:
@@ -86,21 +86,26 @@ def _open_locked(path: Path) -> int:
 
 
 def _holder(file: int) -> str:
+    """Return which process holds the lock of a file, as far as its attributes say."""
     with contextlib.suppress(OSError, AttributeError):
         return os.getxattr(file, _HOLDER).decode(errors="replace")
     return "another process"
 
 
 def _has_zeros(path: Path) -> bool:
+    """Return True if a file holds a zero byte, which only a power cut leaves there."""
     try:
         with path.open("rb") as file:
-            return any(b"\0" in chunk for chunk in iter(lambda: file.read(_SCAN_BYTES), b""))
+            while chunk := file.read(_SCAN_BYTES):
+                if b"\0" in chunk:
+                    return True
+        return False
     except OSError as error:
         raise cannot_read(path, error) from None
 
 
 def scan(journal: Path) -> Iterator[Answer]:
-    """Yield each whole answer; what a kill cut at the end, and what a power cut left as zeros, is left out.
+    """Yield each whole answer. A cut last line, which a kill leaves, and zeros, which a power cut leaves, are skipped.
 
     Raises BadInput: the file holds lines that no batch wrote, or cannot be read.
     """
@@ -126,14 +131,17 @@ def scan(journal: Path) -> Iterator[Answer]:
 class Journal:
     """Appends whole lines in group commits: `add` takes a line, `write(take())` returns when they are on disk.
 
-    A commit that fails (full disk, quota) leaves the file as it was after the last one that succeeded. Nobody else
-    may write to the file, remove it or put another in its place meanwhile: that ends the run at the next commit.
+    A commit that fails (full disk, quota) leaves the file as it was after the last one that succeeded. If another
+    process writes to the file, removes it or replaces it, the run ends at the next commit.
     """
 
     def __init__(self, path: Path, keep_bytes: int | None = None):
-        """Open for appending; `keep_bytes` cuts off what follows (None: nothing is cut; 0: begin anew)."""
-        self.path, self._lines, self.committed = path, [], 0
-        self._writing, self._closed = threading.Lock(), False
+        """Open the file for appending, cut after `keep_bytes` (None: cut nothing; 0: begin with an empty file)."""
+        self.path = path
+        self._lines = []
+        self.committed = 0
+        self._writing = threading.Lock()
+        self._closed = False
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._size = os.fstat(self._file).st_size
@@ -151,11 +159,12 @@ class Journal:
 
     def take(self) -> list[bytes]:
         """Return the lines that wait, for `write`; further ones wait for the next commit."""
-        lines, self._lines = self._lines, []
+        lines = self._lines
+        self._lines = []
         return lines
 
     def write(self, lines: list[bytes]) -> int:
-        """Write lines and fsync; return how many that were. May run in another thread, one at a time."""
+        """Write lines and fsync; return their number. May run in another thread, one call at a time."""
         if not lines:
             return 0
         data = b"\n".join([*lines, b""])
@@ -178,20 +187,20 @@ class Journal:
         return len(lines)
 
     def _refuse_another(self) -> None:
-        there = is_at(self._file, self.path)
-        if not there or os.fstat(self._file).st_size != self._size:
-            what = (
-                "written to by somebody else"
-                if there
-                else "removed, or another file was put in its place,"
-            )
-            said = f"{self.path} was {what} while this run wrote to it."
-            raise WorkshopError(
-                said, "Let one run at a time write to it, and run the same command again."
-            )
+        """Raise WorkshopError if somebody else wrote to the file, removed it or replaced it."""
+        is_there = is_at(self._file, self.path)
+        if is_there and os.fstat(self._file).st_size == self._size:
+            return
+        change = "removed, or another file was put in its place,"
+        if is_there:
+            change = "written to by somebody else"
+        problem = f"{self.path} was {change} while this run wrote to it."
+        raise WorkshopError(
+            problem, "Let one run at a time write to it, and run the same command again."
+        )
 
     def close(self) -> None:
-        """Commit what waits, and close."""
+        """Write the lines that wait, and close the file."""
         try:
             self.write(self.take())
         finally:
