@@ -1,4 +1,4 @@
-"""What is asked for each row: endpoint, request body, and the key under which its answer is kept."""
+"""Turns each row into a request: endpoint, body, and the key under which its answer is kept."""
 
 import difflib
 import json
@@ -35,13 +35,16 @@ class Row:
 
     @cached_property
     def key(self) -> bytes:
-        """The hash of what is asked and under which id: the answer belongs to this, not to a position."""
-        asked = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
-        return blake2b(asked, digest_size=KEY_BYTES).digest()
+        """The hash of the request and its id. An answer belongs to this key, not to a position in the input."""
+        content = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
+        return blake2b(content, digest_size=KEY_BYTES).digest()
 
     @property
     def samples(self) -> int:
-        return json.loads(self.body).get("n", 1) if '"n":' in self.body else 1
+        """The number of samples that the request asks for."""
+        if '"n":' not in self.body:
+            return 1
+        return json.loads(self.body).get("n", 1)
 
     @property
     def given_request(self) -> str:
@@ -51,8 +54,8 @@ class Row:
     def payload(self, model: str, names: Collection[str] = ()) -> bytes:
         """Return the bytes to send.
 
-        They are those of the input where it names the model, or another of its `names`. Else the model is put in front,
-        or in the place of the one that the row names.
+        If the row names the model, or another of its `names`, they are those of the input. Otherwise the model is
+        added in front, or replaces the one that the row names.
         """
         text = self.given_request
         may_name_one = '"model"' in text or "\\u" in text
@@ -89,13 +92,13 @@ def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
         ) from None
     samples = parameters.get("n")
     if isinstance(samples, int | float) and samples > 1 and parameters.get("temperature") == 0:
-        said = f"At temperature 0 all {samples} samples of a prompt are the same."
-        raise BadInput(said, "Give one sample, or a temperature such as 1.0.")
+        problem = f"At temperature 0 all {samples} samples of a prompt are the same."
+        raise BadInput(problem, "Give one sample, or a temperature such as 1.0.")
     return parameters
 
 
 class Content(NamedTuple):
-    """What a row of the input asks for."""
+    """The parts of a request that a row of the input gives."""
 
     custom_id: str | None
     url: str
@@ -106,7 +109,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Builder:
-    """Turns what the input holds into rows."""
+    """Makes requests from the records of the input."""
 
     # for every row; what a row says itself counts more
     sampling: Mapping[str, object] = field(default_factory=dict)
@@ -116,9 +119,8 @@ class Builder:
     any_model: bool = False  # … but here
     table: bool = False
     names: frozenset[str] = frozenset()  # other names of the same model
-    for_keys_alone: bool = (
-        False  # leave out what is sent: the first reading of an input only needs keys
-    )
+    # leave out what is sent: the first reading of an input only needs keys
+    for_keys_alone: bool = False
 
     def content(self, record: object, text: str | None = None) -> Content:
         """Return what a row asks for; `text` is its JSON as the input has it (None: it stands in a table or a line).
@@ -138,95 +140,107 @@ class Builder:
         return Content(custom_id, *self._plain(record, texts))
 
     def _is_openai(self, record: dict) -> bool:
+        """Return True if a record is a request in OpenAI's batch format."""
         body = record.get("body")
         holds_json = self.table and self.column is None and isinstance(body, str)
         return isinstance(body, dict) or holds_json or ("url" in record and "method" in record)
 
     def _plain(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
         """Return (endpoint, canonical body, extra fields, request) of a row with a prompt and fields of any names."""
-        own = {
-            name: value
-            for name, value in record.items()
-            if name in PARAMETERS and value not in (None, "")
-        }
-        own_texts = {name: texts[name] for name in own if name in texts}
-        if self.table and any(isinstance(value, str) for value in own.values()):
-            for name, value in own.items():
-                own[name], own_texts[name] = _number(name, value)
-        name = self._prompt_field(record)
-        extra = {each: record[each] for each in record if each not in ("custom_id", name, *own)}
-        make = self._messages if name == "messages" else self._prompt
-        url, body, _, request = make(record[name], texts.get(name), own, own_texts)
+        parameters = {}
+        parameter_texts = {}
+        for name, value in record.items():
+            if name in PARAMETERS and value not in (None, ""):
+                parameters[name] = value
+                if name in texts:
+                    parameter_texts[name] = texts[name]
+        if self.table and any(isinstance(value, str) for value in parameters.values()):
+            for name, value in parameters.items():
+                parameters[name], parameter_texts[name] = _number(name, value)
+        prompt_field = self._prompt_field(record)
+        known_fields = ("custom_id", prompt_field, *parameters)
+        extra = {name: record[name] for name in record if name not in known_fields}
+        make = self._messages if prompt_field == "messages" else self._prompt
+        url, body, _, request = make(
+            record[prompt_field], texts.get(prompt_field), parameters, parameter_texts
+        )
         return url, body, extra, request
 
     def _prompt_field(self, record: dict) -> str:
+        """Return the name of the field that holds the prompt. Raises Malformed: there is none."""
         if self.column is not None:
             if self.column not in record:
                 raise Malformed(f"it has no field {self.column!r}; it has {_names(record)}")
             return self.column
-        if found := next((name for name in PROMPTS if name in record), None):
-            return found
+        for name in PROMPTS:
+            if name in record:
+                return name
         raise Malformed(
             f"it has neither prompt nor messages; it has {_names(record)} (--column chooses one)"
         )
 
     def _prompt(
-        self, prompt: object, text: str | None, own: dict, own_texts: dict[str, str]
+        self, prompt: object, text: str | None, parameters: dict, parameter_texts: dict[str, str]
     ) -> tuple[str, str, dict, str]:
-        if (
-            isinstance(prompt, list)
-            and prompt
-            and all(type(token) is int for token in prompt)
-            and not self.chat
-        ):
-            return self._made(COMPLETIONS, {"prompt": prompt}, {"prompt": text}, own, own_texts)
+        """Return the request for a prompt: text, or token ids. Raises Malformed: it is neither."""
+        is_token_ids = (
+            isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt)
+        )
+        if is_token_ids and not self.chat:
+            return self._made(
+                COMPLETIONS, {"prompt": prompt}, {"prompt": text}, parameters, parameter_texts
+            )
         if not isinstance(prompt, str):
             raise Malformed(f"its prompt is {kind_of(prompt)}, not text")
         if not prompt:
             raise Malformed("its prompt is empty")
         if self.chat:
             message = f'[{{"role":"user","content":{text or _in_order(prompt)}}}]'
-            return self._messages([{"role": "user", "content": prompt}], message, own, own_texts)
-        return self._made(COMPLETIONS, {"prompt": prompt}, {"prompt": text}, own, own_texts)
+            return self._messages(
+                [{"role": "user", "content": prompt}], message, parameters, parameter_texts
+            )
+        return self._made(
+            COMPLETIONS, {"prompt": prompt}, {"prompt": text}, parameters, parameter_texts
+        )
 
     def _messages(
-        self, messages: object, text: str | None, own: dict, own_texts: dict[str, str]
+        self, messages: object, text: str | None, parameters: dict, parameter_texts: dict[str, str]
     ) -> tuple[str, str, dict, str]:
+        """Return the request for a conversation. Raises Malformed: its messages are not those of a chat."""
         if isinstance(messages, str) and self.table:
             text = messages.strip()
             messages = decode(messages)
         _check_messages(messages)
-        return self._made(CHAT, {"messages": messages}, {"messages": text}, own, own_texts)
+        return self._made(
+            CHAT, {"messages": messages}, {"messages": text}, parameters, parameter_texts
+        )
 
     def _made(
         self,
         url: str,
         content: dict,
         content_texts: dict[str, str | None],
-        own: dict,
-        own_texts: dict[str, str],
+        parameters: dict,
+        parameter_texts: dict[str, str],
     ) -> tuple[str, str, dict, str]:
-        """Put a request together of its parts: the canonical one, and the one to send, whose parts are as given."""
-        body = self._canonical(content, own)
+        """Join the parts of a request: return the canonical one, and the one to send with its parts as given."""
+        body = self._canonical(content, parameters)
         if self.for_keys_alone:
             return url, body, {}, ""
-        values = {**self.sampling, **own, **content}
+        values = {**self.sampling, **parameters, **content}
         shared = {name: _in_order(value) for name, value in self.sampling.items()}
-        texts = {**shared, **dict.fromkeys(own), **own_texts, **content_texts}
-        parts = [
-            f"{_in_order(name)}:{texts.get(name) or _sendable(value)}"
-            for name, value in values.items()
-        ]
+        texts = {**shared, **dict.fromkeys(parameters), **parameter_texts, **content_texts}
+        parts = []
+        for name, value in values.items():
+            parts.append(f"{_in_order(name)}:{texts.get(name) or _sendable(value)}")
         return url, body, {}, "{" + ",".join(parts) + "}"
 
     def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
         """Return (endpoint, canonical body, extra fields, request) of a row of OpenAI's batch format."""
-        extra = {
-            name: record[name]
-            for name in record
-            if name not in ("custom_id", "method", "url", "body")
-        }
-        method, body = record.get("method") or "POST", record.get("body")
+        openai_fields = ("custom_id", "method", "url", "body")
+        extra = {name: record[name] for name in record if name not in openai_fields}
+        method = record.get("method") or "POST"
+        body = record.get("body")
         if not isinstance(method, str) or method.upper() != "POST":
             raise Malformed(f"its method is {method!r}; POST is the only one")
         text = texts.get("body")
@@ -247,37 +261,36 @@ class Builder:
         return url, canonical, extra, self._completed(text or _sendable(body), body)
 
     def _check_model(self, model: object) -> None:
+        """Raise Malformed if a row names another model than the server's."""
         if model and self.model and model not in (self.model, *self.names) and not self.any_model:
             told = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
             raise Malformed(f"it asks for the model {model!r}, and {told}")
 
     def _canonical_of_openai(self, url: str, body: dict) -> str:
-        given = {
-            name: value
-            for name, value in body.items()
-            if name not in ("model", "prompt", "messages", "stream")
-        }
+        """Return the canonical JSON of a body in OpenAI's batch format. Raises Malformed: it has no single prompt."""
+        content_fields = ("model", "prompt", "messages", "stream")
+        parameters = {name: value for name, value in body.items() if name not in content_fields}
         if url == CHAT:
             messages = body.get("messages")
             _check_messages(messages)
-            return self._canonical({"messages": messages}, given)
+            return self._canonical({"messages": messages}, parameters)
         prompt = body.get("prompt")
-        if (
-            prompt is None
-            or prompt == ""
-            or (isinstance(prompt, list) and not all(type(t) is int for t in prompt))
-        ):
+        is_several = isinstance(prompt, list) and not all(type(token) is int for token in prompt)
+        if prompt is None or prompt == "" or is_several:
             raise Malformed("its body has no prompt, or several: give one prompt a row")
-        return self._canonical({"prompt": prompt}, given)
+        return self._canonical({"prompt": prompt}, parameters)
 
     def _completed(self, text: str, body: dict) -> str:
-        """Return a body as given, with the run's sampling parameters in front that it does not have itself."""
-        missing = [name for name in self.sampling if name not in body]
-        added = "".join(f"{_in_order(name)}:{_in_order(self.sampling[name])}," for name in missing)
+        """Return a body as given, with the run's sampling parameters that it lacks added in front."""
+        added = ""
+        for name, value in self.sampling.items():
+            if name not in body:
+                added += f"{_in_order(name)}:{_in_order(value)},"
         return "{" + added + text[1:]
 
-    def _canonical(self, content: dict, own: dict) -> str:
-        body = {**self.sampling, **own, **content}
+    def _canonical(self, content: dict, parameters: dict) -> str:
+        """Return a request as canonical JSON. Raises Malformed: it has no sound `n`, or cannot be JSON."""
+        body = {**self.sampling, **parameters, **content}
         # tables with gaps say 2.0
         if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:
             raise Malformed(f"its n is {n!r}, not a whole number from 1")
@@ -288,6 +301,7 @@ class Builder:
 
 
 def _check_messages(messages: object) -> None:
+    """Raise Malformed unless these are the messages of a chat."""
     if isinstance(messages, list) and messages and all(map(_has_role, messages)):
         return
     raise Malformed("its messages are not a list of objects with role and content")
@@ -300,7 +314,9 @@ def _has_role(message: object) -> bool:
 def _endpoint(url: object, body: dict) -> str:
     """Return the endpoint that a row's `url` means: with or without /v1, as OpenAI and Azure write it."""
     if url in (None, ""):
-        return CHAT if "messages" in body else COMPLETIONS
+        if "messages" in body:
+            return CHAT
+        return COMPLETIONS
     if isinstance(url, str) and "://" in url:
         raise Malformed(
             f"its url is {url[:100]!r}; give the path alone, such as {CHAT}: --url says which server"
@@ -314,12 +330,12 @@ def _endpoint(url: object, body: dict) -> str:
 
 
 def _sendable(value: object) -> str:
-    """Return JSON of a value that was not given as JSON, without the empty fields that a table's types bring along."""
+    """Return the JSON of a value that was not given as JSON, without the empty fields that a table's types add."""
     return _in_order(_without_nulls(value))
 
 
 def _without_nulls(value: object) -> object:
-    """Leave out fields that are null: Arrow puts every field of a struct into every row, and servers refuse them."""
+    """Return a value without fields that are null: Arrow adds every field of a struct to every row, and servers refuse nulls."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -328,12 +344,13 @@ def _without_nulls(value: object) -> object:
 
 
 def derived_id(url: str, body: str, occurrence: int) -> str:
-    """Return the id of a row that has none: of its content, so that rows put in front of it change nothing."""
+    """Return an id for a row that has none. It is made of the content, so that new rows in front change nothing."""
     digest = blake2b(f"{url}\0{body}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{digest}-{occurrence}"
 
 
 def _custom_id(record: dict) -> str | None:
+    """Return the id that a record gives, as text; None: it gives none. Raises Malformed: it is no id."""
     value = record.get("custom_id")
     if value is None:
         return None
@@ -356,4 +373,5 @@ def _number(name: str, value: object) -> tuple[object, str]:
 
 
 def _names(record: dict) -> str:
+    """Return the names of a record's first fields, for a message."""
     return ", ".join(list(map(repr, record))[:8]) or "nothing"
