@@ -1,4 +1,4 @@
-"""Puts the outputs of shards together: all of them, each once, and only if they answer one input in one way."""
+"""Merges the outputs of shards: all of them, each once, and only if they answer one input in the same way."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ ALIKE = {"model": "model", "revision": "revision", "sampling parameters": "sampl
 
 
 def merge(folder: str | Path, output: str | Path) -> int:
-    """Put the outputs of shards (every one of a folder that a batch wrote) together; return how many answers.
+    """Merge the outputs of all shards in a folder into one output; return the number of answers.
 
-    Each row is there once, with its number in the input as it is. `output` may be that of an earlier merge, which is
-    replaced when the new one is whole; rows without an answer are in its file of errors.
+    Each row is there once, with its number in the present input. `output` may be that of an earlier merge, which is
+    replaced when the new one is whole. Rows without an answer are in its file of errors.
 
     Raises:
         BadInput: the folder does not hold all shards of one batch, each once and complete, or `output` is no merge's.
@@ -29,14 +29,10 @@ def merge(folder: str | Path, output: str | Path) -> int:
     parts = _parts(Path(folder))
     _refuse_incomplete(Path(folder), parts)
     _refuse_unlike(parts)
-    paths = Paths(
-        output,
-        *(
-            path
-            for part, _ in parts
-            for path in (part.output, part.journal, part.errors, part.meta)
-        ),
-    )
+    files_of_parts: list[Path] = []
+    for part, _ in parts:
+        files_of_parts += [part.output, part.journal, part.errors, part.meta]
+    paths = Paths(output, *files_of_parts)
     with contextlib.closing(Lock(paths)) as lock:
         if (read_meta(paths) or {"merged_from": []}).get("merged_from") is None:
             raise BadInput(
@@ -44,17 +40,19 @@ def merge(folder: str | Path, output: str | Path) -> int:
             )
         first = parts[0][1]
         changed = any(meta["input"].get("changed") for _, meta in parts)
-        given = {**first, "input": {**first["input"], "changed": changed}}
-        counted, count = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts), 0
+        record = {**first, "input": {**first["input"], "changed": changed}}
+        journals = [part.journal for part, _ in parts]
+        counted = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts)
+        count = 0
 
         def lines() -> Iterator[bytes]:
             nonlocal count
-            for answer, row, _ in current(given, [part.journal for part, _ in parts], shard=(1, 1)):
+            for answer, row, _ in current(record, journals, shard=(1, 1)):
                 count += 1
                 yield answer.renumbered(row)
             if count < counted:
-                said = f"The shards in {folder} hold {count:,} answers; their runs counted {counted:,}."
-                raise BadInput(said, "Run them again: rows without an answer are asked anew.")
+                problem = f"The shards in {folder} hold {count:,} answers; their runs counted {counted:,}."
+                raise BadInput(problem, "Run them again: rows without an answer are asked anew.")
             write_meta(paths, _merged(paths, parts))  # before the answers take their place
 
         lock.replace(lines())
@@ -65,6 +63,7 @@ def merge(folder: str | Path, output: str | Path) -> int:
 
 
 def _merged(paths: Paths, parts: list[Part]) -> dict:
+    """Return the record of the merged output."""
     first = parts[0][1]
     return {
         **first,
@@ -76,21 +75,22 @@ def _merged(paths: Paths, parts: list[Part]) -> dict:
 
 
 def _parts(folder: Path) -> list[Part]:
-    """Return every output of a batch in a folder, but those that merges made."""
+    """Return every output of a batch in a folder, without those that merges made."""
     if not folder.is_dir():
         raise BadInput(f"There is no folder {folder}.", "Give the folder of the shards' outputs.")
-    found = []
+    parts = []
     for path in sorted(folder.glob("*.meta.json")):
         name = path.name.removesuffix(".meta.json")
         if Path(name).suffix in (".jsonl", ".parquet"):
             part = Paths(path.with_name(name))
             meta = read_meta(part)
             if meta and "merged_from" not in meta:
-                found.append((part, meta))
-    return found
+                parts.append((part, meta))
+    return parts
 
 
 def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
+    """Raise BadInput unless each shard is there once and complete."""
     for part, meta in parts:
         state = meta["runs"][-1].get("state") if meta["runs"] else "never run"
         if state != COMPLETE:
@@ -107,19 +107,26 @@ def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
 
 
 def _refuse_unlike(parts: list[Part]) -> None:
-    (first, meta), *others = parts
+    """Raise BadInput if two shards differ in something that they must have in common."""
+    first, first_meta = parts[0]
+    first_facts = {**first_meta, **first_meta["input"]}
     for name, key in ALIKE.items():
-        for part, other in others:
-            one, another = ({**each, **each["input"]}.get(key) for each in (meta, other))
-            if one != another:
-                said = f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has {another}."
-                raise BadInput(said, "Run all shards with the same input, model and parameters.")
+        expected = first_facts.get(key)
+        for part, meta in parts[1:]:
+            value = {**meta, **meta["input"]}.get(key)
+            if value != expected:
+                problem = f"The shards differ in {name}: {first.output.name} has {expected}, {part.output.name} has {value}."
+                raise BadInput(problem, "Run all shards with the same input, model and parameters.")
 
 
 def _copy_errors(paths: Paths, parts: list[Part]) -> None:
+    """Write the rows without an answer of all shards to the file of errors, or remove it if there are none."""
     files = [part.errors for part, _ in parts if part.errors.exists()]
     if not files:
         return paths.errors.unlink(missing_ok=True)
     errors = Journal(paths.errors, 0)
-    errors.write([line for file in files for line in file.read_bytes().splitlines()])
+    lines: list[bytes] = []
+    for file in files:
+        lines += file.read_bytes().splitlines()
+    errors.write(lines)
     errors.close()
