@@ -1,4 +1,4 @@
-"""How far a batch is, and how it ended: what the terminal's bar, the notebook's widget and scripts read."""
+"""The progress of a batch and its summary at the end, for the terminal's bar, the notebook's widget and scripts."""
 
 import time
 from collections import deque
@@ -30,8 +30,10 @@ class Progress:
 
     @property
     def fraction(self) -> float:
-        """0 to 1; rows that failed count as dealt with."""
-        return min(1.0, (self.done + self.errors) / self.rows) if self.rows else 1.0
+        """The part of the rows that are answered or have failed, from 0 to 1."""
+        if not self.rows:
+            return 1.0
+        return min(1.0, (self.done + self.errors) / self.rows)
 
 
 @dataclass(frozen=True)
@@ -54,39 +56,35 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0: every row is answered; 1: some are not; 75: interrupted, run it again."""
+        """The exit code: 0 if every row is answered, 1 if some are not, 75 if the run was interrupted: run it again."""
         if self.state == INTERRUPTED:
             return EXIT_INTERRUPTED
-        return 0 if self.state == COMPLETE and self.answered == self.rows - self.bad else 1
+        if self.state == COMPLETE and self.answered == self.rows - self.bad:
+            return 0
+        return 1
 
     def to_dict(self) -> dict:
-        return {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in asdict(self).items()
-        }
+        """Return the summary as JSON can hold it: paths are text."""
+        values = asdict(self)
+        for name, value in values.items():
+            if isinstance(value, Path):
+                values[name] = str(value)
+        return values
 
     def __str__(self) -> str:
-        rate = (
-            f", {self.completion_tokens / self.seconds:,.0f} tokens/s"
-            if self.seconds and self.new
-            else ""
-        )
-        now = f"{self.new:,} now, in {duration(self.seconds)}{rate}"
+        now = f"{self.new:,} now, in {duration(self.seconds)}"
+        if self.seconds and self.new:
+            now += f", {self.completion_tokens / self.seconds:,.0f} tokens/s"
         parts = [f"{self.answered:,} of {self.rows:,} rows answered ({now})"]
-        parts += (
-            [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
-        )
-        parts += (
-            [f"{self.bad:,} bad row{'s' * (self.bad > 1)} left out: see {self.errors_file}"]
-            if self.bad
-            else []
-        )
-        parts += (
-            [f"{self.superseded:,} answers to rows that read otherwise now"]
-            if self.superseded
-            else []
-        )
-        parts += [self.reason] if self.reason else []
+        if self.errors:
+            parts.append(f"{self.errors:,} without an answer: see {self.errors_file}")
+        if self.bad:
+            noun = "rows" if self.bad > 1 else "row"
+            parts.append(f"{self.bad:,} bad {noun} left out: see {self.errors_file}")
+        if self.superseded:
+            parts.append(f"{self.superseded:,} answers to rows that read otherwise now")
+        if self.reason:
+            parts.append(self.reason)
         return "; ".join(parts)
 
 
@@ -97,7 +95,7 @@ class Rate:
         self._seen: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
 
     def at(self, rows: int, tokens: int) -> tuple[float, float]:
-        """Take the counts of now; return (rows/s, tokens/s)."""
+        """Add the present counts; return (rows per second, tokens per second)."""
         now = time.monotonic()
         self._seen.append((now, rows, tokens))
         while len(self._seen) > 2 and self._seen[1][0] < now - WINDOW_S:
@@ -108,15 +106,20 @@ class Rate:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as people do: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    """Return a duration as people write it: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    return f"{minutes} min {int(seconds % 60)} s" if not hours else f"{hours} h {minutes % 60} min"
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    hours = int(seconds // 3600)
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {int(seconds % 60)} s"
 
 
 def words(progress: Progress) -> str:
-    """Return one line on it: rates, what is in flight, KV cache, time left."""
+    """Return one line on the progress: rates, rows in flight, KV cache, time left."""
     rates = (
         f"{progress.rows_per_s:,.1f} rows/s",
         f"{progress.generation_tokens_per_s:,.0f} tokens/s",

@@ -1,4 +1,7 @@
-"""What an output came from: model, revision, vLLM's version, sampling parameters, input, when; and what may go on."""
+"""The record of where an output came from: model, revision, vLLM's version, sampling parameters, input, times.
+
+It also decides whether a later run may continue the output.
+"""
 
 import contextlib
 import os
@@ -29,25 +32,32 @@ OF_A_RUN = (
 
 
 def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict) -> dict:
-    """Write what the output will have come from, before anything is sent; return it.
+    """Write the record of the output before anything is sent; return it.
 
-    facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
+    facts: of the engine: model, model_path, max_model_len, vllm_version, and its address.
     Raises BadInput: the output was begun with another model, other sampling parameters, or as another shard.
     """
     before = (paths.journal.exists() and work.keep_bytes and read_meta(paths)) or {}
-    digest, shard, revision = (
-        source.sha256(),
-        "{}/{}".format(*work.shard),
-        revision_of(facts.get("model_path")),
-    )
+    digest = source.sha256()
+    which, of = work.shard
+    shard = f"{which}/{of}"
+    revision = revision_of(facts.get("model_path"))
     if before:
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
-    then, run = (
-        before.get("input", {}),
-        {"began": now(), "host": os.uname().nodename, "pid": os.getpid()},
-    )
-    run |= {"vllm_version": facts.get("vllm_version"), "state": "running"}
-    read = {"sha256": digest, "column": source.column, "chat": work.builder.chat}
+    run = {
+        "began": now(),
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "vllm_version": facts.get("vllm_version"),
+        "state": "running",
+    }
+    version = {"sha256": digest, "column": source.column, "chat": work.builder.chat}
+    # True: the output has answers to other versions of the input, or to another column of it, too
+    input_before = before.get("input", {})
+    changed = bool(input_before.get("changed"))
+    for name, value in version.items():
+        if input_before.get(name, value) != value:
+            changed = True
     meta = {
         "format": FORMAT,
         "output": paths.output.name,
@@ -55,15 +65,13 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "revision": revision,
         **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
-        # changed: the output has answers to other versions of the input, or to another column of it, too
         "input": {
             "path": str(source.path.resolve()),
-            **read,
+            **version,
             "bytes": source.stamp()[0],
             "rows": work.index.rows,
             "shard": shard,
-            "changed": bool(then.get("changed"))
-            or any(then.get(name, read[name]) != read[name] for name in read),
+            "changed": changed,
         },
         "workshop_version": workshop.__version__,
         "began": before.get("began") or now(),
@@ -82,7 +90,8 @@ def end(
         if not failure and paths.parquet and summary.state == COMPLETE:
             write_parquet(paths)
     except WorkshopError as error:
-        failure, summary = error, replace(summary, state=FAILED, reason=error.message)
+        failure = error
+        summary = replace(summary, state=FAILED, reason=error.message)
     meta["ended"] = now()
     meta["runs"][-1] |= {name: getattr(summary, name) for name in OF_A_RUN}
     meta["runs"][-1] |= {
@@ -100,45 +109,53 @@ def end(
 def _refuse_another(
     paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str
 ) -> None:
-    other = "Give this run another output, or the same {} as before."
-    for name, whose, asked in (
+    """Raise BadInput if the output was begun with another model, other parameters, or as another shard.
+
+    `before` is the output's record, the others are this run's.
+    """
+    remedy = "Give this run another output, or the same {} as before."
+    for name, noun, value in (
         ("model", "", model),
         ("revision", "the model's revision ", revision),
     ):
-        if asked and before.get(name) not in (None, asked):
-            said = f"answers of {whose}{before[name]}, and this run would ask {asked}"
-            raise BadInput(f"{paths.output} holds {said}.", other.format(name))
-    then = before["sampling_parameters"]
-    if differ := sorted(
-        name for name in {*then, *sampling} if then.get(name) != sampling.get(name)
-    ):
-        told = [
-            f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}"
-            for name in differ
-        ]
-        said = f"{paths.output} was begun with other sampling parameters: {', '.join(told)}."
-        raise BadInput(said, other.format("parameters"))
-    if (part := before["input"].get("shard", shard)) != shard:
-        said = f"{paths.output} holds shard {part}, and this run would answer {shard}."
+        if value and before.get(name) not in (None, value):
+            difference = f"answers of {noun}{before[name]}, and this run would ask {value}"
+            raise BadInput(f"{paths.output} holds {difference}.", remedy.format(name))
+    sampling_before = before["sampling_parameters"]
+    differences = []
+    for name in sorted({*sampling_before, *sampling}):
+        if sampling_before.get(name) != sampling.get(name):
+            value_before = sampling_before.get(name, "not given")
+            value_now = sampling.get(name, "not given")
+            differences.append(f"{name} {value_before}, now {value_now}")
+    if differences:
+        problem = (
+            f"{paths.output} was begun with other sampling parameters: {', '.join(differences)}."
+        )
+        raise BadInput(problem, remedy.format("parameters"))
+    shard_before = before["input"].get("shard", shard)
+    if shard_before != shard:
+        problem = f"{paths.output} holds shard {shard_before}, and this run would answer {shard}."
         raise BadInput(
-            said, "Give each shard an output of its own, and put them together with --merge."
+            problem, "Give each shard an output of its own, and put them together with --merge."
         )
 
 
 def revision_of(model_path: object) -> str | None:
-    """Return the revision that a model's folder tells: the commit in a Hub cache's path, or of its download."""
+    """Return the revision of a model's folder: the commit in the Hub cache's path, or of the download; else None."""
     if not isinstance(model_path, str):
         return None
-    if found := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
-        return found[1]
+    if commit := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
+        return commit[1]
     downloads = sorted(Path(model_path).glob(".cache/huggingface/download/*.metadata"))
     # `hf download --local-dir` writes the commit into their first lines
     with contextlib.suppress(OSError, IndexError):
         first = downloads[0].read_text(encoding="utf-8").splitlines()[0]
-        return first if re.fullmatch(r"[0-9a-f]{40}", first) else None
+        if re.fullmatch(r"[0-9a-f]{40}", first):
+            return first
     return None
 
 
 def now() -> str:
-    """Return the time as ISO 8601, UTC."""
+    """Return the present time in UTC, as ISO 8601 writes it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
