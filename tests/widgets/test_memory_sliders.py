@@ -88,6 +88,26 @@ class TestCase:
         with pytest.raises(BadInput, match="gpu_memory_utilization"):
             memory(Case(gpu_memory_utilization=1.5))
 
+    def test_slices_are_not_joined_as_in_the_plan(self):
+        """NCCL cannot join MIG slices; one of them alone is planned."""
+        slices = Case(gpu="h100-mig-3g.40gb", gpus=2)
+        with pytest.raises(BadInput, match="slice"):
+            plan(slices.model, slices.gpu, tensor_parallel_size=2)
+        with pytest.raises(BadInput, match="slice"):
+            memory(slices)
+        assert memory(Case(gpu="h100-mig-3g.40gb")).state == "fits"
+
+    def test_what_vllm_refuses_does_not_fit(self):
+        """A hybrid has its default of max_num_seqs lowered; all of the memory is never free."""
+        hybrid = memory(Case("qwen3.5-35b-a3b", requests=1))
+        planned = plan(
+            "qwen3.5-35b-a3b", "h100", tensor_parallel_size=1, max_model_len=hybrid.case.context
+        )
+        assert hybrid.state == "fits" and command(hybrid.deployment) == planned.command
+        assert "--max-num-seqs" in planned.command
+        whole = memory(Case(gpu_memory_utilization=1.0, requests=1))
+        assert whole.state == "refused" and "would refuse to start" in verdict(whole)
+
     def test_the_command_holds_what_was_chosen(self):
         line = command(
             memory(

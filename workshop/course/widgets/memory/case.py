@@ -4,7 +4,7 @@ Split, memory, remedies and command are workshop.plan's; this module adds up wha
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from inference_planner import advise, choose, kv_cache, ranks
 from inference_planner.builds import known
@@ -13,7 +13,7 @@ from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.deployment import Deployment, prepare
 from inference_planner.memory import Fit, fit
-from inference_planner.refusals import with_seqs_that_start
+from inference_planner.refusals import Finding, check, with_seqs_that_start
 
 from workshop.course.numbers import counted, gib
 from workshop.errors import BadInput
@@ -74,9 +74,14 @@ class Memory:
     def tightest(self) -> Stage:
         return min(self.stages, key=lambda s: s.room - s.asked)
 
+    @cached_property
+    def refusals(self) -> list[Finding]:
+        """Why vLLM would refuse to start, as the plan says it."""
+        return check(self.deployment)
+
     @property
     def state(self) -> str:
-        if self.max_concurrency < 1:
+        if self.refusals:
             return "refused"
         return "fits" if self.max_concurrency >= self.case.requests else "waits"
 
@@ -131,6 +136,8 @@ def verdict(result: Memory, remedy: bool = True) -> str:
     if stage.room <= 0:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
         what = f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
+    elif result.fit.fits and result.refusals:
+        what = f"vLLM would refuse to start: {result.refusals[0].what}."
     elif result.state == "refused":
         needed = (
             f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
