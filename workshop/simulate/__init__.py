@@ -1,11 +1,11 @@
-"""Many users: vLLM's own scheduler on the plan's clock. Call it with a model, a GPU and a load; no GPU is needed.
+"""Simulate many users: vLLM's own scheduler on the plan's clock. Call the module with a model, a GPU and a load; no GPU is needed.
 
 >>> from workshop import simulate
 >>> load = simulate.drawn(rate=4, seconds=10, prompt=(64, 512), output=(16, 256), seed=1)
 >>> 25 < len(load) < 60
 True
->>> found = simulate("llama-3.1-8b", "h100", rate=4, seconds=10)      # doctest: +SKIP
->>> found.of("ttft")["p50"], found.tokens_per_s                       # doctest: +SKIP
+>>> result = simulate("llama-3.1-8b", "h100", rate=4, seconds=10)     # doctest: +SKIP
+>>> result.of("ttft")["p50"], result.tokens_per_s                     # doctest: +SKIP
 """
 
 from workshop.lazy import call, lazily

@@ -1,4 +1,4 @@
-"""The requests of a load: drawn (Poisson, or all at once) or read from a trace. Lengths in tokens, times in seconds."""
+"""Draw the requests of a load (Poisson, or all at once), or read them from a trace. Lengths in tokens, times in s."""
 
 import itertools
 import json
@@ -130,15 +130,15 @@ def read_trace(path: str | Path) -> list[Arrival]:
     arrivals = [_arrival(line, where) for line, where in _lines(Path(path))]
     if not arrivals:
         raise BadInput(f"The trace {path} has 0 requests.", f"Give 1 to {MOST_REQUESTS:,}.")
-    start = min(one.arrival_s for one in arrivals)
-    if max(one.arrival_s for one in arrivals) - start > LONGEST_S:
+    start_s = min(arrival.arrival_s for arrival in arrivals)
+    if max(arrival.arrival_s for arrival in arrivals) - start_s > LONGEST_S:
         raise BadInput(
             f"The requests of the trace {path} come over more than {LONGEST_S:,} s.",
             "Give a part of it.",
         )
-    return sorted(
-        (replace(a, arrival_s=a.arrival_s - start) for a in arrivals), key=lambda a: a.arrival_s
-    )
+    shifted = [replace(arrival, arrival_s=arrival.arrival_s - start_s) for arrival in arrivals]
+    shifted.sort(key=lambda arrival: arrival.arrival_s)
+    return shifted
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The simulator's clock: how long one step takes that prefills some requests and decodes others.
+"""Compute how long one step takes that prefills some requests and decodes others: the simulator's clock.
 
 A step takes the longer of reading the weights and multiplying with them (the roofline). On top of that come attention
 over the cached tokens, attention among the new tokens, small kernels, messages between GPUs, and Python on the host.
@@ -52,7 +52,7 @@ Work = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layers:
-    """Attention layers of one kind. `size` is the tokens of the window or chunk, inf for the whole context."""
+    """The attention layers of one kind. `size` is the tokens of the window or chunk, inf for the whole context."""
 
     cached_token_ms: float  # to read one cached token in all of them
     pair_ms: float  # for one new token to attend to one other token
@@ -79,7 +79,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Clock:
-    """How long the parts of a step take, summed over all pipeline stages: the GPU's parts first, then the host's."""
+    """The times of the parts of a step, summed over all pipeline stages: the GPU's parts first, then the host's."""
 
     weights_ms: float  # to read the weights that every step needs
     token_ms: float  # arithmetic of one token
@@ -149,7 +149,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Scans:
-    """The scans of recurrent layers: to launch them with a CUDA graph and without, and one token in them (ms)."""
+    """The times of recurrent layers' scans in ms: to launch them with a CUDA graph or without, and for one token."""
 
     piecewise_ms: float = 0.0
     eager_ms: float = 0.0
@@ -162,17 +162,17 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     Args:
         host: how long its host takes for Python and launches, relative to that of the recorded H100.
     """
-    one = _terms_ms(d, 1)
-    states_ms = one.get("states", 0.0)
+    terms_ms = _terms_ms(d, 1)
+    states_ms = terms_ms.get("states", 0.0)
     sent_ms, message_ms = _messages_ms(d)
     token_ms = _token_ms(d)
     idle_experts = _idle_experts(d)
     scans = _scans(d)
     fp8 = _multiplies_in_fp8(d)
     return Clock(
-        weights_ms=one["weights"],
+        weights_ms=terms_ms["weights"],
         token_ms=token_ms,
-        fixed_ms=one["small kernels"] + one["step"] + states_ms + sent_ms - message_ms,
+        fixed_ms=terms_ms["small kernels"] + terms_ms["step"] + states_ms + sent_ms - message_ms,
         request_ms=_request_ms(d) + states_ms,
         attention=_attention(d),
         message_ms=message_ms,
@@ -180,7 +180,7 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
         rows=FP8_TILE_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else RAMP_SHARE,
         odd_ms=FP8_ODD_TILES * FP8_TILE_ROWS * token_ms if fp8 else 0.0,
-        experts_ms=one.get("experts", 0.0) / (1 - idle_experts),
+        experts_ms=terms_ms.get("experts", 0.0) / (1 - idle_experts),
         idle_experts=idle_experts,
         experts_many_ms=_moe_layers(d) * EXPERTS_SORT_MS,
         host_step_ms=host * HOST_STEP_MS,
@@ -244,7 +244,8 @@ def _idle_experts(d: Deployment) -> float:
 
 def _attention(d: Deployment) -> tuple[Layers, ...]:
     """Return the attention layers, grouped by kind and window; recurrent layers have none."""
-    model, gpu = d.model, d.gpu
+    model = d.model
+    gpu = d.gpu
     element_bytes = kv_dtype_bytes(model, d.settings.kv_cache_dtype)
     element_ms = element_bytes / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_operations = 4 * model.num_attention_heads * model.head_dim / d.tp
@@ -258,13 +259,17 @@ def _attention(d: Deployment) -> tuple[Layers, ...]:
 
 
 def _scans(d: Deployment) -> Scans:
-    piecewise_ms = eager_ms = token_ms = 0.0
+    """Return how long the scans of all recurrent layers take."""
+    piecewise_ms = 0.0
+    eager_ms = 0.0
+    token_ms = 0.0
     for (kind, _), count in Counter(layers(d.model)).items():
         states = kind.states(d.model, d.tp)
         if states is None:
             continue
         operations = SCAN_OPERATIONS * states.recurrence_elements / d.tp
-        piecewise_ms += count * (DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS)
+        launch_ms = DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS
+        piecewise_ms += count * launch_ms
         eager_ms += count * MAMBA_LAUNCH_MS
         token_ms += count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
     return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
@@ -275,9 +280,9 @@ def _scans(d: Deployment) -> Scans:
 
 def _messages_ms(d: Deployment) -> tuple[float, float]:
     """Return the messages between GPUs: (of a step with one token, the bytes of each token)."""
-    one_ms = sum(message.ms for message in traffic(d, 1))
-    many_ms = sum(message.ms for message in traffic(d, MANY_TOKENS))
-    return one_ms, (many_ms - one_ms) / (MANY_TOKENS - 1)
+    one_token_ms = sum(message.ms for message in traffic(d, 1))
+    many_tokens_ms = sum(message.ms for message in traffic(d, MANY_TOKENS))
+    return one_token_ms, (many_tokens_ms - one_token_ms) / (MANY_TOKENS - 1)
 
 
 # Launching kernels from Python

@@ -1,7 +1,8 @@
-"""vLLM's own scheduler and KV-cache manager, without a model; with engine.trace_writer all that touches vLLM's internals.
+"""Run vLLM's own scheduler and KV-cache manager without a model.
 
-Which requests are in a step, with how many tokens, which blocks they take and share, who is preempted: the code that a
-server runs decides. Only the model's answers are made up. The worker process alone makes an Engine.
+vLLM's code decides which requests are in a step, with how many tokens, which blocks they take and share, and which are
+preempted. Only the model's answers are made up. The worker process alone makes an Engine. This module and
+engine.trace_writer are the only ones of the simulator that touch vLLM's internals.
 """
 
 import os
@@ -34,7 +35,7 @@ CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"
 
 @dataclass(frozen=True)
 class Rules:
-    """What the scheduler is told, under the names of vLLM's flags."""
+    """The settings of the scheduler, under the names of vLLM's flags."""
 
     num_gpu_blocks: int
     block_size: int = 16
@@ -47,13 +48,12 @@ class Rules:
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
     state_blocks: int = 2  # of a request, in each group of states; a third is kept in the step that reads the prompt
-    prefilled: bool = (
-        False  # another server read the prompts: their KV cache is loaded, but for the last token's
-    )
+    # another server prefilled the prompts: their KV cache is loaded, except the last token's
+    prefilled: bool = False
 
     @property
     def keeps_states(self) -> bool:
-        """True where a hybrid's states are kept for others with the same prefix."""
+        """True if a hybrid model's states are cached for requests with the same prefix."""
         has_states = any(attention.kind_named(kind).keeps_states for kind, _ in self.groups)
         return self.enable_prefix_caching and has_states
 
@@ -79,7 +79,11 @@ class ScheduledStep:
 
 
 class Engine:
-    """One engine core's scheduler. Raises WorkshopError where vLLM is not installed, or its version not known."""
+    """The scheduler of one engine core.
+
+    Raises:
+        WorkshopError: vLLM is not installed, or its version is unknown.
+    """
 
     def __init__(self, rules: Rules):
         check_installed()
@@ -95,15 +99,17 @@ class Engine:
         from vllm.v1.request import Request
         from vllm.v1.structured_output import StructuredOutputManager
 
-        self._request, self._sampling, self._answer = Request, SamplingParams, ModelRunnerOutput
+        self._request = Request
+        self._sampling = SamplingParams
+        self._answer = ModelRunnerOutput
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(rules.block_size, sha256)
         config = _vllm_config(rules)
-        groups = [
-            KVCacheGroupSpec([f"group{i}"], _spec(*group, rules))
-            for i, group in enumerate(rules.groups)
-        ]
-        self._scheduler = (AsyncScheduler if rules.async_scheduling else Scheduler)(
+        groups = []
+        for index, (kind, size) in enumerate(rules.groups):
+            groups.append(KVCacheGroupSpec([f"group{index}"], _spec(kind, size, rules)))
+        scheduler_class = AsyncScheduler if rules.async_scheduling else Scheduler
+        self._scheduler = scheduler_class(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
                 rules.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=groups
@@ -113,12 +119,11 @@ class Engine:
             hash_block_size=rules.block_size,
             log_stats=True,
         )
-        self._scheduler.use_v2_model_runner = (
-            True  # what a GPU runs; here it only decides when pipelines decode
-        )
+        # what a GPU runs; here it only decides when pipelines decode
+        self._scheduler.use_v2_model_runner = True
 
     def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
-        """Let a request wait."""
+        """Add a request to those that wait."""
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
         request = self._request(
             name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher
@@ -136,13 +141,16 @@ class Engine:
         work = []
         for name, tokens in output.num_scheduled_tokens.items():
             request = scheduler.requests[name]
-            work.append(
-                (name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk)
-            )
+            computed_before = request.num_computed_tokens - tokens
+            samples = not request.is_prefill_chunk
+            work.append((name, tokens, computed_before, samples))
+        hits = {}
+        for new_request in output.scheduled_new_reqs:
+            hits[new_request.req_id] = new_request.num_computed_tokens
         return ScheduledStep(
             work=work,
             preempted=list(output.preempted_req_ids or ()),
-            hits={new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
+            hits=hits,
             running=len(scheduler.running),
             waiting=self.unfinished - len(scheduler.running),
             kv_cache_usage=scheduler.kv_cache_manager.usage,
@@ -151,15 +159,24 @@ class Engine:
 
     def update(self, step: ScheduledStep) -> list[tuple[str, int]]:
         """Give the scheduler the step's answers; return (request, its new tokens)."""
-        names = [name for name, *_ in step.work]
+        names = []
+        indices = {}
+        sampled_tokens = []
+        for index, (name, _, _, samples) in enumerate(step.work):
+            names.append(name)
+            indices[name] = index
+            sampled_tokens.append([ANSWER] if samples else [])
         answer = self._answer(
             req_ids=names,
-            req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[[ANSWER] if samples else [] for *_, samples in step.work],
+            req_id_to_index=indices,
+            sampled_token_ids=sampled_tokens,
             pooler_output=[],
         )
-        made = self._scheduler.update_from_output(step.output, answer).values()
-        return [(one.request_id, len(one.new_token_ids)) for each in made for one in each.outputs]
+        received = []
+        for engine_outputs in self._scheduler.update_from_output(step.output, answer).values():
+            for output in engine_outputs.outputs:
+                received.append((output.request_id, len(output.new_token_ids)))
+        return received
 
     @property
     def unfinished(self) -> int:
@@ -170,9 +187,12 @@ def check_installed() -> None:
     """Raise WorkshopError unless this Python has a vLLM whose scheduler is known."""
     version = installed()[1].split("+")[0]
     if not version:
-        said = "vLLM is not installed here, and the simulation runs vLLM's own scheduler."
-        there = "On Linux `make workshop` installs it for the CPU"
-        raise WorkshopError(said, f"{there}; or set WORKSHOP_VLLM_PYTHON to a Python that has it.")
+        problem = "vLLM is not installed here, and the simulation runs vLLM's own scheduler."
+        remedy = (
+            "On Linux `make workshop` installs it for the CPU; "
+            "or set WORKSHOP_VLLM_PYTHON to a Python that has it."
+        )
+        raise WorkshopError(problem, remedy)
     if version not in KNOWN_VERSIONS:
         remedy = f"Set WORKSHOP_VLLM_PYTHON to a Python with one of: {', '.join(KNOWN_VERSIONS)}."
         raise WorkshopError(
@@ -184,14 +204,16 @@ def _vllm_config(rules: Rules):
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
 
-    longest = {"max_position_embeddings": rules.max_model_len}
-    flags = {name: getattr(rules, name) for name in FLAGS}
+    overrides = {"max_position_embeddings": rules.max_model_len}
+    flags = {}
+    for name in FLAGS:
+        flags[name] = getattr(rules, name)
     if rules.prefilled:  # vLLM's own stand-in for a cache that comes over the network
         flags["kv_transfer_config"] = KVTransferConfig(
             kv_connector="DecodeBenchConnector", kv_role="kv_consumer"
         )
     config = EngineArgs(
-        str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags
+        str(CONFIG), skip_tokenizer_init=True, hf_overrides=overrides, **flags
     ).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
     # as MambaModelConfig.verify_and_update_config, where prefixes are cached

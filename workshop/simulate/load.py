@@ -107,7 +107,8 @@ def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
     trace = others.pop("trace", None)
     if trace is None:
         return drawn(**load), others
-    if any(load.get(name) is not None for name in ("rate", "seconds", "burst")):
+    times = (load.get("rate"), load.get("seconds"), load.get("burst"))
+    if times != (None, None, None):
         raise BadInput(
             "A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out."
         )
@@ -181,8 +182,9 @@ def on_plan(
         router = "least-busy"  # what vLLM does among its own engines
 
     def simulation(outcome: dict[str, Any]) -> Simulation:
+        planned = {name: getattr(p, name) for name in PLANNED}
         return Simulation(
-            **{name: getattr(p, name) for name in PLANNED},
+            **planned,
             gpus=p.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import count, islice
 from pathlib import Path
 
 import httpx
@@ -64,6 +63,7 @@ class Comparison:
     simulated: Figures
 
     def to_dict(self) -> dict:
+        """Return plain data, as `--json` prints it."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -96,17 +96,21 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
     Raises:
         WorkshopError: no server runs here, or it does not answer.
     """
-    ready = [one for one in records.own() if one.state == "ready" and one.where == "local"]
+    ready = []
+    for record in records.own():
+        if record.state == "ready" and record.where == "local":
+            ready.append(record)
     if len(ready) != 1:
-        many = ", ".join(one.name for one in ready) or "none"
+        names = ", ".join(record.name for record in ready) or "none"
         remedy = "workshop serve --background starts one; workshop stop NAME ends one."
-        raise WorkshopError(f"One server must run here, and there is: {many}.", remedy)
+        raise WorkshopError(f"One server must run here, and there is: {names}.", remedy)
+    server = ready[0]
     try:
-        return asyncio.run(_compare(ready[0], seed, vllm_bench))
+        return asyncio.run(_compare(server, seed, vllm_bench))
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        remedy = f"Its log is {ready[0].log}."
+        remedy = f"Its log is {server.log}."
         raise WorkshopError(
-            f"{ready[0].url} does not answer as vLLM does ({error!r}).", remedy
+            f"{server.url} does not answer as vLLM does ({error!r}).", remedy
         ) from None
 
 
@@ -141,20 +145,22 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
 
 
 def _figures(requests: list[Outcome]) -> Figures:
-    return {
-        name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in MEASURES
-    }
+    figures = {}
+    for name in MEASURES:
+        times_ms = [getattr(outcome, f"{name}_ms") for outcome in requests]
+        figures[name] = percentiles(times_ms)
+    return figures
 
 
-def _mean(one: Clock, other: Clock) -> Clock:
+def _mean(before: Clock, after: Clock) -> Clock:
     """Return the mean of two measured clocks."""
     return Clock(
         weights_ms=0.0,
-        token_ms=(one.token_ms + other.token_ms) / 2,
-        fixed_ms=(one.fixed_ms + other.fixed_ms) / 2,
-        request_ms=(one.request_ms + other.request_ms) / 2,
-        way_in_s=(one.way_in_s + other.way_in_s) / 2,
-        way_out_s=(one.way_out_s + other.way_out_s) / 2,
+        token_ms=(before.token_ms + after.token_ms) / 2,
+        fixed_ms=(before.fixed_ms + after.fixed_ms) / 2,
+        request_ms=(before.request_ms + after.request_ms) / 2,
+        way_in_s=(before.way_in_s + after.way_in_s) / 2,
+        way_out_s=(before.way_out_s + after.way_out_s) / 2,
     )
 
 
@@ -180,7 +186,7 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
 
 
 async def measure(sender: _Sender) -> tuple[Clock, float]:
-    """Return the server's clock, and a rate (requests a second) that keeps it busy but not full.
+    """Measure the server's clock, and a rate (requests a second) that keeps it busy but not full.
 
     Only whole answers are timed, so that a busy client measures the same: answers of few and of many tokens, of one
     request and of MANY at once, to short prompts and to long ones.
@@ -188,11 +194,13 @@ async def measure(sender: _Sender) -> tuple[Clock, float]:
 
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
         """Return the median time of a whole answer, in ms."""
-        rounds = [
-            await sender.send([Arrival(0.0, prompt_tokens, tokens)] * at_once) for _ in range(4)
-        ]
-        # the first warms it up
-        return statistics.median(one.e2el_ms for each in rounds[1:] for one in each)
+        load = [Arrival(0.0, prompt_tokens, tokens)] * at_once
+        await sender.send(load)  # warms the server up
+        times_ms = []
+        for _ in range(3):
+            outcomes = await sender.send(load)
+            times_ms += [outcome.e2el_ms for outcome in outcomes]
+        return statistics.median(times_ms)
 
     short_ms = await answer_ms(SHORT, 2)
     many_short_ms = await answer_ms(SHORT, 2, MANY)
@@ -218,28 +226,41 @@ class _Sender:
     """Sends requests of exact lengths, and records when their tokens arrive."""
 
     def __init__(self, client: httpx.AsyncClient, model: str):
-        self.client, self.model, self._dice = client, model, random.Random(0)
+        self.client = client
+        self.model = model
+        self._dice = random.Random(0)
 
     async def send(self, load: list[Arrival]) -> list[Outcome]:
+        """Send all requests, each at its time; return their outcomes in the same order."""
         start = time.perf_counter()
-        return await asyncio.gather(*(self._one(one, start) for one in load))
+        return await asyncio.gather(*(self._send_one(arrival, start) for arrival in load))
 
-    async def _one(self, one: Arrival, start: float) -> Outcome:
-        await asyncio.sleep(max(0.0, one.arrival_s - (time.perf_counter() - start)))
-        prompt = [self._dice.randrange(5, VOCABULARY) for _ in range(one.prompt_tokens)]
-        body = {"model": self.model, "prompt": prompt, "temperature": 0, "stream": True}
-        body |= {
-            "max_tokens": one.output_tokens,
-            "min_tokens": one.output_tokens,
+    async def _send_one(self, arrival: Arrival, start: float) -> Outcome:
+        await asyncio.sleep(max(0.0, arrival.arrival_s - (time.perf_counter() - start)))
+        prompt = [self._dice.randrange(5, VOCABULARY) for _ in range(arrival.prompt_tokens)]
+        body = {
+            "model": self.model,
+            "prompt": prompt,
+            "temperature": 0,
+            "stream": True,
+            "max_tokens": arrival.output_tokens,
+            "min_tokens": arrival.output_tokens,
             "ignore_eos": True,
         }
-        sent_s, times = time.perf_counter() - start, []
+        sent_s = time.perf_counter() - start
+        times = []
         async with self.client.stream("POST", "completions", json=body) as answer:
             answer.raise_for_status()
             async for line in answer.aiter_lines():
                 if line.startswith("data: {") and json.loads(line[6:])["choices"]:
                     times.append(time.perf_counter() - start)
-        return Outcome(sent_s, one.prompt_tokens, times[0], times[-1], one.output_tokens, 0, 0)
+        return Outcome(
+            arrival_s=sent_s,
+            prompt_tokens=arrival.prompt_tokens,
+            first_s=times[0],
+            last_s=times[-1],
+            output_tokens=arrival.output_tokens,
+        )
 
 
 def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
@@ -266,12 +287,19 @@ def _record(name: str) -> ServerRecord:
 
 def trace_of(arrivals: Sequence[Arrival]) -> str:
     """Return the requests as a trace of Mooncake's form, with times in s. All prompts have different beginnings."""
-    rows, fresh = [], count()
-    for one in arrivals:
-        hashes = list(islice(fresh, -(-one.prompt_tokens // CHUNK_TOKENS)))
-        lengths = {"input_length": one.prompt_tokens, "output_length": one.output_tokens}
-        rows.append({"timestamp": one.arrival_s, **lengths, "hash_ids": hashes})
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    lines = []
+    next_hash = 0
+    for arrival in arrivals:
+        chunks = -(-arrival.prompt_tokens // CHUNK_TOKENS)
+        row = {
+            "timestamp": arrival.arrival_s,
+            "input_length": arrival.prompt_tokens,
+            "output_length": arrival.output_tokens,
+            "hash_ids": list(range(next_hash, next_hash + chunks)),
+        }
+        lines.append(json.dumps(row) + "\n")
+        next_hash += chunks
+    return "".join(lines)
 
 
 def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:
@@ -288,7 +316,8 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
         WorkshopError: the client or some of the requests failed; with its last words.
     """
     with tempfile.TemporaryDirectory() as folder:
-        trace, result = Path(folder, "trace.jsonl"), Path(folder, "result.json")
+        trace = Path(folder, "trace.jsonl")
+        result = Path(folder, "result.json")
         trace.write_text(trace_of(arrivals), encoding="utf-8")
         options = {
             "--base-url": server.url.removesuffix("/v1"),
@@ -314,13 +343,19 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", env=environment
         )
-        report = json.loads(result.read_text()) if result.exists() else {"completed": 0}
+        report = {"completed": 0}
+        if result.exists():
+            report = json.loads(result.read_text())
     if report["completed"] < len(arrivals):
         line = python_process.last_line(done.stderr or done.stdout) or "it said nothing."
-        sentence = f"vllm bench serve had {report['completed']} of {len(arrivals)} answers: {line}"
-        raise WorkshopError(sentence, f"The server's log is {server.log}.")
+        problem = f"vllm bench serve had {report['completed']} of {len(arrivals)} answers: {line}"
+        raise WorkshopError(problem, f"The server's log is {server.log}.")
     figures = {}
     for name in MEASURES:
-        times = {f"p{p}": report[f"p{p}_{name}_ms"] for p in PERCENTILES}
-        figures[name] = {**times, "mean": report[f"mean_{name}_ms"]}
-    return {**figures, "tokens_per_s": report["output_throughput"]}
+        times_ms = {}
+        for p in PERCENTILES:
+            times_ms[f"p{p}"] = report[f"p{p}_{name}_ms"]
+        times_ms["mean"] = report[f"mean_{name}_ms"]
+        figures[name] = times_ms
+    figures["tokens_per_s"] = report["output_throughput"]
+    return figures

@@ -34,7 +34,9 @@ class Replica:
         seen: Callable[[Replica, list[ScheduledStep], float], None],
         engines: int = 1,
     ):
-        self.engines = [Engine(rules) for _ in range(engines)]
+        self.engines: list[Engine] = []
+        for _ in range(engines):
+            self.engines.append(Engine(rules))
         self.clock = clock
         self._seen = seen
         self._most_under_way = rules.pipeline_parallel_size + int(rules.async_scheduling)
@@ -59,7 +61,8 @@ class Replica:
         self.requests[name] = Outcome(arrival_s, len(prompt))
         self.held_tokens += len(prompt)
         self._tokens_left[name] = max_tokens
-        min(self.engines, key=lambda engine: engine.unfinished).add(name, prompt, max_tokens)
+        idlest = min(self.engines, key=lambda engine: engine.unfinished)
+        idlest.add(name, prompt, max_tokens)
 
     def advance(self, until_s: float) -> None:
         """Run the host until `until_s`; steps that it has scheduled stay under way."""
@@ -74,9 +77,18 @@ class Replica:
                 return
 
     def _schedule(self) -> None:
-        steps = [(engine, engine.schedule()) for engine in self.engines if engine.unfinished]
-        works = [step.tokens() for _, step in steps if step.work]
-        self._empty_steps = 0 if works else self._empty_steps + 1
+        steps = []
+        works = []
+        for engine in self.engines:
+            if engine.unfinished:
+                step = engine.schedule()
+                steps.append((engine, step))
+                if step.work:
+                    works.append(step.tokens())
+        if works:
+            self._empty_steps = 0
+        else:
+            self._empty_steps += 1
         if self._empty_steps > STUCK_STEPS:
             raise WorkshopError(
                 "A request needs more KV cache than there is.",
@@ -114,15 +126,16 @@ class Replica:
                 # after a preemption a request finds its own blocks again
                 if not self.requests[name].preempted:
                     self.requests[name].hit_tokens = tokens
-        if any(step.work for _, step in steps):
-            self._seen(self, [step for _, step in steps], end_s)
+        scheduled_steps = [step for _, step in steps]
+        if any(step.work for step in scheduled_steps):
+            self._seen(self, scheduled_steps, end_s)
         now_s = self._now_s + self.clock.way_out_s
         for engine, step in steps:
             for name, tokens in engine.update(step):
                 self._receive(name, tokens, now_s)
 
     def _receive(self, name: str, tokens: int, now_s: float) -> None:
-        """Let the client of a request receive tokens."""
+        """Record that the client of a request receives tokens."""
         outcome = self.requests[name]
         if outcome.output_tokens:
             self.gaps_s.append(now_s - outcome.last_s)

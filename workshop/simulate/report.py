@@ -23,14 +23,18 @@ RESULTS = ("tokens_per_s", "goodput_per_s", "keeps_up", "kv_cache_usage_max")
 
 def parse_slo(text: str | None) -> dict[str, float]:
     """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}."""
+    if not text:
+        return {}
     limits = {}
-    for part in text.replace(" ", "").split(",") if text else ():
+    for part in text.replace(" ", "").split(","):
         match = re.fullmatch(r"(ttft|tpot|e2el)=(\d+(?:\.\d+)?)(ms|s)", part)
         if not match or float(match[2]) <= 0 or match[1] in limits:
             remedy = "Write --slo ttft=500ms,tpot=50ms: of ttft, tpot and e2el, in ms or s."
             raise BadInput(f"{part!r} is not a limit.", remedy)
         limit = float(match[2])
-        limits[match[1]] = limit * 1000 if match[3] == "s" else limit
+        if match[3] == "s":
+            limit *= 1000
+        limits[match[1]] = limit
     return limits
 
 
@@ -52,7 +56,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
 
 @dataclass(slots=True)
 class Outcome:
-    """How one request was served; times as the client sees them. `hit_tokens` of its prompt were in the prefix cache."""
+    """The record of one served request; times as the client sees them. `hit_tokens` of its prompt were in the prefix cache."""
 
     arrival_s: float
     prompt_tokens: int
@@ -106,30 +110,32 @@ class Simulation:
 
     @cached_property
     def seconds(self) -> float:
-        return max(one.last_s for one in self.requests)
+        return max(request.last_s for request in self.requests)
 
     @cached_property
     def tokens_per_s(self) -> float:
-        return sum(one.output_tokens for one in self.requests) / self.seconds
+        output_tokens = sum(request.output_tokens for request in self.requests)
+        return output_tokens / self.seconds
 
     @cached_property
     def goodput_per_s(self) -> float | None:
-        """Requests that met the SLO, a second; None without an SLO."""
+        """The requests a second that met the SLO; None without an SLO."""
         if self.slo_share is None:
             return None
         return self.slo_share * len(self.requests) / self.seconds
 
     @cached_property
     def slo_share(self) -> float | None:
-        """Share of the requests that met the SLO, from 0 to 1; None without an SLO."""
+        """The share of the requests that met the SLO, from 0 to 1; None without an SLO."""
         if not self.slo:
             return None
-        return sum(one.meets(self.slo) for one in self.requests) / len(self.requests)
+        met = sum(request.meets(self.slo) for request in self.requests)
+        return met / len(self.requests)
 
     @cached_property
     def keeps_up(self) -> bool:
         """Return False if requests pile up: many more are unfinished in the last quarter than in the second."""
-        last_s = max(one.arrival_s for one in self.requests)
+        last_s = max(request.arrival_s for request in self.requests)
         if last_s == 0:
             return True
         second_quarter = self._unfinished(0.25 * last_s, 0.5 * last_s)
@@ -139,8 +145,8 @@ class Simulation:
     def _unfinished(self, begin_s: float, end_s: float) -> float:
         """Return how many requests wait or run, averaged over this time."""
         total_s = 0.0
-        for one in self.requests:
-            span_s = min(one.last_s, end_s) - max(one.arrival_s, begin_s)
+        for request in self.requests:
+            span_s = min(request.last_s, end_s) - max(request.arrival_s, begin_s)
             total_s += max(0.0, span_s)
         return total_s / (end_s - begin_s)
 
@@ -148,17 +154,28 @@ class Simulation:
         """Return p50, p95, p99 and mean of ttft, tpot, itl or e2el, in ms."""
         if measure == "itl":
             return percentiles([gap * 1e3 for gap in self.gaps_s])
-        values = (getattr(one, f"{measure}_ms") for one in self.requests)
-        return percentiles([value for value in values if value is not None])
+        values = []
+        for request in self.requests:
+            value = getattr(request, f"{measure}_ms")
+            if value is not None:
+                values.append(value)
+        return percentiles(values)
 
     def to_dict(self) -> dict:
         """Return plain data, as `workshop simulate --json` prints it."""
-        prompt_tokens = sum(one.prompt_tokens for one in self.requests)
-        hit_tokens = sum(one.hit_tokens for one in self.requests)
-        return {
-            **{name: getattr(self, name) for name in (*PLANNED, *SERVERS, *RESULTS)},
-            **{f"{measure}_ms": self.of(measure) for measure in MEASURES},
-            "requests": len(self.requests),
-            "preempted": sum(one.preempted for one in self.requests),
-            "prefix_hit_rate": hit_tokens / prompt_tokens,
-        }
+        prompt_tokens = 0
+        hit_tokens = 0
+        preempted = 0
+        for request in self.requests:
+            prompt_tokens += request.prompt_tokens
+            hit_tokens += request.hit_tokens
+            preempted += request.preempted
+        result: dict = {}
+        for name in (*PLANNED, *SERVERS, *RESULTS):
+            result[name] = getattr(self, name)
+        for measure in MEASURES:
+            result[f"{measure}_ms"] = self.of(measure)
+        result["requests"] = len(self.requests)
+        result["preempted"] = preempted
+        result["prefix_hit_rate"] = hit_tokens / prompt_tokens
+        return result

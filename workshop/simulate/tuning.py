@@ -19,17 +19,24 @@ from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
-NOISE = (
-    0.05  # smaller differences in that share are within the simulation's error (docs/simulate.md)
-)
+# smaller differences in that share are within the simulation's error (docs/simulate.md)
+NOISE = 0.05
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
 # tensor × data parallel, with expert parallel
 EXPERT_SPLITS = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]
-TOKENS, SEQS = "max_num_batched_tokens", "max_num_seqs"  # of one step
-# every step has a CUDA graph then (docs/simulate.md, "The clock")
-BATCH = [{TOKENS: 512, SEQS: 256}]
-BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [
-    {SEQS: size} for size in (64, 128, 256)
+# of one step
+TOKENS = "max_num_batched_tokens"
+SEQS = "max_num_seqs"
+BATCH = [
+    {TOKENS: 512, SEQS: 256},  # every step has a CUDA graph then (docs/simulate.md, "The clock")
+    {TOKENS: 1024},
+    {TOKENS: 2048},
+    {TOKENS: 4096},
+    {TOKENS: 8192},
+    {TOKENS: 16384},
+    {SEQS: 64},
+    {SEQS: 128},
+    {SEQS: 256},
 ]
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
 VERIFIED = 3  # of the best choices
@@ -64,14 +71,14 @@ class Choice:
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """Of output; at this load, not at the most that the GPUs could give."""
+        """The price of a million output tokens, at this load and not at the most that the GPUs could give."""
         if self.usd_per_gpu_hour is None:
             return None
         return self.gpus * self.usd_per_gpu_hour / 3600 / self.simulation.tokens_per_s * 1e6
 
     @property
     def merits(self) -> tuple[float, ...]:
-        """Figures of which smaller ones are better.
+        """The figures by which choices are compared; smaller ones are better.
 
         They are: misses the SLO, GPUs, requests lost, parts in fewer bits, batch settings, latencies.
         """
@@ -95,7 +102,7 @@ class Choice:
 
     @property
     def rank(self) -> tuple:
-        """Smaller is better: where the limits are missed, the share of the requests lost comes before the GPUs."""
+        """The order of choices, smaller is better: where the limits are missed, the share of the requests lost comes before the GPUs."""
         return (self.merits[0], self.merits[0] and self.merits[2], self.merits)
 
     def __str__(self) -> str:
@@ -105,13 +112,22 @@ class Choice:
         """Return True if this choice is nowhere worse and somewhere better."""
         if self.merits == other.merits:
             return False
-        return all(own <= others for own, others in zip(self.merits, other.merits, strict=True))
+        pairs = zip(self.merits, other.merits, strict=True)
+        return all(merit <= other_merit for merit, other_merit in pairs)
 
     def to_dict(self) -> dict:
-        names = ("command", "gpus", "replicas", "goodput_per_s", "slo_share", "tokens_per_s")
-        shown = {name: getattr(self.simulation, name) for name in names}
-        times = {f"{measure}_ms": self.simulation.of(measure) for measure in ("ttft", "tpot")}
-        return {**shown, **times, "usd_per_million_tokens": self.usd_per_million_tokens}
+        """Return plain data, as `workshop tune --json` prints it."""
+        return {
+            "command": self.simulation.command,
+            "gpus": self.simulation.gpus,
+            "replicas": self.simulation.replicas,
+            "goodput_per_s": self.simulation.goodput_per_s,
+            "slo_share": self.simulation.slo_share,
+            "tokens_per_s": self.simulation.tokens_per_s,
+            "ttft_ms": self.simulation.of("ttft"),
+            "tpot_ms": self.simulation.of("tpot"),
+            "usd_per_million_tokens": self.usd_per_million_tokens,
+        }
 
 
 def tune(
@@ -150,10 +166,10 @@ def tune(
         )
     arrivals, planned = arriving(options)
     search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
-    ways = list(candidates(model, gpu, planned))
-    for number, asked in enumerate(ways, 1):
-        search.place = f"{number} of {len(ways)}"
-        search.fewest_replicas(asked)
+    plans = list(candidates(model, gpu, planned))
+    for number, plan_options in enumerate(plans, 1):
+        search.place = f"{number} of {len(plans)}"
+        search.fewest_replicas(plan_options)
     for number, choice in enumerate(search.promising(), 1):
         search.place = f"batch {number} of {REFINED}"
         search.refine(choice)
@@ -169,19 +185,18 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
         BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
     """
     plans = [plan(model, gpu, **choice.asked) for choice in choices[:VERIFIED]]
-    here, most = len(gpus.visible()), max(p.gpus for p in plans)
-    if here < most:
-        problem = f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}."
+    present = len(gpus.visible())
+    needed = max(p.gpus for p in plans)
+    if present < needed:
+        problem = f"--verify serves the best choices here, which takes {needed} GPUs, and this machine has {present}."
         raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
     arrivals, _ = arriving(options)
-    return [
-        on_a_new_server(
-            served(p.deployment),
-            flag_words(flags(p.deployment)),
-            arrivals[:: choice.simulation.replicas],
-        )
-        for p, choice in zip(plans, choices, strict=False)
-    ]
+    results = []
+    for p, choice in zip(plans, choices, strict=False):
+        arguments = flag_words(flags(p.deployment))
+        load = arrivals[:: choice.simulation.replicas]
+        results.append(on_a_new_server(served(p.deployment), arguments, load))
+    return results
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
@@ -189,22 +204,45 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
 
     MoE models are also tried with data and expert parallelism.
     """
-    m, g = load_model(model), load_gpu(gpu)
-    weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
-    caches = ["auto", "fp8"] if g.fp8_tflops else ["auto"]
-    splits = [{"tensor_parallel_size": tp, "pipeline_parallel_size": pp} for tp, pp in SPLITS]
-    if m.moe:
-        expert_parallel = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
-        splits += [
-            {"tensor_parallel_size": tp, "data_parallel_size": dp, **expert_parallel}
-            for tp, dp in EXPERT_SPLITS
-        ]
-    for sizes, quantization, cache in product(splits, weights, caches):
-        ask = {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
-        if node := planned.get("gpus_per_node"):
-            replica = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
-            ask["nodes"] = math.ceil(replica * sizes.get("data_parallel_size", 1) / node)
-        yield ask
+    config = load_model(model)
+    quantizations: list[str | None] = [None]
+    cache_dtypes = ["auto"]
+    if load_gpu(gpu).fp8_tflops:
+        cache_dtypes.append("fp8")
+        if not config.quantization:
+            quantizations.append("fp8")
+    gpus_per_node = planned.get("gpus_per_node")
+    splits = _splits(has_experts=config.moe is not None)
+    for sizes, quantization, cache_dtype in product(splits, quantizations, cache_dtypes):
+        options = {
+            **planned,
+            **sizes,
+            "quantization": quantization,
+            "kv_cache_dtype": cache_dtype,
+        }
+        if gpus_per_node:
+            replica_gpus = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
+            all_gpus = replica_gpus * sizes.get("data_parallel_size", 1)
+            options["nodes"] = math.ceil(all_gpus / gpus_per_node)
+        yield options
+
+
+def _splits(has_experts: bool) -> list[dict]:
+    """Return plan()'s keyword arguments for each split."""
+    splits: list[dict] = []
+    for tp, pp in SPLITS:
+        splits.append({"tensor_parallel_size": tp, "pipeline_parallel_size": pp})
+    if has_experts:
+        for tp, dp in EXPERT_SPLITS:
+            splits.append(
+                {
+                    "tensor_parallel_size": tp,
+                    "data_parallel_size": dp,
+                    "pipeline_parallel_size": 1,
+                    "enable_expert_parallel": True,
+                }
+            )
+    return splits
 
 
 class _Search:
@@ -232,30 +270,27 @@ class _Search:
         self.tried: list[Choice] = []
         self.refused = (math.inf, BadInput(""))  # the nearest refused choice: how far, and why
 
-    def attempt(self, asked: dict, replicas: int) -> Choice | None:
+    def attempt(self, plan_options: dict, replicas: int) -> Choice | None:
         """Simulate a candidate; return None if it is impossible or of no interest.
 
         Impossible is a split that does not divide the heads, or a step longer than the SLO. Of no interest is a choice
         that was tried, or one with too many GPUs.
         """
         try:
-            p = plan(self.model, self.gpu, **asked)
+            p = plan(self.model, self.gpu, **plan_options)
             check_starts(p.deployment)
         except Unservable:
             raise
         except BadInput as error:
             return self.refuse(SPLIT, error)
-        known = any(
-            (c.simulation.command, c.simulation.replicas) == (p.command, replicas)
-            for c in self.tried
-        )
-        if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
+        # a batch setting may be vLLM's default
+        if self._was_tried(p.command, replicas) or p.gpus * replicas > self.most_gpus:
             return None
         if not p.fits:
             most = f"up to {min(self.max_gpus, MOST_ASKED)} × {self.gpu}"
-            short = f"No split of {p.model} over {most} holds it and a request of {p.max_model_len:,} tokens."
+            problem = f"No split of {p.model} over {most} holds it and a request of {p.max_model_len:,} tokens."
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
-            return self.refuse(MEMORY, BadInput(short, remedy))
+            return self.refuse(MEMORY, BadInput(problem, remedy))
         try:
             simulation = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
         except BeyondReach as error:
@@ -263,7 +298,7 @@ class _Search:
             return self.refuse(error.least_ms, BadInput(error.message, remedy))
         except BadInput as error:
             return self.refuse(0, error)
-        choice = Choice(asked, simulation, self.price)
+        choice = Choice(plan_options, simulation, self.price)
         self.tried.append(choice)
         # more GPUs shorten the latency, which is of interest up to a point
         if choice.share >= ENOUGH:
@@ -272,19 +307,32 @@ class _Search:
         self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")
         return choice
 
-    def refuse(self, far: float, error: BadInput) -> None:
-        """Record why a candidate was refused, if no other came nearer."""
-        if far < self.refused[0]:
-            self.refused = far, error
+    def _was_tried(self, command: str, replicas: int) -> bool:
+        for choice in self.tried:
+            simulation = choice.simulation
+            if simulation.command == command and simulation.replicas == replicas:
+                return True
+        return False
 
-    def fewest_replicas(self, asked: dict) -> None:
+    def refuse(self, distance: float, error: BadInput) -> None:
+        """Record why a candidate was refused, if no other came nearer."""
+        nearest, _ = self.refused
+        if distance < nearest:
+            self.refused = (distance, error)
+
+    def fewest_replicas(self, plan_options: dict) -> None:
         """Find the fewest replicas that serve the load: double them until they do, then bisect."""
-        low, high = 0, 1
-        while (choice := self.attempt(asked, high)) and choice.share < ENOUGH:
-            low, high = high, max(high + 1, min(high * 2, self.most_gpus * high // choice.gpus))
+        low = 0  # too few
+        high = 1
+        choice = self.attempt(plan_options, high)
+        while choice and choice.share < ENOUGH:
+            low = high
+            affordable = self.most_gpus * high // choice.gpus
+            high = max(high + 1, min(high * 2, affordable))
+            choice = self.attempt(plan_options, high)
         while choice and high - low > 1:
             middle = (low + high) // 2
-            attempt = self.attempt(asked, middle)
+            attempt = self.attempt(plan_options, middle)
             if attempt and attempt.share >= ENOUGH:
                 high = middle
             else:
@@ -292,9 +340,15 @@ class _Search:
 
     def promising(self) -> list[Choice]:
         """Return the choices to refine: the best, and the best on fewer GPUs, or else the second best."""
-        ranked = sorted(self.tried, key=lambda c: c.rank)
-        fewer = [c for c in ranked if ranked[0].share >= ENOUGH and c.gpus < ranked[0].gpus]
-        return [*ranked[:1], *fewer[:1], *ranked[1:]][:REFINED]
+        ranked = sorted(self.tried, key=lambda choice: choice.rank)
+        if not ranked:
+            return []
+        best = ranked[0]
+        others = ranked[1:]
+        if best.share >= ENOUGH:
+            # stable: those on fewer GPUs come first, otherwise by rank
+            others.sort(key=lambda choice: choice.gpus >= best.gpus)
+        return [best, *others][:REFINED]
 
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
@@ -305,7 +359,7 @@ class _Search:
         """Return the choices that no other beats, the best first. Raises an error if none serves the load."""
         if not self.tried:
             raise self.refused[1]
-        nearest = min(self.tried, key=lambda c: c.rank)
+        nearest = min(self.tried, key=lambda choice: choice.rank)
         if nearest.share < ENOUGH:
             replicas = ""
             if self.max_gpus > MOST_REPLICAS:

@@ -36,7 +36,7 @@ Answer = dict[str, Any]
 
 
 class Stopped(Exception):
-    """The watcher of this job asked it to stop."""
+    """Raised in a job whose watcher asked it to stop."""
 
 
 def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> Answer:
@@ -60,7 +60,9 @@ def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> 
 
 def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
     """Serve the requests by disaggregated prefill: some replicas prefill, the others receive the KV cache and decode."""
-    rules, arrivals, prefill = job["rules"], job["arrivals"], job["prefill"]
+    rules = job["rules"]
+    arrivals = job["arrivals"]
+    prefill = job["prefill"]
     prompts = [replace(arrival, output_tokens=1) for arrival in arrivals]
     prefilled = cluster.serve(rules, prefill["replicas"], prompts)
     transferred = []
@@ -97,13 +99,16 @@ class Cluster:
         """Add a replica; its engines write their steps where the job names files."""
         replica = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
         self.replicas.append(replica)
-        for engine in replica.engines if self.job["steps"] else ():
+        if not self.job["steps"]:
+            return replica
+        for engine in replica.engines:
             file = self.files.enter_context(open(self.job["steps"][self._traces], "wb"))  # noqa: SIM115      in `files`
             engine.trace(_writer(file), lambda: replica.ended_s)
             self._traces += 1
         return replica
 
     def answer(self, outcomes: list[Outcome]) -> Answer:
+        """Return these outcomes, and what was recorded of the steps so far."""
         return {
             "requests": outcomes,
             "gaps_s": array("d", (round(gap, 6) for gap in self.gaps_s)),
@@ -120,7 +125,9 @@ class Cluster:
             return
         started = []
         for replica in self.replicas:
-            started += [outcome for outcome in replica.requests.values() if outcome.output_tokens]
+            for outcome in replica.requests.values():
+                if outcome.output_tokens:
+                    started.append(outcome)
         if started:
             self._report(self.answer(started))
             self._reported_s = time.perf_counter()
@@ -135,12 +142,15 @@ class Cluster:
             arrival = arrivals[number]
             for replica in replicas:
                 replica.advance(arrival.arrival_s + self.clock.way_in_s)
-            chosen = route(self.job["router"], replicas, turn, arrival, homes)
-            tokens = sum(replica.held_tokens for replica in replicas)
-            unfinished = sum(replica.unfinished for replica in replicas)
+            home = route(self.job["router"], replicas, turn, arrival, homes)
+            tokens = 0
+            unfinished = 0
+            for replica in replicas:
+                tokens += replica.held_tokens
+                unfinished += replica.unfinished
             refuse_large(tokens, unfinished, arrival)
             prompt = compact_prompt(arrival, number, prefixes)
-            chosen.add(str(number), arrival.arrival_s, prompt, arrival.output_tokens)
+            home.add(str(number), arrival.arrival_s, prompt, arrival.output_tokens)
         outcomes: dict[str, Outcome] = {}
         for replica in replicas:
             replica.advance(inf)
@@ -152,7 +162,7 @@ class Cluster:
 
 
 def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
-    """Return what writes one step of a trace as a line of this file."""
+    """Return a function that writes one step of a trace as a line of this file."""
 
     def write(step: dict) -> None:
         file.write(line(step))
@@ -200,8 +210,11 @@ class Watch:
         """Record one step: one ScheduledStep of each engine of the replica."""
         usage = max(step.kv_cache_usage for step in steps)
         self.most_usage = max(self.most_usage, usage)
-        running = sum(step.running for step in steps)
-        waiting = sum(step.waiting for step in steps)
+        running = 0
+        waiting = 0
+        for step in steps:
+            running += step.running
+            waiting += step.waiting
         began_s = steps[0].began_s
         self._states.setdefault(replica, States()).add(began_s, running, waiting, usage)
         self.steps += 1
@@ -229,31 +242,41 @@ class Watch:
         return self._drawn[busiest : busiest + SHOWN_STEPS]
 
     def ended(self, replica: Replica) -> None:
+        """Record that a replica has become idle."""
         self._states.setdefault(replica, States()).add(replica.ended_s, 0, 0, 0.0)
 
     def over_time(self) -> dict[str, list]:
-        """Return POINTS spans of time, each by its state with the most requests.
+        """Return curves of POINTS values: for each span of time, the state with the most requests.
 
-        Requests are sums over the replicas; the KV cache is the fullest one.
+        Requests are sums over the replicas; `kv_cache_usage` is that of the fullest KV cache.
         """
         end_s = max(states.last_s for states in self._states.values())
-        moments = merge(*(states.of(number) for number, states in enumerate(self._states.values())))
-        moment = next(moments, None)
-        now, most, rows = [(0, 0, 0.0)] * len(self._states), (0, 0, 0, 0.0), []
-        times = [round(end_s * point / POINTS, 4) for point in range(1, POINTS + 1)]
-        for until_s in times:
-            span = [most]
-            while moment and moment[0] <= until_s:
-                now[moment[1]] = moment[2]
-                running, waiting, usage = zip(*now, strict=True)
-                most = (sum(running) + sum(waiting), sum(running), sum(waiting), max(usage))
-                span.append(most)
-                moment = next(moments, None)
-            rows.append(max(span))
-        _, *columns = map(list, zip(*rows, strict=True))
-        return dict(
-            zip(("t_s", "running", "waiting", "kv_cache_usage"), (times, *columns), strict=True)
-        )
+        steps = merge(*(states.of(number) for number, states in enumerate(self._states.values())))
+        step = next(steps, None)
+        states_now = [(0, 0, 0.0)] * len(self._states)  # of each replica
+        total = (0, 0, 0, 0.0)  # requests, running, waiting, KV cache usage
+        curves: dict[str, list] = {"t_s": [], "running": [], "waiting": [], "kv_cache_usage": []}
+        for point in range(1, POINTS + 1):
+            until_s = round(end_s * point / POINTS, 4)
+            most = total
+            while step and step[0] <= until_s:
+                _, number, state = step
+                states_now[number] = state
+                total = _total(states_now)
+                most = max(most, total)
+                step = next(steps, None)
+            _, running, waiting, usage = most
+            curves["t_s"].append(until_s)
+            curves["running"].append(running)
+            curves["waiting"].append(waiting)
+            curves["kv_cache_usage"].append(usage)
+        return curves
+
+
+def _total(states: list[tuple[int, int, float]]) -> tuple[int, int, int, float]:
+    """Return the requests, those that run and those that wait, over all replicas, and the fullest KV cache."""
+    running, waiting, usage = zip(*states, strict=True)
+    return sum(running) + sum(waiting), sum(running), sum(waiting), max(usage)
 
 
 def route(
