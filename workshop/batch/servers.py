@@ -1,4 +1,4 @@
-"""One server of a batch: where it is, whether it answers, and what it says of itself."""
+"""One server of a batch: its address, whether it answers, and what its metrics say."""
 
 import asyncio
 import os
@@ -24,16 +24,16 @@ from workshop.servers.records import ServerRecord
 
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
-# a look costs the server some 10 ms: often only while the pace is sought
-POLL_S, QUICK_POLL_S = 1.0, 0.4
+# A look costs the server some 10 ms, so it is frequent only while the pace is sought.
+POLL_S = 1.0
+QUICK_POLL_S = 0.4
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
 ANSWERS_KEPT = 8192  # digests of the last answers, by which one that comes twice is known
 SPARE_FILES = 200  # what a run has open beside its connections
-KEEP_ALIVE_S = (
-    3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
-)
+# uvicorn closes idle connections after 5 s; a request over one that is closing is lost
+KEEP_ALIVE_S = 3.0
 _NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
 _DATED = re.compile(r"(-20\d\d-?\d\d-?\d\d|-[01]\d[0-3]\d)$")  # gpt-4o-mini-2024-07-18, gpt-4-0613
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
@@ -41,18 +41,16 @@ _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
 
 @dataclass
 class Outage:
-    """Answers of a proxy or a tunnel in the place of a server, since that answered last.
+    """The answers that a proxy or a tunnel gave in the place of a server since the server itself answered last.
 
-    After some of them it gets nothing for a while, then a row now and then: to see whether the server is back.
+    After some of them the server gets nothing for a while, then a row now and then, to see whether it is back.
     """
 
     since: float | None = None
     answers: int = 0
     rests: int = 0
     rests_until: float = 0.0
-    was_told_to_wait: bool = (
-        False  # with Retry-After: it speaks of a time, and patience does not count
-    )
+    was_told_to_wait: bool = False  # by Retry-After, which gives a time: patience does not count
     ended: int = 0  # how many outages were over
     last: str = ""  # what it said
     answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
@@ -60,46 +58,46 @@ class Outage:
     def goes_on(
         self, said: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float
     ) -> None:
-        """Take note of one more answer that is none."""
+        """Record one more answer that did not come from the server; `said` is what it said."""
         now = clock.now()
         self.since = self.since or now
         self.answers += 1
-        self.last, self.was_told_to_wait = said, told_to_wait
+        self.last = said
+        self.was_told_to_wait = told_to_wait
         if self.answers >= OUTAGE and now >= self.rests_until:
             self.rests_until = now + min(longest_rest_s, first_rest_s * 2 ** min(self.rests, 10))
             self.rests += 1
 
     def is_over(self, sent_at: float) -> None:
-        """Take note that the server itself answered a request that was sent then."""
+        """Record that the server itself answered the request that was sent at `sent_at`."""
         self.answered_what_was_sent_at = max(self.answered_what_was_sent_at, sent_at)
         if self.answers:
-            self.ended += self.rests > 0
-            self.since, self.answers, self.rests, self.rests_until, self.was_told_to_wait = (
-                None,
-                0,
-                0,
-                0.0,
-                False,
-            )
+            if self.rests > 0:
+                self.ended += 1
+            self.since = None
+            self.answers = 0
+            self.rests = 0
+            self.rests_until = 0.0
+            self.was_told_to_wait = False
 
 
 class KeyRefused(WorkshopError):
-    """401 or 403."""
+    """The server refuses the key: it answers 401 or 403."""
 
 
 class NoModels(WorkshopError):
-    """What answers is no server, or a page of a proxy or a tunnel in its place."""
+    """The answer does not come from a vLLM server; it may be a page of a proxy or a tunnel."""
 
 
 class Busy(aiohttp.ClientError):
-    """The server, or a proxy in front of it, says that it has no time: waiting can help."""
+    """The server, or a proxy in front of it, says that it is busy: waiting can help."""
 
 
 class Server:
     """A server that the batch sends to. `url` ends in /v1.
 
-    Its record is read again when it is away or refuses the key, for it may have been started anew; there is none of an
-    address that the user gave, nor where the key is WORKSHOP_API_KEY.
+    Its record is read again when it is away or refuses the key, because it may have been restarted. There is no record
+    if the user gave the address, or the key by WORKSHOP_API_KEY.
     """
 
     def __init__(
@@ -110,7 +108,8 @@ class Server:
         record: ServerRecord | None = None,
         accepted: tuple[str, ...] = (),
     ):
-        self.record, self.read_at = record, 0.0
+        self.record = record
+        self.read_at = 0.0  # when the record was read again
         self.proxy: str | None = None
         self.session: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None  # a connection for each request
@@ -118,10 +117,12 @@ class Server:
         self.accepted = accepted  # names that the user takes for the model's
         self.names: frozenset[str] = frozenset(accepted)  # … and those that the server lists for it
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
-        self.in_flight = self.answered = 0
-        self.up, self.down_since = asyncio.Event(), None
-        # when it last said anything; the tasks that send to it
-        self.heard, self.tasks = clock.now(), set()
+        self.in_flight = 0
+        self.answered = 0
+        self.up = asyncio.Event()
+        self.down_since = None
+        self.heard = clock.now()  # when it last answered anything
+        self.tasks = set()  # those that send to it
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
         self.doubles = False  # it sent an answer twice
@@ -130,11 +131,14 @@ class Server:
         self._last_answers: OrderedDict[int, None] | None = OrderedDict()
 
     def _aim(self, url: str, api_key: str) -> None:
-        self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key
+        """Set the address and the key that requests are sent with."""
+        self.root = url.rstrip("/").removesuffix("/v1")
+        self.api_key = api_key
         self.url = f"{self.root}/v1"
         self.urls = {path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT)}
-        key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch", **key}
+        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
+        if api_key:
+            self.headers["Authorization"] = f"Bearer {api_key}"
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the session; call it inside the event loop."""
@@ -148,9 +152,9 @@ class Server:
                 await session.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
-        """POST to a path beside /v1 with the key of now, which no redirect takes elsewhere; an async context.
+        """POST to a path beside /v1, with the present key, without following redirects; return an async context.
 
-        fresh: over a connection of its own, so that nothing but its own answer can come.
+        fresh: use a new connection, so that only the answer to this request can come.
         """
         headers = {**self.headers, **(headers or {})}
         session = self._of_one_request() if fresh else self._connected()
@@ -165,27 +169,36 @@ class Server:
         return self.session
 
     def _of_one_request(self) -> aiohttp.ClientSession:
+        """Return the session that opens a new connection for each request."""
         if self._fresh is None:
             self._fresh = _session(aiohttp.TCPConnector, self._read_timeout_s, force_close=True)
         return self._fresh
 
     def came_before(self, raw: bytes) -> bool:
-        """Whether the same bytes came before as an answer: it may have been sent twice. The last ones are kept."""
+        """Return True if the same bytes were the answer to an earlier request: it may have been sent twice.
+
+        Only the last ANSWERS_KEPT answers are compared.
+        """
         if self._last_answers is None:
             return False
         digest = hash(raw)
-        known = digest in self._last_answers
+        was_seen = digest in self._last_answers
         self._last_answers[digest] = None
         if len(self._last_answers) > ANSWERS_KEPT:
             self._last_answers.popitem(last=False)
-        return known
+        return was_seen
 
     def gives_equal_answers(self) -> None:
-        """Take note that equal answers are this server's way: it gives them no ids of their own."""
+        """Record that equal answers mean nothing here: this server gives its answers no ids of their own."""
         self._last_answers = None
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
-        """GET a path beside /v1; (status, body). Raises AWAY, or WorkshopError: it leads elsewhere."""
+        """GET a path beside /v1; return (status, body).
+
+        Raises:
+            AWAY: the server does not answer, or with more than LARGEST_BYTES.
+            WorkshopError: it redirects to another address.
+        """
         options = {
             "headers": self.headers,
             "proxy": self.proxy,
@@ -193,9 +206,8 @@ class Server:
         }
         session = self._connected()
         async with session.get(self.root + path, allow_redirects=False, **options) as answer:
-            if error := reach.redirected(
-                self.root + path, answer.status, answer.headers.get("Location")
-            ):
+            location = answer.headers.get("Location")
+            if error := reach.redirected(self.root + path, answer.status, location):
                 raise error
             try:
                 await answer.content.readexactly(LARGEST_BYTES)
@@ -204,7 +216,10 @@ class Server:
             raise aiohttp.ClientPayloadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
 
     async def read_again(self) -> bool | None:
-        """Read the record again; return whether address or key changed, None if it is gone or has failed for now."""
+        """Read the record again; return True if the address or the key changed.
+
+        None: the record is missing, or says that the server has failed. False: nothing changed, or there is no record.
+        """
         if self.record is None:
             return False
         self.read_at = clock.now()
@@ -219,11 +234,12 @@ class Server:
         return changed
 
     async def models(self, timeout_s: float = 5.0) -> list[dict]:
-        """Return what it serves.
+        """Return the entries of /v1/models.
 
         Raises:
-            AWAY, of which Busy: it is there, and has no time.
-            NoModels: it is no server of this kind. KeyRefused: it refuses the key.
+            AWAY: the server does not answer; Busy, one of them: it answers that it is busy.
+            NoModels: it is not a vLLM server.
+            KeyRefused: it refuses the key.
         """
         status, raw = await self.get("/v1/models", timeout_s)
         if status in (401, 403):
@@ -233,26 +249,35 @@ class Server:
         try:
             return received.models(raw)
         except Malformed as bad:
-            said = f"{self.url}/models answers {status} with {bad}."
-            raise NoModels(said, "Give the address of a vLLM server, which ends in /v1.") from None
+            problem = f"{self.url}/models answers {status} with {bad}."
+            raise NoModels(
+                problem, "Give the address of a vLLM server, which ends in /v1."
+            ) from None
 
     async def check(self, model: str, timeout_s: float = 5.0) -> dict:
-        """Return the entry of the model that it is to answer as ('': the only one that it has)."""
-        found = await self.models(timeout_s)
-        names = [entry["id"] for entry in found]
-        if not model and not all(_is_same(entry, found[0]) for entry in found):
+        """Return the entry of a model in /v1/models; '' is the only model that the server has.
+
+        Raises:
+            WorkshopError: the server does not have the model, or has several and `model` is ''.
+            AWAY, NoModels, KeyRefused: as `models` does.
+        """
+        entries = await self.models(timeout_s)
+        names = [entry["id"] for entry in entries]
+        if not model and not all(_is_same(entry, entries[0]) for entry in entries):
             raise WorkshopError(
                 f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model."
             )
-        if not found or (model and model not in names):
+        if not entries or (model and model not in names):
             raise another_model(self.url, ", ".join(names) or "nothing", model)
-        entry = found[names.index(model)] if model else found[0]
-        same = [other["id"] for other in found if _is_same(other, entry, in_doubt=True)]
+        entry = entries[0]
+        if model:
+            entry = entries[names.index(model)]
+        same = [other["id"] for other in entries if _is_same(other, entry, in_doubt=True)]
         self.names = frozenset([*self.accepted, *same])
         return entry
 
     def is_name_of(self, answered: str, model: str) -> bool:
-        """Whether an answer's model is the one that was asked for, by one of its names."""
+        """Return True if `answered`, the model of an answer, is a name of the model that was requested."""
         if answered == model or answered in self.names:
             return True
         undated = _DATED.sub("", answered)  # OpenAI's gpt-4o-mini answers as gpt-4o-mini-2024-07-18
@@ -260,16 +285,23 @@ class Server:
         return undated == model or undated.endswith(f"/{model}") or model.endswith(f"/{undated}")
 
     async def version(self) -> str | None:
+        """Return the server's version of vLLM; None if it does not say."""
         try:
             status, raw = await self.get("/version")
-            told = received.body(raw).get("version") if status == 200 else None
-            return told if isinstance(told, str) else None
+            if status != 200:
+                return None
+            version = received.body(raw).get("version")
         except (*AWAY, Malformed, WorkshopError):
             return None
+        if not isinstance(version, str):
+            return None
+        return version
 
     async def watch(self, model: str) -> None:
-        """Look at the server as long as the batch runs: adjust the pace, and see when it is back after a fall."""
-        before, at, has_metrics = self.answered, clock.now(), True
+        """Look at the server as long as the batch runs: adjust the pace, and notice when it is back."""
+        answered_before = self.answered
+        looked_at = clock.now()
+        has_metrics = True
         while True:
             await asyncio.sleep(QUICK_POLL_S if self.pace.doubling else POLL_S)
             if not self.up.is_set():
@@ -277,24 +309,35 @@ class Server:
                 continue
             look = await self.metrics_now() if has_metrics else None
             has_metrics = has_metrics and look is not False
-            now, done = clock.now(), self.answered
+            now = clock.now()
+            answered = self.answered
+            new_answers = answered - answered_before
             if isinstance(look, metrics.Metrics):
                 self._take(look)
-            elif not has_metrics and done > before:
-                self.pace.by_rate(self.in_flight, (done - before) / max(now - at, 1e-3))
-            heard = isinstance(look, metrics.Metrics) or done > before or not self.in_flight
-            if heard or (not has_metrics and await self.alive()):
+            elif not has_metrics and new_answers > 0:
+                self.pace.by_rate(self.in_flight, new_answers / max(now - looked_at, 1e-3))
+            is_alive = isinstance(look, metrics.Metrics) or new_answers > 0 or not self.in_flight
+            if is_alive or (not has_metrics and await self.alive()):
                 self.heard = clock.now()
-            before, at = done, now
+            answered_before = answered
+            looked_at = now
 
     def _take(self, look: metrics.Metrics) -> None:
-        last, self.look = self.look, look
-        preempted = (look.preemptions_total or 0) - (last.preemptions_total or 0) if last else 0
-        seen = look.requests_running or 0, look.requests_waiting or 0, look.kv_cache_usage or 0.0
-        self.pace.by_metrics(self.in_flight, *seen, max(0.0, preempted))
+        """Adjust the pace to the server's metrics."""
+        preempted = 0
+        if self.look:
+            preempted = (look.preemptions_total or 0) - (self.look.preemptions_total or 0)
+        self.look = look
+        self.pace.by_metrics(
+            self.in_flight,
+            look.requests_running or 0,
+            look.requests_waiting or 0,
+            look.kv_cache_usage or 0.0,
+            max(0.0, preempted),
+        )
 
     async def metrics_now(self) -> metrics.Metrics | bool | None:
-        """Return what /metrics says; None: not this time; False: it has none."""
+        """Return the server's metrics; None: it did not answer this time; False: it has none."""
         try:
             status, raw = await self.get("/metrics", timeout_s=10)
             if status != 200:
@@ -306,6 +349,10 @@ class Server:
             return None
 
     async def _see_whether_it_is_back(self, model: str) -> None:
+        """Ask a server that is away what it serves; send to it again if it answers with the model.
+
+        Raises KeyRefused: it refuses the key, and no record has another one.
+        """
         try:
             await self.check(model, BUSY_TIMEOUT_S)
         except NoModels as error:  # a tunnel whose other end is away shows a page of its own
@@ -322,29 +369,38 @@ class Server:
         self.rise()
 
     def rise(self) -> None:
-        """It answers: send to it."""
-        self.down_since, self.heard = None, clock.now()
+        """Send to the server from now on, because it answers."""
+        self.down_since = None
+        self.heard = clock.now()
         self.up.set()
 
     def fell(self) -> None:
         """Send nothing more until it answers again."""
         if self.up.is_set():
             self.up.clear()
-            self.down_since, self.look = clock.now(), None
+            self.down_since = clock.now()
+            self.look = None
 
     @property
     def away_s(self) -> float:
-        """For how long it has not answered; 0: it does."""
-        since = self.down_since or (None if self.outage.was_told_to_wait else self.outage.since)
-        return clock.now() - since if since else 0.0
+        """The seconds since the server was heard last; 0 while it answers."""
+        since = self.down_since
+        if not since and not self.outage.was_told_to_wait:
+            since = self.outage.since
+        if not since:
+            return 0.0
+        return clock.now() - since
 
     def takes_rows(self) -> int:
-        """Return how many requests it may have at once now: one at a time where a proxy answers in its place."""
+        """Return how many requests the server may have at once now: only one if a proxy answers in its place."""
         if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
-        return 1 if self.outage.rests else self.pace.limit
+        if self.outage.rests:
+            return 1
+        return self.pace.limit
 
     async def alive(self) -> bool:
+        """Return True if the server answers at all."""
         try:
             await self.get("/v1/models")
             return True
@@ -352,10 +408,11 @@ class Server:
             return False
 
     def key_refused(self) -> KeyRefused:
+        """Return the error for a key that the server refuses."""
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
-            said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
+            problem = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
             return KeyRefused(
-                said, "Set it to the server's key; where the server has a record here, unset it."
+                problem, "Set it to the server's key; where the server has a record here, unset it."
             )
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
@@ -363,15 +420,13 @@ class Server:
 
 
 def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files to so many more and a few, as far as the system lets it."""
-    wanted, (soft, hard) = (
-        len(os.listdir("/dev/fd")) + count + SPARE_FILES,
-        resource.getrlimit(resource.RLIMIT_NOFILE),
-    )
+    """Raise this process's limit of open files for `count` more connections, as far as the system allows."""
+    wanted = len(os.listdir("/dev/fd")) + count + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard)
-        )
+        if hard >= 0:  # a negative limit is none
+            wanted = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def find(
@@ -380,37 +435,47 @@ def find(
     name: str | None = None,
     accepted: tuple[str, ...] = (),
 ) -> list[Server]:
-    """Return the servers at these addresses, by this user's own records where they have one; without, connect(name)'s.
+    """Return the servers at these addresses, each with this user's own record of it if there is one.
 
-    accepted: names under which answers may come, beside those that a server lists.
+    Without addresses, return the server that `connect(name)` finds.
+
+    Args:
+        urls: addresses that end in /v1.
+        concurrency: requests at once; by default it is found.
+        name: of a record, where `urls` is empty.
+        accepted: names of the model that answers may give, besides those that a server lists.
     """
     if not urls:
         return [_of(reach.find(name), concurrency, accepted)]
-    found = {}
+    by_url = {}
     for url in urls:
-        given = reach.given(url, "--url")
-        same = given.url.replace("//localhost:", "//127.0.0.1:")
-        own = next(
-            (record for record in reversed(records.own()) if record.url.rstrip("/") == same), given
-        )
-        found[given.url] = _of(own, concurrency, accepted, given.api_key)
-    return list(found.values())
+        typed_record = reach.given(url, "--url")
+        same_url = typed_record.url.replace("//localhost:", "//127.0.0.1:")
+        record = typed_record
+        for own_record in reversed(records.own()):
+            if own_record.url.rstrip("/") == same_url:
+                record = own_record
+                break
+        by_url[typed_record.url] = _of(record, concurrency, accepted, typed_record.api_key)
+    return list(by_url.values())
 
 
 def _of(
     record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
 ) -> Server:
-    """Return the server of a record; `api_key` counts more than the record's, which is then not read again."""
-    if record.where == "given" or api_key:
-        server = Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
-        server.proxy = reach.proxy_to(server.url) if record.where == "given" else None
-        return server
-    return Server(record.url, record.api_key, concurrency, record, accepted)
+    """Return the server of a record. An `api_key` replaces the record's, and then the record is not read again."""
+    if record.where != "given" and not api_key:
+        return Server(record.url, record.api_key, concurrency, record, accepted)
+    server = Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
+    if record.where == "given":
+        server.proxy = reach.proxy_to(server.url)
+    return server
 
 
 def _session(
     connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options
 ) -> aiohttp.ClientSession:
+    """Open a session that sends nothing beside what we say: no cookies, no proxy of the environment."""
     certificates = reach.tls()
     if certificates is not None:
         options["ssl"] = certificates
@@ -424,9 +489,9 @@ def _session(
 
 
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
-    """Whether two entries of /v1/models are two names of one model: vLLM gives those the same root.
+    """Return True if two entries of /v1/models are two names of one model: vLLM gives them the same root.
 
-    in_doubt: what to say where a server does not tell roots.
+    in_doubt: the result if the server gives no roots.
     """
     if entry is other:
         return True
@@ -436,22 +501,27 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    return records.read(name) or next(
-        (record for record in records.shared() if record.name == name), None
-    )
+    """Return the present record of a server, this user's own or a shared one; None if there is none."""
+    own_record = records.read(name)
+    if own_record:
+        return own_record
+    for record in records.shared():
+        if record.name == name:
+            return record
+    return None
 
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
-    """Say that a server has another model than is asked for."""
-    said = f"{url} serves {has}, not {asked or 'a model'}."
+    """Return the error that a server has another model than the requested one."""
+    problem = f"{url} serves {has}, not {asked or 'a model'}."
     return WorkshopError(
-        said,
+        problem,
         f"Give --model {has}, or the address of the right server. All answers so far are kept.",
     )
 
 
 def answered_as_another(url: str, answered: str, model: str) -> WorkshopError:
-    """Say that an answer names another model than was asked for."""
-    said = f"{url} serves {answered}, not {model}: an answer says so."
+    """Return the error that an answer names another model than the requested one."""
+    problem = f"{url} serves {answered}, not {model}: an answer says so."
     remedy = f"If {answered} is the same model by another name, add --accept-model {answered}; else give the address of "
-    return WorkshopError(said, f"{remedy}the right server. All answers so far are kept.")
+    return WorkshopError(problem, f"{remedy}the right server. All answers so far are kept.")
