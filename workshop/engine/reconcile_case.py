@@ -18,7 +18,7 @@ from inference_planner.catalog.read import existing
 from inference_planner.memory import kv_capacity
 from inference_planner.overheads import Overhead
 from inference_planner.parallelism import Plan
-from inference_planner.settings import Settings
+from inference_planner.settings import Settings, batch_defaults
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog, RankFacts
@@ -77,7 +77,18 @@ class LoggedRun:
     @cached_property
     def base(self) -> Plan:
         """The plan with the settings of the log. Raises LookupError for a log of a CPU."""
-        return plan(self.model, self.card, **self.settings)
+        return plan(
+            self.model, self.card, **(self.settings | {"max_num_seqs": self._max_num_seqs()})
+        )
+
+    def _max_num_seqs(self) -> int | None:
+        """Return max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower; None elsewhere."""
+        logged = self.settings["max_num_seqs"]
+        if logged or not has_states(self.model):
+            return logged
+        version = versions.get(self.settings["vllm_version"])
+        tokens, seqs = batch_defaults(self.card, self.settings["usage"], version)
+        return min(seqs, self.settings["max_num_batched_tokens"] or tokens)
 
     @property
     def card(self) -> GPU:
