@@ -1,8 +1,7 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame: one line an answer; and tells which of its answers count.
+"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer, and decides which answers count.
 
-Those to the rows of the input as it is now do. They are found by their keys, the hashes of what was asked. An id does
-not tell: its row may have read otherwise once, and may again. Nor does a row's number: rows may have been put in front
-of it since.
+An answer counts if its key, the hash of the request, is that of a row of the present input. An id is not enough,
+because its row may have been changed. Nor is a row's number, because rows may have been added in front of it.
 """
 
 from __future__ import annotations
@@ -71,42 +70,44 @@ def load(
             if name not in frame:  # an earlier version wrote it
                 frame[name] = None
         for name in NESTED:
-            frame[name] = [
-                json.loads(value) if isinstance(value, str) else None for value in frame[name]
-            ]
+            frame[name] = [_decoded(value) for value in frame[name]]
     elif paths.journal.exists() and meta:
         frame = pandas.DataFrame(_records(current(meta, [paths.journal], input)), columns=COLUMNS)
         if not prompts:
             frame["prompt"] = None
     else:
-        lacks = (
-            f"{paths.meta}, which says what it came from, is not beside it"
-            if paths.journal.exists()
-            else ""
-        )
-        raise BadInput(f"There is no output {output}{lacks and ' of a batch: '}{lacks}.",
+        problem = f"There is no output {output}"
+        if paths.journal.exists():
+            problem += f" of a batch: {paths.meta}, which says what it came from, is not beside it"
+        raise BadInput(f"{problem}.",
                        "Give the OUTPUT of a `workshop batch`, with what lies beside it.")  # fmt: skip
     return _tidy(frame)
 
 
+def _decoded(value: object) -> object:
+    """Return what a cell of JSON holds; None where there is none."""
+    if isinstance(value, str):
+        return json.loads(value)
+    return None
+
+
 def _is_newest(paths: Paths, meta: dict | None) -> bool:
-    """Whether the Parquet file has all that its journal has."""
+    """Return True if the Parquet file has every answer of its journal. Raises BadInput: it is no output of a batch."""
     try:
-        kept = json.loads(parquet_meta(paths.output) or b"")
+        parquet_record = json.loads(parquet_meta(paths.output) or b"")
     except ValueError:
         raise BadInput(
             f"{paths.output} is no output of a batch.", "Give the OUTPUT of a `workshop batch`."
         ) from None
     if not paths.journal.exists() or not meta:
         return True
-    sizes = kept.get("journal_bytes"), paths.journal.stat().st_size
-    return sizes[0] in (None, sizes[1]) and kept["input"].get("sha256") == meta["input"].get(
-        "sha256"
-    )
+    if parquet_record.get("journal_bytes") not in (None, paths.journal.stat().st_size):
+        return False
+    return parquet_record["input"].get("sha256") == meta["input"].get("sha256")
 
 
 def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Give the input's own fields columns of their own, and drop columns that nothing stands in."""
+    """Return the frame with a column for each field of the input, and without empty columns."""
     # By a row's label: sorting moves the labels along.
     extras: dict[Hashable, dict | None] = frame.pop("metadata").to_dict()
     frame = frame.sort_values(["row", "sample"], kind="stable", ignore_index=False)
@@ -126,7 +127,8 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
 def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
     """Yield a flat record for each choice of each answer."""
     for answer, row, prompt in answers:
-        line, body = answer.line, answer.line["response"]["body"]
+        line = answer.line
+        body = line["response"]["body"]
         usage = _dict(body.get("usage"))
         for number, choice in enumerate(body["choices"]):
             message = _dict(choice.get("message"))
@@ -139,8 +141,11 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "reasoning": _text(message.get("reasoning") or message.get("reasoning_content")),
                 "tool_calls": _tool_calls(message),
                 "refusal": message.get("refusal"),
-                **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
-                **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
+                "finish_reason": choice.get("finish_reason"),
+                "stop_reason": choice.get("stop_reason"),
+                "logprobs": choice.get("logprobs"),
+                "prompt_tokens": usage.get("prompt_tokens"),
+                "completion_tokens": usage.get("completion_tokens"),
                 "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
                 "request_id": body.get("id"),
                 "model": body.get("model"),
@@ -167,11 +172,14 @@ def _text(content: object) -> object:
 
 
 def _dict(value: object) -> dict:
-    return value if isinstance(value, dict) else {}
+    """Return a dict as it is, and an empty one for any other value."""
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def write_parquet(paths: Paths) -> None:
-    """Make the Parquet output from the journal, whole or not at all, a group of rows at a time.
+    """Write the Parquet output from the journal, a group of rows at a time. It is written whole or not at all.
 
     Raises WorkshopError: it cannot be written, or the input is not there to tell which answers count.
     """
@@ -183,10 +191,10 @@ def write_parquet(paths: Paths) -> None:
     )
     meta = read_meta(paths)
     if meta is None:
-        said = f"{paths.meta}, which says what {paths.output.name} came from, is gone."
-        raise WorkshopError(said, "Run the same command again: all answers are kept.")
-    kept = meta | {"journal_bytes": paths.journal.stat().st_size}
-    schema = schema.with_metadata({PARQUET_META: json.dumps(kept).encode()})
+        problem = f"{paths.meta}, which says what {paths.output.name} came from, is gone."
+        raise WorkshopError(problem, "Run the same command again: all answers are kept.")
+    parquet_record = meta | {"journal_bytes": paths.journal.stat().st_size}
+    schema = schema.with_metadata({PARQUET_META: json.dumps(parquet_record).encode()})
     with (
         replacement(paths.output) as file,
         pyarrow.parquet.ParquetWriter(file, schema) as writer,
@@ -201,12 +209,19 @@ def write_parquet(paths: Paths) -> None:
 
 
 def _cell(name: str, value: object) -> object:
-    """Parquet's columns have one type: what is nested goes in as JSON, and what is no such number is left out."""
+    """Return a value as its Parquet column can hold it, because a column has one type.
+
+    Nested values become JSON. A value that is no whole number of 64 bits is left out of a column of such numbers.
+    """
     if name in WHOLE:
-        return value if type(value) is int and abs(value) < 1 << 63 else None
-    if name in NESTED:
-        return json.dumps(value) if value else None
-    return value if isinstance(value, str | None) else json.dumps(value)
+        if type(value) is int and abs(value) < 1 << 63:
+            return value
+        return None
+    if name in NESTED and not value:
+        return None
+    if name not in NESTED and isinstance(value, str | None):
+        return value
+    return json.dumps(value)
 
 
 def current(
@@ -238,20 +253,21 @@ def current(
 
 
 def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:
-    """Without the input: every answer, where it never changed, so that each row has one."""
-    facts, seen = meta["input"], Bits()
+    """Yield every answer, for an input that is missing. Raises WorkshopError: it changed, or a row has two answers."""
+    facts = meta["input"]
+    seen = Bits()
     for answer in itertools.chain.from_iterable(map(scan, journals)):
         if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
-            said = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
+            problem = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
             raise WorkshopError(
-                said,
+                problem,
                 "Put it back, say where it lies (load's argument `input`), or run the batch again.",
             )
         yield answer, answer.row, None
 
 
 def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -> Work | None:
-    """Return the checked input; None: it is not there, or is not as it was."""
+    """Return the checked input; None if it is missing or was changed."""
     facts = meta["input"]
     try:
         path = Path(input or facts["path"])

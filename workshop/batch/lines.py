@@ -1,8 +1,8 @@
-"""One answer as a line of the output, OpenAI's batch format, and back.
+"""Writes one answer as a line of the output, in OpenAI's batch format, and reads it back.
 
-What is written here can be read by json.loads a line, by pandas and as Parquet, whatever a server said: JSON knows no
-NaN and no Infinity (null stands instead), text knows no half of a surrogate pair (U+FFFD, as in vLLM), and many
-readers know no number of more than 64 bits (it becomes text).
+json.loads, pandas and Parquet can read every line, whatever a server said. NaN and Infinity, which JSON does not have,
+become null; half of a surrogate pair becomes U+FFFD, as in vLLM; a number of more than 64 bits, which many readers
+refuse, becomes text.
 """
 
 import json
@@ -21,7 +21,7 @@ _UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
 
 
 class Answer(NamedTuple):
-    """One whole line of an output: `line` as it was read, `raw` as it stands there, `end` where it ends."""
+    """One whole line of an output: `line` is its JSON, `raw` its bytes, `end` the position in the file after it."""
 
     line: dict
     raw: bytes
@@ -33,11 +33,13 @@ class Answer(NamedTuple):
     def has(self, samples: int) -> bool:
         """Return True if all samples are there, each of them once: one of three is no answer."""
         choices = self.line["response"]["body"]["choices"]
-        found = [choice.get("index", number) for number, choice in enumerate(choices)]
-        return all(type(index) is int for index in found) and sorted(found) == list(range(samples))
+        indexes = [choice.get("index", number) for number, choice in enumerate(choices)]
+        if not all(type(index) is int for index in indexes):
+            return False
+        return sorted(indexes) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
-        """Return the line with another row's number: rows may have been put in front of it since."""
+        """Return the line with the present number of its row, because rows may have been added in front of it."""
         head = _HEAD.match(self.raw)
         if head is None:
             raise ValueError("this line is no answer of a batch")  # `read_answer` makes none of it
@@ -50,8 +52,11 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
 
     Raises ValueError: the answer, the body of the server's, is no JSON.
     """
-    name, digest = json.dumps(custom_id), key.hex()
-    fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode()) if extra else b""
+    name = json.dumps(custom_id)
+    digest = key.hex()
+    fields = b""
+    if extra:
+        fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode())
     return (f'{{"custom_id": {name}, "key": "{digest}", "row": {row}, "id": "batch_req_{digest}", "response": '
             f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + _sound(answer) + (
             b'}, "error": null' + fields + b"}")  # fmt: skip
@@ -61,14 +66,19 @@ def error_line(
     custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str
 ) -> bytes:
     """Return one line of the file of errors, in OpenAI's form."""
-    found = {"custom_id": custom_id, "row": row, "place": place}
-    found["response"] = {"status_code": status} if status else None
-    found["error"] = {"code": code, "message": _mended(message)}
-    return json.dumps({**found, "time": round(time.time(), 3)}).encode()
+    fields = {
+        "custom_id": custom_id,
+        "row": row,
+        "place": place,
+        "response": {"status_code": status} if status else None,
+        "error": {"code": code, "message": _mended(message)},
+        "time": round(time.time(), 3),
+    }
+    return json.dumps(fields).encode()
 
 
 def read_answer(raw: bytes, end: int) -> Answer | None:
-    """Return the answer that a line is; None: it is not whole, or none of ours."""
+    """Return the answer in a line; None if the line is not whole, or was not written by a batch."""
     if not raw.endswith(b"}\n") or b"\0" in raw or not _HEAD.match(raw):
         return None
     try:
@@ -77,8 +87,9 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
         choices = line["response"]["body"]["choices"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    sound = isinstance(choices, list) and all(isinstance(choice, dict) for choice in choices)
-    return answer if sound else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        return None
+    return answer
 
 
 def is_torn(raw: bytes) -> bool:
@@ -92,17 +103,15 @@ def is_zeroed(raw: bytes) -> bool:
 
 
 def _has_zeros(raw: bytes) -> bool:
-    """Tell ours from text in UTF-16, which has zeros, too."""
+    """Return True if a line is a part of an answer and then zeros; text in UTF-16, which has zeros too, is not."""
     before, zero, _ = raw.partition(b"\0")
-    return (
-        bool(zero)
-        and (before.startswith(_START) or _START.startswith(before))
-        and not _UTF_16.search(raw)
-    )
+    if not zero or _UTF_16.search(raw):
+        return False
+    return before.startswith(_START) or _START.startswith(before)
 
 
 def _sound(data: bytes) -> bytes:
-    """Return JSON as it is; written anew, in ASCII, where only some readers take what is in it."""
+    """Return JSON as it is, or rewritten in ASCII if it holds something that only some readers accept."""
     hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
     if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
         return data.strip()
@@ -114,14 +123,20 @@ def _sound(data: bytes) -> bytes:
 
 
 def _mended(text: str) -> str:
-    """Join the halves of surrogate pairs, and put U+FFFD where one is alone."""
+    """Return a text in which halves of surrogate pairs are joined, and U+FFFD replaces a single half."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _finite(digits: str) -> float | None:
+    """Return a number; None if it is too large for one."""
     number = float(digits)
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def _whole(digits: str) -> int | str:
-    return int(digits) if len(digits) < 19 else digits
+    """Return a whole number, or its digits as text if it may have more than 64 bits."""
+    if len(digits) < 19:
+        return int(digits)
+    return digits
