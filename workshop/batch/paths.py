@@ -1,4 +1,4 @@
-"""Where everything of one output lies; and that nothing else lies there, which a run would write over.
+"""The files of one output, and a check that no run overwrites a file that no batch wrote.
 
 OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appended to) · OUTPUT.errors.jsonl: rows
 without an answer, with the reason · OUTPUT.meta.json: what it came from.
@@ -32,43 +32,50 @@ _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
 class Paths:
-    """Where everything of one output lies. A link is followed: the files beside an output are beside the file itself.
+    """The files of one output. A link is followed: the files beside an output are beside the file itself.
 
     Raises BadInput: there can be no output of that name, or it is one of the `others`, which are only read.
     """
 
     def __init__(self, output: str | Path, *others: str | Path):
-        given = Path(output)
+        name = Path(output)
         try:
-            self.output = Path(os.path.realpath(given)) if given.is_symlink() else given
-            self._check_name(given)
+            self.output = name
+            if name.is_symlink():
+                self.output = Path(os.path.realpath(name))
+            self._check_name(name)
             self.parquet = self.output.suffix == ".parquet"
-            self.journal = self._beside(".jsonl") if self.parquet else self.output
-            self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
+            self.journal = self.output
+            if self.parquet:
+                self.journal = self._beside(".jsonl")
+            self.errors = self._beside(".errors.jsonl")
+            self.meta = self._beside(".meta.json")
             # the longest name: better refused now than when the answers have come
             _kind(files.part_of(self.meta))
             self._check_files(others)
         except BadInput:
             raise
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # too long a name, a folder nobody may look into, a NUL in it
-            said = getattr(error, "strerror", None) or error
+        except (OSError, ValueError) as error:
+            # too long a name, a folder nobody may look into, a NUL in it
+            reason = getattr(error, "strerror", None) or error
             raise BadInput(
-                f"The output {given} cannot be written ({said}).", "Give another name or folder."
+                f"The output {name} cannot be written ({reason}).", "Give another name or folder."
             ) from None
 
     def _beside(self, ending: str) -> Path:
+        """Return the file beside the output whose name has this ending."""
         return self.output.with_name(self.output.name + ending)
 
-    def _check_name(self, given: Path) -> None:
-        told = f"{given} (a link to {self.output})" if given != self.output else str(given)
+    def _check_name(self, name: Path) -> None:
+        """Raise BadInput if there can be no output of this name."""
+        shown = str(name)
+        if name != self.output:
+            shown = f"{name} (a link to {self.output})"
         if self.output.suffix not in (".jsonl", ".parquet"):
-            raise BadInput(f"The output {told} ends in {self.output.suffix or 'nothing'}.",
+            raise BadInput(f"The output {shown} ends in {self.output.suffix or 'nothing'}.",
                            "Call it .jsonl (OpenAI's batch format) or .parquet.")  # fmt: skip
         if _BESIDE.search(self.output.name):
-            raise BadInput(f"The output {told} has the name of a file that a batch keeps beside its output.",
+            raise BadInput(f"The output {shown} has the name of a file that a batch keeps beside its output.",
                            "Give the output itself, or another name.")  # fmt: skip
         if not self.output.parent.is_dir():
             raise BadInput(
@@ -77,6 +84,7 @@ class Paths:
             )
 
     def _check_files(self, others: tuple[str | Path, ...]) -> None:
+        """Raise BadInput if one of the files is no plain file, or is one of the `others`."""
         seen = {_identity(Path(other)): other for other in others}
         for path in dict.fromkeys([self.output, self.journal, self.errors, self.meta]):
             if (kind := _kind(path)) and not stat.S_ISREG(kind):
@@ -87,25 +95,24 @@ class Paths:
                                f"file as {other}.", "Give another output.")  # fmt: skip
 
     def refuse_strangers(self) -> None:
-        """Refuse to write where something lies that no batch wrote.
+        """Refuse to overwrite a file that no batch wrote.
 
-        Raises BadInput: naming the file; it is left as it is.
+        Raises BadInput: there is one; the text names it, and it is left as it is.
         """
         ours = read_meta(self) is not None
         for path in dict.fromkeys([self.meta, self.journal, self.errors, self.output]):
             if not path.exists() or not path.stat().st_size:
                 continue
             if not ours:
-                without = (
-                    ""
-                    if path == self.meta
-                    else f", or {self.meta.name}, which says what it came from, is lost"
-                )
+                without = ""
+                if path != self.meta:
+                    without = f", or {self.meta.name}, which says what it came from, is lost"
                 raise BadInput(f"{path} is there already, and no batch wrote it{without}.",
                                "Give another output; this file is left as it is.")  # fmt: skip
-            if (path == self.errors and not _is_errors(path)) or (
-                path.suffix == ".parquet" and parquet_meta(path) is None
-            ):
+            is_foreign = path == self.errors and not _is_errors(path)
+            if path.suffix == ".parquet" and parquet_meta(path) is None:
+                is_foreign = True
+            if is_foreign:
                 raise BadInput(f"{path} is there already, and no batch wrote it.",
                                "Move it, or give another output; this file is left as it is.")  # fmt: skip
 
@@ -113,34 +120,36 @@ class Paths:
 def read_meta(paths: Paths) -> dict | None:
     """Return the record beside an output; None if there is none, or it is not ours."""
     try:
-        found = json.loads(paths.meta.read_bytes())
+        meta = json.loads(paths.meta.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    sound = isinstance(found, dict) and all(
-        isinstance(found.get(name), kind) for name, kind in _RECORD.items()
-    )
-    return (
-        found
-        if sound and all(_is_typed(part) for part in (found["input"], *found["runs"]))
-        else None
-    )
+    if not isinstance(meta, dict):
+        return None
+    for name, kind in _RECORD.items():
+        if not isinstance(meta.get(name), kind):
+            return None
+    for part in (meta["input"], *meta["runs"]):
+        if not _is_typed(part):
+            return None
+    return meta
 
 
 def _is_typed(part: object) -> bool:
-    return isinstance(part, dict) and all(
-        isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items()
-    )
+    """Return True if a part of the record is a dict whose fields have the right types."""
+    if not isinstance(part, dict):
+        return False
+    return all(isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items())
 
 
 def write_meta(paths: Paths, meta: dict) -> None:
-    """Write it whole or not at all. In ASCII: a file's name may hold bytes that are no UTF-8."""
+    """Write the record, whole or not at all, in ASCII because a file's name may hold bytes that are not UTF-8."""
     with replacement(paths.meta) as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
 
 
 @contextlib.contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """Give a file that takes the place of `path` at the end of the block, whole and on disk, or not at all.
+    """Yield a file that replaces `path` at the end of the block, whole and on disk, or not at all.
 
     Raises WorkshopError: it cannot be written.
     """
@@ -152,13 +161,13 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
-    """Turn an OSError of a write into one sentence and a remedy."""
+    """Return an OSError of a write as one sentence and a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        said = (
+        problem = (
             f"No space is left to write {path} ({error.strerror}). All answers before it are kept."
         )
         return WorkshopError(
-            said, "Free some space or quota, and run the same command again: it goes on."
+            problem, "Free some space or quota, and run the same command again: it goes on."
         )
     return WorkshopError(
         f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write."
@@ -166,14 +175,14 @@ def cannot_write(path: Path, error: OSError) -> WorkshopError:
 
 
 def cannot_read(path: Path, error: OSError) -> BadInput:
-    """Turn an OSError of a read into one sentence and a remedy."""
+    """Return an OSError of a read as one sentence and a remedy."""
     return BadInput(
         f"{path} cannot be read ({error.strerror or error}).", "Give a file that you may read."
     )
 
 
 def _kind(path: Path) -> int:
-    """Return what a path is (st_mode); 0: it is not there."""
+    """Return the mode of a file (st_mode), which tells its kind; 0 if there is none."""
     try:
         return path.stat().st_mode
     except FileNotFoundError:
@@ -181,22 +190,23 @@ def _kind(path: Path) -> int:
 
 
 def _identity(path: Path) -> object:
-    """Return what two names of one file have in common, also where it is not there yet."""
+    """Return a value that is equal for two names of one file, also if the file is not there yet."""
     try:
-        found = path.stat()
-        return found.st_dev, found.st_ino
+        status = path.stat()
+        return status.st_dev, status.st_ino
     except FileNotFoundError:
         return os.path.realpath(path)
 
 
 def _is_errors(path: Path) -> bool:
+    """Return True if a file begins like a file of errors that a batch wrote."""
     with path.open("rb") as file:
         head = file.read(1 << 16).split(b"\n")[0]
     return head.startswith(b'{"custom_id": ') and b'"place": ' in head
 
 
 def parquet_meta(path: Path) -> bytes | None:
-    """Return our record in a Parquet file; None: it is not ours, or no Parquet file."""
+    """Return the batch's record in a Parquet file; None if it has none, or is no Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
