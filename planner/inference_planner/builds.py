@@ -1,6 +1,6 @@
-"""What vLLM's own model classes said of a model's weights and KV cache, as recorded (data/exact), and how a plan uses it.
+"""Read the recorded builds (data/exact), and plan with them: weights and KV cache as vLLM's own model classes make them.
 
-Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over what they said. The
+Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over their answers. The
 records cover the catalog and this year's models, for machines without vLLM.
 """
 
@@ -59,18 +59,20 @@ def digest(raw: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=1)
 def records() -> dict[str, dict[str, Any]]:
     """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "refused"}."""
-    return {
-        entry["digest"]: {**entry, "vllm": record["vllm"], "refused": tuple(refused)}
-        for file in sorted((DATA / "exact").glob("*.json"))
-        for record in [json.loads(file.read_text(encoding="utf-8"))]
-        for entry in record["models"]
-        for refused in [
-            [
-                (*map(int, split.split()[1::2]), said)
-                for split, said in entry.get("errors", {}).items()
-            ]
-        ]
-    }
+    entries: dict[str, dict[str, Any]] = {}
+    for file in sorted((DATA / "exact").glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        for entry in record["models"]:
+            refused: list[tuple[int, int, str]] = []
+            for split, reason in entry.get("errors", {}).items():
+                tp, pp = map(int, split.split()[1::2])
+                refused.append((tp, pp, reason))
+            entries[entry["digest"]] = {
+                **entry,
+                "vllm": record["vllm"],
+                "refused": tuple(refused),
+            }
+    return entries
 
 
 def known(d: Deployment) -> Deployment:
@@ -80,21 +82,19 @@ def known(d: Deployment) -> Deployment:
         return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:
-        return with_builds(
-            d, "recorded", entry["vllm"], list(map(built, entry["builds"])), entry["refused"]
-        )
+        builds = [built(build) for build in entry["builds"]]
+        return with_builds(d, "recorded", entry["vllm"], builds, entry["refused"])
     size = stored_bytes(Path(m.location)) if m.location else 0
-    scale = size / whole_bytes(as_stored(d)) if size else 0
+    if not size:
+        return d
+    scale = size / whole_bytes(as_stored(d))
     if scale and not 1 / FAR < scale < FAR:
-        said = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
-        raise BadInput(said, "Give the config.json and the weights of the same model.")
-    return (
-        replace(
-            d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))
-        )
-        if scale
-        else d
-    )
+        problem = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
+        raise BadInput(problem, "Give the config.json and the weights of the same model.")
+    if not scale:
+        return d
+    exact = Exact("estimate", "the checkpoint's own size", (), scale)
+    return replace(d, model=replace(m, exact=exact))
 
 
 def check_estimate(model: ModelConfig, why: str = "") -> None:
@@ -116,9 +116,8 @@ def check_estimate(model: ModelConfig, why: str = "") -> None:
 
 def as_stored(d: Deployment) -> ModelConfig:
     """Return the model as its checkpoint has it: not yet quantized by --quantization, and nothing known of it."""
-    return replace(
-        d.model, quantization=None if d.quantization else d.model.quantization, exact=None
-    )
+    stored_quantization = None if d.quantization else d.model.quantization
+    return replace(d.model, quantization=stored_quantization, exact=None)
 
 
 def with_builds(
@@ -129,39 +128,46 @@ def with_builds(
     refused: tuple[tuple[int, int, str], ...] = (),
 ) -> Deployment:
     """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
-    one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
+    smallest = min(builds, key=lambda build: build.tp * build.pp)  # with the fewest copies
     stored = as_stored(d)
-    whole = sum(stage_bytes(stored, one.tp, one.pp, i, experts=one.experts) for i in range(one.pp))
-    scale = sum(one.loaded_bytes) / (whole if one.experts else whole_bytes(stored) / one.tp)
+    predicted = whole_bytes(stored) / smallest.tp
+    if smallest.experts:
+        predicted = sum(_stages_bytes(stored, smallest))
+    scale = sum(smallest.loaded_bytes) / predicted
     if d.quantization:
-        builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
-    return replace(
-        d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale, refused))
-    )
+        builds = [replace(build, loaded_bytes=_shrunk(d, build)) for build in builds]
+    exact = Exact(basis, source, tuple(builds), scale, refused)
+    return replace(d, model=replace(d.model, exact=exact))
 
 
-def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
-    models = replace(d.model, exact=None), as_stored(d)
-    sizes = [
-        [stage_bytes(m, b.tp, b.pp, i, experts=b.experts) for i in range(b.pp)] for m in models
-    ]
-    return tuple(
-        size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True)
-    )
+def _stages_bytes(model: ModelConfig, build: Built) -> list[int]:
+    """Return the bytes that the formulas predict for each pipeline stage of a build."""
+    sizes: list[int] = []
+    for stage in range(build.pp):
+        sizes.append(stage_bytes(model, build.tp, build.pp, stage, experts=build.experts))
+    return sizes
+
+
+def _shrunk(d: Deployment, build: Built) -> tuple[int, ...]:
+    """Return the loaded bytes of each stage after --quantization."""
+    quantized = _stages_bytes(replace(d.model, exact=None), build)
+    stored = _stages_bytes(as_stored(d), build)
+    sizes: list[int] = []
+    for loaded, after, before in zip(build.loaded_bytes, quantized, stored, strict=True):
+        sizes.append(loaded * after // before)
+    return tuple(sizes)
 
 
 def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
     """Return a split as the worker described it; experts: how it was asked to share them out."""
-    cache, loaded = found["kv_cache"], tuple(stage["loaded_bytes"] for stage in found["stages"])
-    groups = tuple(_group(group) for group in cache["groups"])
-    pools, token_bytes = tuple(cache["pool_bytes_per_block"]), cache["bytes_per_token"]
+    cache = found["kv_cache"]
     return Built(
         found["tp"],
         found["pp"],
-        loaded,
-        pools,
-        groups,
-        token_bytes,
+        tuple(stage["loaded_bytes"] for stage in found["stages"]),
+        tuple(cache["pool_bytes_per_block"]),
+        tuple(_group(group) for group in cache["groups"]),
+        cache["bytes_per_token"],
         found["kv_bytes_each"],
         experts,
     )

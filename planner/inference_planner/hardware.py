@@ -1,6 +1,9 @@
-"""Every model of the catalog on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
+"""Tabulate every model of the catalog on every kind of GPU: the fewest that serve it, and the command.
 
-# m model, g GPU, p place, r row
+All of it is arithmetic over `plan`.
+"""
+
+# m model, p plan
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +24,7 @@ GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
 CONTEXT = 8192  # tokens of the one request that must fit; less where the model reads less
 MOST = 16  # two nodes of eight
 
-# How a catalog name begins → the family it is listed under, in the order of the list.
+# The beginning of a catalog name → the family it is listed under, in the order of the list.
 FAMILIES = {
     "llama": "Llama",
     "mistral": "Mistral",
@@ -66,23 +69,36 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop models --json` prints it."""
-        out = {k: v for k, v in self.__dict__.items() if k != "places"}
-        out["smallest"] = {
-            p.gpu: {"gpus": p.gpus, "reason": p.reason, **_split(p.plan)} for p in self.places
-        }
-        return out
+        result = dict(self.__dict__)
+        del result["places"]
+        places: dict[str, Any] = {}
+        for place in self.places:
+            places[place.gpu] = {
+                "gpus": place.gpus,
+                "reason": place.reason,
+                **_split(place.plan),
+            }
+        result["smallest"] = places
+        return result
 
 
 def _split(p: Plan | None) -> dict[str, Any]:
-    tp, pp, command = (
-        (p.tensor_parallel_size, p.pipeline_parallel_size, p.command) if p else (0, 0, "")
-    )
-    return {"command": command, "tensor_parallel_size": tp, "pipeline_parallel_size": pp}
+    """Return the command and the split of a plan; without a plan they are empty."""
+    if p is None:
+        return {"command": "", "tensor_parallel_size": 0, "pipeline_parallel_size": 0}
+    return {
+        "command": p.command,
+        "tensor_parallel_size": p.tensor_parallel_size,
+        "pipeline_parallel_size": p.pipeline_parallel_size,
+    }
 
 
 def family(name: str) -> str:
     """Return the family of a catalog name."""
-    return next((title for start, title in FAMILIES.items() if name.startswith(start)), OTHERS)
+    for start, title in FAMILIES.items():
+        if name.startswith(start):
+            return title
+    return OTHERS
 
 
 def families() -> list[str]:
@@ -92,11 +108,16 @@ def families() -> list[str]:
 
 def architecture(m: ModelConfig) -> str:
     """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
-    heads = m.kind if m.mla else f"{m.kind} {m.num_attention_heads}/{m.num_key_value_heads}"
-    parts = [f"MLA, cached as {heads}" if m.latent_projections else heads]
+    heads = m.kind
+    if not m.mla:
+        heads = f"{m.kind} {m.num_attention_heads}/{m.num_key_value_heads}"
+    if m.latent_projections:
+        heads = f"MLA, cached as {heads}"
+    parts = [heads]
     if m.mamba:
         parts.append(f"{len(m.mamba.layers)} of {m.num_hidden_layers} layers Mamba")
-    if windows := [w for w in m.layer_windows if w]:
+    windows = [window for window in m.layer_windows if window]
+    if windows:
         parts.append(f"{len(windows)} of {m.num_hidden_layers} layers see {min(windows):,} tokens")
     if m.moe:
         parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
@@ -122,16 +143,18 @@ def smallest(
         make_plan: `plan`, or a function with the same arguments.
         settings: anything else that `plan` takes, for example quantization="fp8".
     """
-    m, g = load_model(model), load_gpu(gpu)
+    m = load_model(model)
+    card = load_gpu(gpu)
+    max_model_len = min(context, m.max_position_embeddings)
     try:
-        found = make_plan(m, g, max_model_len=min(context, m.max_position_embeddings), **settings)
+        p = make_plan(m, card, max_model_len=max_model_len, **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
-        return Place(g.name, 0, f"{error.message} {error.remedy}")
-    if found.deployment.refused:
-        return Place(g.name, 0, found.deployment.refused)
-    if not found.fits or found.gpus > most:
-        return Place(g.name, 0, f"More than {most} × {g.title}.", too_many=True)
-    return Place(g.name, found.gpus, "", found)
+        return Place(card.name, 0, f"{error.message} {error.remedy}")
+    if p.deployment.refused:
+        return Place(card.name, 0, p.deployment.refused)
+    if not p.fits or p.gpus > most:
+        return Place(card.name, 0, f"More than {most} × {card.title}.", too_many=True)
+    return Place(card.name, p.gpus, "", p)
 
 
 @lru_cache(maxsize=512)
@@ -144,11 +167,23 @@ def row(
     """Return one model's row. Raises BadInput for a model or GPU that is not known."""
     m = known(prepare(model, "b300")).model  # with what is recorded of one without formulas
     count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
-    active = min(count, active_parameters(m)) if m.moe else count
-    sizes = count, active, weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
-    places = tuple(smallest(m, gpu, context=context, make_plan=make_plan) for gpu in gpus)
+    active = count
+    if m.moe:
+        active = min(count, active_parameters(m))
+    places: list[Place] = []
+    for gpu in gpus:
+        places.append(smallest(m, gpu, context=context, make_plan=make_plan))
     return Row(
-        m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places
+        model=m.name,
+        family=family(m.name),
+        architecture=architecture(m),
+        parameters=count,
+        active_parameters=active,
+        weights_gib=weight_bytes(m) / GIB,
+        kv_kib_per_token=kv_cache_bytes_per_token(m) / 1024,
+        max_position_embeddings=m.max_position_embeddings,
+        source=m.source,
+        places=tuple(places),
     )
 
 
@@ -161,7 +196,7 @@ def table(
     """Return the rows of these models, or of all, by family and then by size."""
     order = families()
     rows = [row(name, tuple(gpus), context, make_plan) for name in names or list_models()]
-    return sorted(rows, key=lambda r: (order.index(r.family), r.parameters, r.model))
+    return sorted(rows, key=lambda line: (order.index(line.family), line.parameters, line.model))
 
 
 def names_of(wanted: str) -> list[str]:
@@ -174,4 +209,6 @@ def names_of(wanted: str) -> list[str]:
 
 def size_words(count: int) -> str:
     """Return a number of parameters as people say it: "8.0 B", "494 M"."""
-    return f"{count / 1e9:,.1f} B" if count >= 1e9 else f"{count / 1e6:,.0f} M"
+    if count >= 1e9:
+        return f"{count / 1e9:,.1f} B"
+    return f"{count / 1e6:,.0f} M"

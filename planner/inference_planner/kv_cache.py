@@ -1,9 +1,9 @@
-"""The KV cache as vLLM lays it out: bytes a token, pages, groups of layers, blocks, tokens and concurrency.
+"""Compute the KV cache as vLLM lays it out: bytes a token, pages, groups of layers, blocks, tokens and concurrency.
 
 Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts used up to 0.32.0).
 """
 
-# m model, g group of layers, i layer
+# m model
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,9 +12,8 @@ from inference_planner.attention import ceil_div, grouped, has_states, kind_of_s
 from inference_planner.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 
-BLOCK_SIZE = (
-    16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
-)
+# vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
+BLOCK_SIZE = 16
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
@@ -38,15 +37,17 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     Raises BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
-    each = kv_dtype_bytes(m, kv_cache_dtype)
+    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
     if m.exact and m.exact.builds:
-        built, kind = m.exact.builds[0], main_kind(m)
-        return (
-            built.bytes_per_token
-            * kind.token_bytes(m, 1, each)
-            // kind.token_bytes(m, 1, built.kv_bytes_each)
-        )
-    return sum(len(mine) * kind.token_bytes(m, 1, each) for kind, _, mine in grouped(m))
+        built = m.exact.builds[0]
+        kind = main_kind(m)
+        layer_bytes = kind.token_bytes(m, 1, element_bytes)
+        built_layer_bytes = kind.token_bytes(m, 1, built.kv_bytes_each)
+        return built.bytes_per_token * layer_bytes // built_layer_bytes
+    total = 0
+    for kind, _, layers in grouped(m):
+        total += len(layers) * kind.token_bytes(m, 1, element_bytes)
+    return total
 
 
 def kv_bytes_for_context(
@@ -57,23 +58,23 @@ def kv_bytes_for_context(
     Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
-    each = kv_dtype_bytes(m, kv_cache_dtype)
-    kept = sum(
-        len(mine) * kind.token_bytes(m, 1, each) * kind.cached_tokens(tokens, size)
-        for kind, size, mine in grouped(m)
-    )
-    return kept, tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
+    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
+    least = 0
+    for kind, size, layers in grouped(m):
+        token_bytes = len(layers) * kind.token_bytes(m, 1, element_bytes)
+        least += token_bytes * kind.cached_tokens(tokens, size)
+    most = tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
+    return least, most
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the layers share the pool. Source: kv_cache_utils.get_kv_cache_groups."""
+    """The groups of layers that share the pool of blocks. Source: kv_cache_utils.get_kv_cache_groups."""
 
     groups: tuple[Group, ...]
     block_size: int
-    pools: tuple[
-        tuple[int, int], ...
-    ] = ()  # where vLLM said it: (a stage's first layer, bytes of a block there)
+    # known from a build by vLLM: (a stage's first layer, bytes of a block there)
+    pools: tuple[tuple[int, int], ...] = ()
 
 
 @lru_cache(maxsize=512)
@@ -92,33 +93,41 @@ def layout(
     starts: the first layer of each pipeline stage. cached_states: requests keep a further state for others with the same
     prefix, as 0.32.0 does and 0.25.1 does not.
     """
-    if m.exact and (built := m.exact.of(tp, len(starts))):
-        sizes = [
-            main_kind(m).token_bytes(m, 1, n)
-            for n in (built.kv_bytes_each, kv_dtype_bytes(m, kv_cache_dtype))
-        ]
+    built = m.exact.of(tp, len(starts)) if m.exact else None
+    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
+    if built:
+        sizes = (
+            main_kind(m).token_bytes(m, 1, built.kv_bytes_each),
+            main_kind(m).token_bytes(m, 1, element_bytes),
+        )
         return _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
-    each = kv_dtype_bytes(m, kv_cache_dtype)
-    token_bytes = main_kind(m).token_bytes(m, tp, each)
+    token_bytes = main_kind(m).token_bytes(m, tp, element_bytes)
+    largest_token_bytes = token_bytes
+    counts: list[int] = []
+    for kind, _, layers in grouped(m):
+        counts.append(len(layers))
+        largest_token_bytes = max(largest_token_bytes, kind.token_bytes(m, tp, element_bytes))
     block = _block_size(m, tp, token_bytes)
-    counts = [len(mine) for _, _, mine in grouped(m)]
+    page = block * largest_token_bytes
     # the rarest kind's count, unless the kinds are about equally many
-    group_size = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
-    page = block * max(token_bytes, *(kind.token_bytes(m, tp, each) for kind, _, _ in grouped(m)))
+    group_size = min(counts)
+    if max(counts) < min(counts) * 1.5:
+        group_size = max(counts)
     groups: list[Group] = []
-    for kind, size, mine in grouped(m):
-        parts = ceil_div(len(mine), group_size)
-        mean = kind.token_bytes(m, tp, each) or token_bytes
-        # pages of one size: of smaller tokens it holds more
-        tokens = page // (block * mean) * block
+    for kind, size, layers in grouped(m):
+        parts = ceil_div(len(layers), group_size)
+        kind_token_bytes = kind.token_bytes(m, tp, element_bytes) or token_bytes
+        # all pages have one size: a page of smaller tokens holds more of them
+        tokens = page // (block * kind_token_bytes) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
         states = kind.states(m, tp)
         if states and cached_states:
             blocks = states.blocks
-        groups += [
-            Group(kind.key, mine[i::parts], tokens, page, blocks, size, kind.keeps_states)
-            for i in range(parts)
-        ]
+        for part in range(parts):
+            layers_of_group = layers[part::parts]
+            groups.append(
+                Group(kind.key, layers_of_group, tokens, page, blocks, size, kind.keeps_states)
+            )
     return Layout(tuple(groups), block)
 
 
@@ -130,8 +139,11 @@ def _block_size(m: ModelConfig, tp: int, token_bytes: int) -> int:
     if not has_states(m):
         return BLOCK_SIZE
     step = main_kind(m).block_step
-    every_state = (kind.states(m, tp) for kind, _, _ in grouped(m))
-    largest = max((states.bytes for states in every_state if states), default=0)
+    largest = 0
+    for kind, _, _ in grouped(m):
+        states = kind.states(m, tp)
+        if states:
+            largest = max(largest, states.bytes)
     return step * max(1, ceil_div(largest, step * token_bytes))
 
 
@@ -146,20 +158,23 @@ def _built_layout(
     """Return the groups as vLLM made them.
 
     With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
-    sizes: bytes that a token has as built, and as asked for.
+    sizes: bytes of a token in the dtype of the build, and in the dtype of the plan.
     """
+    built_token_bytes, token_bytes = sizes
     groups: list[Group] = []
-    for g in built.groups:
-        block = g.block_size * sizes[0] // sizes[1]
-        g = replace(g, block_size=block)
-        kind = kind_of_spec(g.kind)
+    for group in built.groups:
+        block = group.block_size * built_token_bytes // token_bytes
+        group = replace(group, block_size=block)
+        kind = kind_of_spec(group.kind)
         if kind:
-            g = replace(g, kind=kind.key, keeps_states=kind.keeps_states)
+            group = replace(group, kind=kind.key, keeps_states=kind.keeps_states)
         if kind and not (kind.keeps_states and cached_states):
-            g = replace(g, blocks_per_request=kind.blocks(g.size, block, max_model_len, in_flight))
-        groups.append(g)
+            blocks = kind.blocks(group.size, block, max_model_len, in_flight)
+            group = replace(group, blocks_per_request=blocks)
+        groups.append(group)
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
-    return Layout(tuple(groups), min(g.block_size for g in groups), pools)
+    smallest_block = min(group.block_size for group in groups)
+    return Layout(tuple(groups), smallest_block, pools)
 
 
 def shared_out(lay: Layout, dcp: int) -> Layout:
@@ -167,29 +182,35 @@ def shared_out(lay: Layout, dcp: int) -> Layout:
 
     Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
     """
-    groups = (
-        g if g.keeps_states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
-        for g in lay.groups
-    )
+    groups: list[Group] = []
+    for group in lay.groups:
+        if not group.keeps_states:
+            blocks = ceil_div(group.blocks_per_request, dcp)
+            group = replace(group, blocks_per_request=blocks)
+        groups.append(group)
     return replace(lay, groups=tuple(groups))
 
 
 def pool_bytes_per_block(lay: Layout, layers: Sequence[int]) -> int:
-    """Bytes of one block on a rank that holds `layers`: the longest group's layers share as many tensors."""
+    """Return the bytes of one block on a rank that holds `layers`.
+
+    The rank has as many tensors as the longest group has layers there; the groups share them.
+    """
     if lay.pools:
         return dict(lay.pools)[layers[0]]
-    mine = set(layers)
-    return max(len(mine.intersection(g.layers)) for g in lay.groups) * lay.groups[0].page_bytes
+    layers_of_rank = set(layers)
+    tensors = max(len(layers_of_rank.intersection(group.layers)) for group in lay.groups)
+    return tensors * lay.groups[0].page_bytes
 
 
 def blocks_per_request(lay: Layout) -> int:
-    """Blocks that one request of max_model_len can hold at most, over all groups."""
-    return sum(g.blocks_per_request for g in lay.groups)
+    """Return the blocks that one request of max_model_len can hold at most, over all groups."""
+    return sum(group.blocks_per_request for group in lay.groups)
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What vLLM prints: blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency"."""
+    """The capacity that vLLM prints: blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency"."""
 
     blocks: int
     tokens: int
@@ -206,9 +227,11 @@ def capacity(
 
     tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
     """
-    sizes = (pool_bytes_per_block(lay, layers) for layers in layers_of_ranks)
-    blocks = min(
-        max(0, avail) // size for size, avail in zip(sizes, available_bytes, strict=True) if size
-    )
+    blocks_of_ranks: list[int] = []
+    for layers, available in zip(layers_of_ranks, available_bytes, strict=True):
+        block_bytes = pool_bytes_per_block(lay, layers)
+        if block_bytes:
+            blocks_of_ranks.append(max(0, available) // block_bytes)
+    blocks = min(blocks_of_ranks)
     concurrency = blocks / blocks_per_request(lay)
     return Capacity(blocks, int(concurrency * max_model_len), concurrency)

@@ -1,4 +1,4 @@
-"""Which machines that one can rent hold a model: the catalog of common cloud VMs, and the plan on each."""
+"""Find the rented machines that hold a model: the catalog of common cloud VMs, and the plan on each."""
 
 # p plan
 import json
@@ -16,7 +16,7 @@ from inference_planner.settings import Settings
 
 GB = 10**9
 SPARE_BYTES = 1 << 30  # a download leaves that much free
-# what plan() takes but for the hardware: a machine has its own GPUs
+# what plan() takes except the hardware: a machine has its own GPUs
 ASKED = {
     *(field.name for field in fields(Settings)),
     "quantization",
@@ -46,7 +46,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Offer:
-    """A machine and the plan on it; plan is None where the GPU cannot run the model at all (why says it)."""
+    """A machine and the plan on it. `plan` is None if the GPU cannot run the model at all; `why` gives the reason."""
 
     machine: Machine
     plan: Plan | None
@@ -61,24 +61,35 @@ class Offer:
 def list_machines() -> tuple[Machine, ...]:
     """Return the catalog, smallest GPU memory in all first."""
     text = (Path(__file__).parent / "catalog" / "machines.json").read_text(encoding="utf-8")
-    return tuple(
-        Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items()
-    )
+    machines: list[Machine] = []
+    for name, entry in json.loads(text)["machines"].items():
+        machines.append(Machine(name=name, **entry))
+    return tuple(machines)
 
 
 def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object) -> list[Offer]:
     """Return every machine with the plan on it, those that hold the model first.
 
-    make_plan: `plan`, or a function with the same arguments. settings: as of plan(), without the hardware. Raises BadInput for an unknown model or setting.
+    Args:
+        make_plan: `plan`, or a function with the same arguments.
+        settings: those of plan(), without the hardware.
+
+    Raises:
+        BadInput: the model or a setting is unknown.
     """
     load_model(model)
-    given = {name: value for name, value in settings.items() if name in ASKED}
-    found = [_offer(model, machine, given, make_plan) for machine in list_machines()]
-    if not any(offer.plan for offer in found):  # it is not the machines
-        make_plan(
-            model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given
-        )
-    return sorted(found, key=lambda offer: not offer.fits)
+    plan_settings: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in ASKED:
+            plan_settings[name] = value
+    rows: list[Offer] = []
+    for machine in list_machines():
+        rows.append(_offer(model, machine, plan_settings, make_plan))
+    if not any(offer.plan for offer in rows):
+        # the reason is not the machines: the plan's own error names it
+        largest = rows[-1].machine
+        make_plan(model, largest.gpu, gpus_per_node=largest.gpus, nodes=1, **plan_settings)
+    return sorted(rows, key=lambda offer: not offer.fits)
 
 
 def check_any_fits(offers: list[Offer], model: str) -> None:
@@ -96,12 +107,10 @@ def _offer(
     except BadInput as error:
         return Offer(machine, None, error.message)
     if p.fits:
-        used = "" if p.gpus == machine.gpus else f" on {p.gpus} of its {machine.gpus} GPUs"
-        return Offer(
-            machine,
-            p,
-            f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once{used}",
-        )
+        reason = f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once"
+        if p.gpus != machine.gpus:
+            reason += f" on {p.gpus} of its {machine.gpus} GPUs"
+        return Offer(machine, p, reason)
     return Offer(machine, p, p.advice[0])
 
 

@@ -1,4 +1,4 @@
-"""Speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
+"""Predict speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
 
 The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (data/runs): 14 models, dense,
 MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. Other GPUs take the same shares.
@@ -8,7 +8,6 @@ MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %.
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 
 from inference_planner.attention import grouped
 from inference_planner.catalog.config import ModelConfig
@@ -43,9 +42,8 @@ FP8_LAYER_US = 8.4  # quantizing activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
-REQUEST_LAYER_US = (
-    0.27  # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
-)
+# of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
+REQUEST_LAYER_US = 0.27
 QUESTION_TOKENS = 300  # of a learner
 
 
@@ -61,19 +59,21 @@ class Term:
 
 @lru_cache(maxsize=512)
 def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int, int]:
-    """Bytes that a step reads on one rank of every stage together: (dense weights with the head, all experts)."""
-    sizes = {True: 0, False: 0}  # of experts, of all else
-    for index, count in Counter(stand_ins(m)).items():
-        for w in layer_weights(m, index):
-            sizes[w.name.startswith("mlp.experts.w")] += count * sum(
-                tensor_bytes(m, w, index, tp, split)
-            )
+    """Return the bytes that a step reads on one rank of every stage together: (dense weights with the head, experts)."""
+    dense = 0
+    experts = 0
+    for layer, count in Counter(stand_ins(m)).items():
+        for w in layer_weights(m, layer):
+            size = count * sum(tensor_bytes(m, w, layer, tp, split))
+            if w.name.startswith("mlp.experts.w"):
+                experts += size
+            else:
+                dense += size
     head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
-    dense, scale = (
-        sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head),
-        m.exact.scale if m.exact else 1,
-    )
-    return int(dense * scale), int(sizes[True] * scale)
+    for w in head:
+        dense += sum(tensor_bytes(m, w, 0, tp))
+    scale = m.exact.scale if m.exact else 1
+    return int(dense * scale), int(experts * scale)
 
 
 def _mxfp4(m: ModelConfig) -> bool:
@@ -82,11 +82,16 @@ def _mxfp4(m: ModelConfig) -> bool:
 
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
-    us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
+    us = layers * LAYER_US
+    if m.moe:
+        us += len(m.moe.layers) * MOE_LAYER_US
     us += sum(len(of_kind) * kind.kernels_us(m) for kind, _, of_kind in grouped(m))
-    us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
-    us += len(m.experts.layers) * MXFP4_LAYER_US if _mxfp4(m) else 0
-    us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0
+    if m.traits.norms == 4:
+        us += layers * EXTRA_NORMS_US
+    if _mxfp4(m):
+        us += len(m.experts.layers) * MXFP4_LAYER_US
+    if m.quantization and m.quantization.activation_bits == 8:
+        us += layers * FP8_LAYER_US
     return us / 1e3
 
 
@@ -102,8 +107,9 @@ def _state_bytes(m: ModelConfig, tp: int) -> int:
 
 def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
     """Return the peak of the products: of FP8 where activations are 8 bit and the GPU multiplies them, else of 16 bit."""
-    fp8 = m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops
-    return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
+    if m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops:
+        return gpu.fp8_tflops
+    return gpu.bf16_tflops
 
 
 @lru_cache(maxsize=1024)
@@ -119,9 +125,14 @@ def decode_terms(
             f"The memory bandwidth of a {d.gpu.title} is unknown, and so is its speed.",
             "Name the nearest card, too: --gpu with --gpu-memory.",
         )
-    m, gpu, s, tp, tokens = d.model, d.gpu, d.settings, d.tp, batch * tokens_each
+    m = d.model
+    gpu = d.gpu
+    s = d.settings
+    tp = d.tp
+    tokens = batch * tokens_each
     dense, experts = _read_bytes(m, tp, d.expert_split)
-    peak, tflops = gpu.bandwidth_gb_s * 1e6, peak_tflops(m, gpu)  # bytes a ms
+    peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
+    tflops = peak_tflops(m, gpu)
     memory = dense / peak / WEIGHTS_SHARE
     compute = 2 * active_parameters(m) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
     if memory >= compute:
@@ -134,17 +145,15 @@ def decode_terms(
         idle = 1 - m.experts.experts_per_token / m.experts.num_experts
         size = experts * (1 - idle ** (tokens * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
-        unpacked = _mxfp4(m) and gpu.capability < BLACKWELL
-        rate = min(
-            EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf
-        )
+        rate = EXPERTS_SHARE * peak
+        if _mxfp4(m) and gpu.capability < BLACKWELL:
+            rate = min(rate, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6)
         source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
         terms.append(Term("experts", size / rate, source, doubt))
-    elements = (
-        len(mine) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
-        for kind, size, mine in grouped(m)
-    )
-    kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
+    elements = 0
+    for kind, size, layers in grouped(m):
+        elements += len(layers) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
+    kv = batch * elements * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     if states := _state_bytes(m, tp):  # a request's states are read and written by every step
         states *= 2 * batch

@@ -1,4 +1,4 @@
-"""`quantization_config` of config.json, and vLLM's `--quantization` names, as one Quantization."""
+"""Read `quantization_config` of config.json, or vLLM's `--quantization` names, as one Quantization."""
 
 # q the fields of a quantization_config
 import re
@@ -46,14 +46,12 @@ def check_stored(q: Quantization, name: str) -> None:
 
     Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
     """
-    asked, stored = (
-        method.removesuffix("_marlin") for method in (from_name(name).method, q.method)
-    )
-    if asked != stored and not stored.startswith(("modelopt", "mxfp4")):
-        said = f"The checkpoint is quantized with {q.method}, and vLLM refuses --quantization {name} for it."
-        raise BadInput(
-            said, "Leave --quantization out, or give a checkpoint that is not quantized."
-        )
+    wanted = from_name(name).method.removesuffix("_marlin")
+    stored = q.method.removesuffix("_marlin")
+    if wanted != stored and not stored.startswith(("modelopt", "mxfp4")):
+        problem = f"The checkpoint is quantized with {q.method}, and vLLM refuses --quantization {name} for it."
+        remedy = "Leave --quantization out, or give a checkpoint that is not quantized."
+        raise BadInput(problem, remedy)
 
 
 def from_config(q: Fields) -> Quantization:
@@ -73,12 +71,13 @@ def from_config(q: Fields) -> Quantization:
     if method in ("fbgemm-fp8", "mxfp4"):
         return replace(usual, ignore=ignore)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
-        group = q.int("group_size" if q.has("group_size") else "q_group_size", 128, least=-1)
+        name = "group_size" if q.has("group_size") else "q_group_size"
+        group_size = q.int(name, 128, least=-1)
         return replace(
             METHODS[method.split("-")[0]],
             weight_bits=q.first_int("bits", "w_bit", default=4),
             ignore=ignore,
-            group_size=max(0, group),  # -1: one scale a row
+            group_size=max(0, group_size),  # -1: one scale a row
             zero_points=usual.zero_points and q.flag("zero_point", True),
         )
     if method == "compressed-tensors":
@@ -90,19 +89,40 @@ def from_config(q: Fields) -> Quantization:
         of_8_bits = scheme.get("num_bits") == 8
         kv = "fp8" if of_8_bits or inner.text("kv_cache_quant_algo", "") == "FP8" else "auto"
         more: dict[str, Any] = {"ignore": ignore, "kv_cache_dtype": kv}
-        algorithm, groups = inner.text("quant_algo", "").upper(), q.object("config_groups")
-        groups = [groups.object(name) for name in groups.raw]
-        bits = {group.object("weights").int("num_bits", 8): group for group in groups}
-        if "NVFP4" in algorithm or (algorithm == "MIXED_PRECISION" and 4 in bits):
-            four, eight = (_ignored(bits[n], "targets") if n in bits else () for n in (4, 8))
+        algorithm = inner.text("quant_algo", "").upper()
+        groups_of_bits: dict[int, Fields] = {}
+        for group in _config_groups(q):
+            bits = group.object("weights").int("num_bits", 8)
+            groups_of_bits[bits] = group
+        if "NVFP4" in algorithm or (algorithm == "MIXED_PRECISION" and 4 in groups_of_bits):
+            modules_of_4_bits = _targets(groups_of_bits.get(4))
+            modules_of_8_bits = _targets(groups_of_bits.get(8))
             return Quantization(
-                "modelopt_fp4", 4, group_size=16, eight=eight, head="lm_head" in four, **more
+                "modelopt_fp4",
+                4,
+                group_size=16,
+                eight=modules_of_8_bits,
+                head="lm_head" in modules_of_4_bits,
+                **more,
             )
         return replace(usual, **more)
     remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq and mxfp4."
     raise BadInput(
         f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
     )
+
+
+def _config_groups(q: Fields) -> list[Fields]:
+    """Return the entries of `config_groups`."""
+    groups = q.object("config_groups")
+    return [groups.object(name) for name in groups.raw]
+
+
+def _targets(group: Fields | None) -> tuple[str, ...]:
+    """Return the modules that a group of `config_groups` quantizes."""
+    if group is None:
+        return ()
+    return _ignored(group, "targets")
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
@@ -118,7 +138,7 @@ def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
 
 
 def _block(q: Fields, name: str) -> tuple[int, int] | None:
-    """Rows and columns that share one scale; None where the field is missing."""
+    """Return the rows and columns that share one scale; None if the field is missing."""
     sizes = q.list(name, int)
     if sizes and (len(sizes) != 2 or min(sizes) < 1):
         q.is_not(name, sizes, "rows and columns")
@@ -126,24 +146,22 @@ def _block(q: Fields, name: str) -> tuple[int, int] | None:
 
 
 def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
-    groups = q.object("config_groups")
-    groups = [groups.object(name) for name in groups.raw]
+    groups = _config_groups(q)
     weights = next((group.object("weights") for group in groups if group.raw.get("weights")), None)
     if not weights or not weights.has("num_bits"):
         q.refuse("config_groups", "names no weights with num_bits")
-    acts = groups[0].object("input_activations")
+    activations = groups[0].object("input_activations")
     strategy = weights.text("strategy", "channel")
-    group = {"tensor": -1, "channel": 0}.get(
-        strategy, max(0, weights.int("group_size", 0, least=-1))
-    )
-    kv = q.object("kv_cache_scheme")
+    stored_group_size = max(0, weights.int("group_size", 0, least=-1))
+    group_size = {"tensor": -1, "channel": 0}.get(strategy, stored_group_size)
+    kv_cache = q.object("kv_cache_scheme")
     return Quantization(
         "compressed-tensors",
         weights.int("num_bits"),
-        group_size=group,
+        group_size=group_size,
         ignore=ignore,
         block=_block(weights, "block_structure") if strategy == "block" else None,
-        activation_bits=acts.int("num_bits", 16),
+        activation_bits=activations.int("num_bits", 16),
         zero_points=not weights.flag("symmetric", True),
-        kv_cache_dtype="fp8" if kv.int("num_bits", 16) == 8 else "auto",
+        kv_cache_dtype="fp8" if kv_cache.int("num_bits", 16) == 8 else "auto",
     )
