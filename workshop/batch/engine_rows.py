@@ -1,10 +1,9 @@
-"""Rows for vLLM's engine in process: a request made of a row, and OpenAI's answer made of the engine's.
+"""Turns rows into requests for vLLM's engine in this process, and the engine's outputs into OpenAI's answers.
 
 Parameters, defaults and limits are those of vLLM's own server, by its own request classes.
 Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
 """
 
-import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -34,11 +33,12 @@ class Request:
 
     @property
     def prompt(self) -> dict:
+        """The prompt as the engine takes it."""
         return {"prompt_token_ids": list(self.token_ids)}
 
     @property
     def token_ids(self) -> list[int]:
-        """The prompt's tokens. Raises what kept the text from being tokenized."""
+        """The ids of the prompt's tokens. Raises the error with which the tokenizer refused the text."""
         if isinstance(self.tokens, Exception):
             raise self.tokens
         if self.tokens is None:
@@ -53,10 +53,13 @@ class Maker:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-        self._completion, self._chat = CompletionRequest, ChatCompletionRequest
-        self._tokenizer, config = llm.get_tokenizer(), llm.llm_engine.model_config
+        self._completion = CompletionRequest
+        self._chat = ChatCompletionRequest
+        self._tokenizer = llm.get_tokenizer()
         self._renderer = llm.llm_engine.renderer
-        self._longest, self._defaults = config.max_model_len, config.get_diff_sampling_param() or {}
+        config = llm.llm_engine.model_config
+        self._longest = config.max_model_len
+        self._defaults = config.get_diff_sampling_param() or {}
         self._templates: dict[str, tuple[object, dict]] = {}  # what rows share was checked once
         self.refusals = _refusals()
 
@@ -69,28 +72,31 @@ class Maker:
         self._tokenize(
             [draft for draft in drafts if isinstance(draft, Request) and draft.tokens is None]
         )
-        return [
-            self._attempt(self._finished, draft) if isinstance(draft, Request) else draft
-            for draft in drafts
-        ]
+        requests: list[Request | Exception] = []
+        for draft in drafts:
+            if isinstance(draft, Request):
+                requests.append(self._attempt(self._finished, draft))
+            else:
+                requests.append(draft)
+        return requests
 
     def _draft(self, row: Row) -> Request:
+        """Return the request of a row, without its SamplingParams; text is not tokenized yet."""
         body = json.loads(row.given_request)
         body.pop("model", None)  # the engine has one
         if row.url == CHAT:
-            asked = self._chat(**body)
-            tools = asked.tools and [tool.model_dump() for tool in asked.tools]
-            how = asked.build_chat_params(None, "auto").with_defaults(
+            chat = self._chat(**body)
+            tools = chat.tools and [tool.model_dump() for tool in chat.tools]
+            chat_params = chat.build_chat_params(None, "auto").with_defaults(
                 {"tools": tools, "tokenize": True}
             )
-            _, prompt = self._renderer.render_messages(asked.messages, how)
+            _, prompt = self._renderer.render_messages(chat.messages, chat_params)
             if "multi_modal_data" in prompt:
                 raise ValueError("images, audio and video are not answered offline: ask a server")
-            return Request(asked, tokens=prompt["prompt_token_ids"])
+            return Request(chat, tokens=prompt["prompt_token_ids"])
         prompt = body.pop("prompt")
-        if not isinstance(prompt, str) and not (
-            isinstance(prompt, list) and all(token >= 0 for token in prompt)
-        ):
+        is_token_ids = isinstance(prompt, list) and all(token >= 0 for token in prompt)
+        if not isinstance(prompt, str) and not is_token_ids:
             raise ValueError("the prompt is neither text nor token ids, which are 0 or more")
         common = _encode(body)
         template = self._templates.get(common)
@@ -101,13 +107,12 @@ class Maker:
             if len(self._templates) >= TEMPLATES_KEPT:
                 self._templates.clear()
             self._templates[common] = template
-        return (
-            Request(*template, None, prompt)
-            if isinstance(prompt, list)
-            else Request(*template, prompt)
-        )
+        if isinstance(prompt, list):
+            return Request(*template, tokens=prompt)
+        return Request(*template, text=prompt)
 
     def _tokenize(self, drafts: list[Request]) -> None:
+        """Give each draft the tokens of its text, or the error with which the tokenizer refuses it."""
         for special in (True, False):
             group = [draft for draft in drafts if draft.asked.add_special_tokens is special]
             if not group:
@@ -133,11 +138,15 @@ class Maker:
         return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
 
     def _finished(self, draft: Request) -> Request:
-        asked, tokens = draft.asked, draft.token_ids
-        limit = getattr(asked, "max_completion_tokens", None)  # of a chat only
-        limit = asked.max_tokens if limit is None else limit
-        if asked.truncate_prompt_tokens not in (None, -1):
-            tokens = draft.tokens = tokens[-asked.truncate_prompt_tokens :]
+        """Return the draft with its SamplingParams. Raises ValueError: its tokens do not fit the model's context."""
+        vllm_request = draft.asked
+        tokens = draft.token_ids
+        limit = getattr(vllm_request, "max_completion_tokens", None)  # of a chat only
+        if limit is None:
+            limit = vllm_request.max_tokens
+        if vllm_request.truncate_prompt_tokens not in (None, -1):
+            tokens = tokens[-vllm_request.truncate_prompt_tokens :]
+            draft.tokens = tokens
         room = self._longest - len(tokens)
         if room < 1 or (limit or 0) > room:
             asks = f"The prompt has {len(tokens)}, and {limit or 1} are asked for."
@@ -146,49 +155,50 @@ class Maker:
             )
         if limit is None:
             limit = self._defaults.get("max_tokens") or room
-        most = min(room, limit)
+        max_tokens = min(room, limit)
         # the engine works on a copy, and what it fills in is the same for all
-        if most not in draft.known:
-            draft.known[most] = asked.to_sampling_params(most, self._defaults)
-        draft.params = draft.known[most]
+        if max_tokens not in draft.known:
+            draft.known[max_tokens] = vllm_request.to_sampling_params(max_tokens, self._defaults)
+        draft.params = draft.known[max_tokens]
         return draft
 
     def body(self, row: Row, request: Request, output, model: str) -> tuple[bytes, int, int]:
         """Return (the answer's body as JSON, prompt tokens, generated tokens)."""
-        chat, asked = row.url == CHAT, request.asked
+        chat = row.url == CHAT
+        vllm_request = request.asked
         choices = []
-        for each in output.outputs:
-            choice = {
-                name: getattr(each, name) for name in ("index", "finish_reason", "stop_reason")
+        generated = 0
+        for sequence in output.outputs:
+            generated += len(sequence.token_ids)
+            choice: dict[str, Any] = {
+                "index": sequence.index,
+                "finish_reason": sequence.finish_reason,
+                "stop_reason": sequence.stop_reason,
+                "logprobs": None,
             }
-            choice["logprobs"] = None
             if chat:
-                choice["message"] = {"role": "assistant", "content": each.text}
+                choice["message"] = {"role": "assistant", "content": sequence.text}
             else:
-                choice["text"] = each.text
+                choice["text"] = sequence.text
                 choice["prompt_logprobs"] = _prompt_logprobs(output.prompt_logprobs)
-            if each.logprobs is not None:
-                as_ids = bool(asked.return_tokens_as_token_ids)
-                choice["logprobs"] = (
-                    _chat_logprobs(each, as_ids) if chat else _completion_logprobs(each, as_ids)
-                )
-            if asked.return_token_ids:
-                choice |= {
-                    "token_ids": list(each.token_ids),
-                    "prompt_token_ids": list(output.prompt_token_ids),
-                }
+            if sequence.logprobs is not None:
+                as_ids = bool(vllm_request.return_tokens_as_token_ids)
+                if chat:
+                    choice["logprobs"] = _chat_logprobs(sequence, as_ids)
+                else:
+                    choice["logprobs"] = _completion_logprobs(sequence, as_ids)
+            if vllm_request.return_token_ids:
+                choice["token_ids"] = list(sequence.token_ids)
+                choice["prompt_token_ids"] = list(output.prompt_token_ids)
             choices.append(choice)
-        prompt_tokens, generated = (
-            len(output.prompt_token_ids),
-            sum(len(each.token_ids) for each in output.outputs),
-        )
+        prompt_tokens = len(output.prompt_token_ids)
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": generated}
         answer = {
             "id": f"offline-{row.key.hex()[:16]}",
             "object": "chat.completion" if chat else "text_completion",
             "created": int(time.time()),
             "model": model,
-            "choices": sorted(choices, key=lambda each: each["index"]),
+            "choices": sorted(choices, key=lambda choice: choice["index"]),
             "usage": usage | {"total_tokens": prompt_tokens + generated},
         }
         if chat:
@@ -197,57 +207,85 @@ class Maker:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """Return the exceptions with which one request is refused; of vLLM's own, 0.32's are no ValueErrors any more."""
+    """Return the exceptions with which vLLM refuses one request. Since 0.32 its own classes are no ValueErrors."""
     from jinja2 import TemplateError
     from vllm import exceptions
 
-    own = (
-        getattr(exceptions, name, ValueError) for name in ("VLLMClientError", "VLLMValidationError")
-    )
-    return (ValueError, TypeError, KeyError, TemplateError, *own)
+    client_error = getattr(exceptions, "VLLMClientError", ValueError)
+    validation_error = getattr(exceptions, "VLLMValidationError", ValueError)
+    return (ValueError, TypeError, KeyError, TemplateError, client_error, validation_error)
 
 
 def _name(token: int, logprob, as_ids: bool) -> str:
-    return f"token_id:{token}" if as_ids or logprob.decoded_token is None else logprob.decoded_token
+    """Return a token's text, or "token_id:42" if that is requested or the token has no text."""
+    if as_ids or logprob.decoded_token is None:
+        return f"token_id:{token}"
+    return logprob.decoded_token
 
 
-def _completion_logprobs(choice, as_ids: bool) -> dict:
-    chosen = [step[token] for token, step in zip(choice.token_ids, choice.logprobs, strict=True)]
-    tokens = [
-        _name(token, each, as_ids) for token, each in zip(choice.token_ids, chosen, strict=True)
-    ]
+def _completion_logprobs(sequence, as_ids: bool) -> dict:
+    """Return a sequence's logprobs in the form of OpenAI's completions."""
+    tokens = []
+    offsets = []
+    token_logprobs = []
+    top_logprobs = []
+    offset = 0
+    for token, step in zip(sequence.token_ids, sequence.logprobs, strict=True):
+        text = _name(token, step[token], as_ids)
+        tokens.append(text)
+        offsets.append(offset)
+        offset += len(text)
+        token_logprobs.append(_finite(step[token]))
+        tops = {}
+        for other, logprob in step.items():
+            tops[_name(other, logprob, as_ids)] = _finite(logprob)
+        top_logprobs.append(tops)
     return {
         "tokens": tokens,
-        "text_offset": list(itertools.accumulate(map(len, tokens), initial=0))[:-1],
-        "token_logprobs": [_finite(each) for each in chosen],
-        "top_logprobs": [
-            {_name(token, each, as_ids): _finite(each) for token, each in step.items()}
-            for step in choice.logprobs
-        ],
+        "text_offset": offsets,
+        "token_logprobs": token_logprobs,
+        "top_logprobs": top_logprobs,
     }
 
 
-def _chat_logprobs(choice, as_ids: bool) -> dict:
-    def entry(token: int, each) -> dict:
-        name = _name(token, each, as_ids)
-        return {"token": name, "logprob": _finite(each), "bytes": list(name.encode())}
+def _chat_logprobs(sequence, as_ids: bool) -> dict:
+    """Return a sequence's logprobs in the form of OpenAI's chat."""
+    content = []
+    for token, step in zip(sequence.token_ids, sequence.logprobs, strict=True):
+        entry = _chat_entry(token, step[token], as_ids)
+        entry["top_logprobs"] = []
+        for other, logprob in step.items():
+            entry["top_logprobs"].append(_chat_entry(other, logprob, as_ids))
+        content.append(entry)
+    return {"content": content}
 
-    steps = zip(choice.token_ids, choice.logprobs, strict=True)
-    tops = (
-        {**entry(token, step[token]), "top_logprobs": [entry(*each) for each in step.items()]}
-        for token, step in steps
-    )
-    return {"content": list(tops)}
+
+def _chat_entry(token: int, logprob, as_ids: bool) -> dict[str, Any]:
+    """Return one token with its logprob in the form of OpenAI's chat."""
+    name = _name(token, logprob, as_ids)
+    return {"token": name, "logprob": _finite(logprob), "bytes": list(name.encode())}
 
 
 def _prompt_logprobs(steps) -> list | None:
-    def entry(each) -> dict:
-        return {"logprob": _finite(each), "rank": each.rank, "decoded_token": each.decoded_token}
+    """Return the logprobs of a prompt in the form of vLLM's server; the first token has none."""
+    if not steps:
+        return steps
+    positions = []
+    for step in steps:
+        if not step:
+            positions.append(step)
+            continue
+        entries = {}
+        for token, logprob in step.items():
+            entries[str(token)] = {
+                "logprob": _finite(logprob),
+                "rank": logprob.rank,
+                "decoded_token": logprob.decoded_token,
+            }
+        positions.append(entries)
+    return positions
 
-    return steps and [
-        step and {str(token): entry(each) for token, each in step.items()} for step in steps
-    ]
 
-
-def _finite(each) -> float:
-    return max(each.logprob, LOWEST_LOGPROB)
+def _finite(logprob) -> float:
+    """Return a logprob's number; minus infinity as the server sends it."""
+    return max(logprob.logprob, LOWEST_LOGPROB)
