@@ -57,27 +57,28 @@ class OfflineBatch(Session):
         **options,
     ):
         super().__init__(input, output, **options)
-        self.engine_args, self.trace, self.llm = tuple(engine_args), trace, llm
+        self.engine_args = tuple(engine_args)
+        self.trace = trace
+        self.llm = llm
 
     def _run(self) -> Summary:
         with contextlib.ExitStack() as ending:
-            path, served = (
-                (self.model or "", self.model or "llm")
-                if self.llm
-                else local.resolve_model(self.model)
-            )
+            if self.llm:
+                path = self.model or ""
+                served = self.model or "llm"
+            else:
+                path, served = local.resolve_model(self.model)
             facts = {
                 "model": served,
                 "model_path": path,
                 "vllm_version": installed()[1],
                 "urls": [],
+                "engine_args": list(self.engine_args),
             }
-            facts["engine_args"] = list(self.engine_args)
             feeds: list[Feed] = []
+            # The input is checked before the engine starts, which takes half a minute.
             with (
-                self.prepared(
-                    served, any_model=True
-                ) as work,  # before the engine starts: that takes half a minute
+                self.prepared(served, any_model=True) as work,
                 self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
@@ -87,28 +88,33 @@ class OfflineBatch(Session):
                             ending.callback(stop, llm)
                         feeds.append(Feed(llm, ledger, served, self))
                         feeds[0].run()
-                    except (
-                        EngineEnded
-                    ):  # a terminal's Ctrl-C, and scancel, end the engine's processes as well
+                    except EngineEnded:
+                        # a terminal's Ctrl-C, and scancel, end the engine's processes as well
                         if not self.stopping:
                             raise
         return self._outcome()
 
 
 class Feed:
-    """Keeps the engine's queue filled and takes out what is finished."""
+    """Keeps the engine's queue filled, and takes out the finished answers."""
 
     def __init__(self, llm, ledger: Ledger, model: str, batch: OfflineBatch):
-        self.ledger, self.model, self.batch, self._engine = ledger, model, batch, llm.llm_engine
-        self._maker, self._made = engine_rows.Maker(llm), deque()
+        self.ledger = ledger
+        self.model = model
+        self.batch = batch
+        self._engine = llm.llm_engine
+        self._maker = engine_rows.Maker(llm)
+        self._made = deque()  # rows with their requests, ready for the engine
         self.limit = batch.concurrency or int(
             QUEUE * self._engine.vllm_config.scheduler_config.max_num_seqs
         )
-        self.sequences, self._exhausted, self._rows = 0, False, ledger.work.rows()
+        self.sequences = 0
+        self._rows = ledger.work.rows()
+        self._exhausted = False
         self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
 
     def run(self) -> None:
-        """Answer every row that is left, or end where the batch is told to stop."""
+        """Answer every row that is left, or return early if the batch is told to stop."""
         looked = 0.0
         while self._fill():
             self._step()
@@ -118,7 +124,7 @@ class Feed:
                 self.batch.report(self.ledger.look(in_flight=len(self._flying), limit=self.limit))
 
     def _fill(self) -> bool:
-        """Give the engine rows up to the limit; return whether there is anything to compute."""
+        """Give the engine rows up to the limit; return True if there is anything to compute."""
         while (
             not self.batch.stopping
             and self.sequences < self.limit
@@ -138,18 +144,20 @@ class Feed:
         return bool(self._flying)
 
     def _step(self) -> None:
+        """Let the engine compute one step, and keep the finished answers. Raises EngineEnded: it cannot."""
         try:
             outputs = self._engine.step()
         except Exception as error:  # whatever killed the engine: what came is kept
-            said = f"vLLM's engine ended: {error or type(error).__name__}."
+            problem = f"vLLM's engine ended: {error or type(error).__name__}."
             raise EngineEnded(
-                said, "Its own words are above. Run the same command again: it goes on."
+                problem, "Its own words are above. Run the same command again: it goes on."
             ) from error
         for output in outputs:
             if output.finished:
                 self._keep(output)
 
     def _add(self, row: Row, request: engine_rows.Request | Exception) -> None:
+        """Give one request to the engine, or write its row to the file of errors if the engine refuses it."""
         name = row.key.hex()
         try:
             if isinstance(request, Exception):
@@ -162,12 +170,14 @@ class Feed:
         self.sequences += request.params.n
 
     def _keep(self, output) -> None:
+        """Give a finished answer to the ledger."""
         row, request = self._flying.pop(output.request_id)
         self.sequences -= request.params.n
-        ended = [
-            each for each in output.outputs if each.finish_reason not in (None, "abort", "error")
-        ]
-        if len(ended) != request.params.n:
+        finished = 0
+        for sequence in output.outputs:
+            if sequence.finish_reason not in (None, "abort", "error"):
+                finished += 1
+        if finished != request.params.n:
             return self.ledger.refuse(row, 400, "refused", "the engine did not finish it")
         self.ledger.keep(row, *self._maker.body(row, request, output, self.model))
 
@@ -178,14 +188,15 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     global _vllm_engine_core
-    device, given = local.engine_device(), local.flags_of(engine_args)
+    device = local.engine_device()
+    user_flags = local.flags_of(engine_args)
     # a batch that goes on is called as before
-    tracing, variables = local.tracing(trace, given, force=True)
-    environment = local.engine_environment(path, device, given, "offline") | variables
+    tracing, variables = local.tracing(trace, user_flags, force=True)
+    environment = local.engine_environment(path, device, user_flags, "offline") | variables
     os.environ.pop("PYTHONPATH", None)  # the engine's environment has what is left of it
-    os.environ.update(
-        {key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE}
-    )
+    for name, value in environment.items():
+        if name != auth.RECORD_VARIABLE:
+            os.environ[name] = value
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)
     os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
@@ -197,11 +208,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     from vllm.v1.engine.core import EngineCoreProc
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="workshop batch --offline"))
-    flags = vars(
-        parser.parse_args(
-            [*local.default_flags(path, device, given, server=False), *engine_args, *tracing]
-        )
-    )
+    default_flags = local.default_flags(path, device, user_flags, server=False)
+    flags = vars(parser.parse_args([*default_flags, *engine_args, *tracing]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
     # Linux takes a thread's end for its process's
@@ -212,13 +220,15 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     try:
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
-        said = str(error).splitlines()[0] if str(error) else repr(error)
+        reason = repr(error)
+        if str(error):
+            reason = str(error).splitlines()[0]
         remedy = "Its own words are above; `workshop plan` says what fits."
-        raise EngineEnded(f"vLLM could not start with {path}: {said}", remedy) from error
+        raise EngineEnded(f"vLLM could not start with {path}: {reason}", remedy) from error
 
 
 def engine_core(*args, **options) -> None:
-    """Run vLLM's engine core, which ends with the process that started it, by signal 9 too: it would keep the GPU."""
+    """Run vLLM's engine core, and end it with the process that started it, also by signal 9; else it keeps the GPU."""
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
 
@@ -228,7 +238,7 @@ def engine_core(*args, **options) -> None:
 
 
 def stop(llm) -> None:
-    """End the engine's processes."""
+    """Stop the engine's processes."""
     core = getattr(llm.llm_engine, "engine_core", None)
     if core is not None and hasattr(core, "shutdown"):
         core.shutdown()
