@@ -104,6 +104,10 @@ PREFIXES: dict[str, Wrap] = {
     "fluentd": _json("log", kubernetes={"pod_name": "vllm-0"}, stream="stderr"),
     "Google's log": _json("textPayload", severity="INFO"),
     "journald in JSON": _json("MESSAGE", PRIORITY="6"),
+    "Elastic's export": lambda number, line: (
+        json.dumps({"_id": number, "_source": {"message": line}}) + ","
+    ),
+    "Docker's box": _before("│ "),
     "colors": _colored("\x1b"),
     "colors without the escape": _colored(""),
     "colors written out": _colored("\\x1b"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ AFTER_BAR = re.compile(
 BAR = re.compile(r"\d/\d{1,7} \[|it/s|s/it")
 MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, and is cut so that memory stays flat
 LONGEST_PREFIX = 300  # characters; also how far in front of vLLM's words its process is looked for
+MOST_BARS = 1000  # that are split from one line
 MOST_PREFIXES = 32  # kinds of prefixes that are remembered: one for each host or container
 
 JSON_OBJECT = re.compile(r'\{\s{0,8}"[\w.@/-]{1,80}"\s{0,8}:')
@@ -67,6 +69,7 @@ MESSAGE_FIELDS = (
     "body",
     "event",
 )
+DEEPEST_RECORD = 4  # objects within objects, in which a line is looked for
 LEVEL_FIELDS = ("levelname", "level", "severity")
 
 
@@ -123,7 +126,7 @@ class Prefixes:
 
 def parts(raw: str) -> list[str]:
     """Split what was written after a progress bar from the bar."""
-    return AFTER_BAR.split(raw) if "it]" in raw or "it/s]" in raw else [raw]
+    return AFTER_BAR.split(raw, maxsplit=MOST_BARS) if "it]" in raw or "it/s]" in raw else [raw]
 
 
 def parse_line(raw: str, prefixes: Prefixes | None = None) -> Line:
@@ -194,17 +197,18 @@ def _message(text: str) -> str:
 def _out_of_json(text: str) -> tuple[str, str | None, str]:
     """Return (the line, its level, its source) of a record in JSON; ("the text", None, "") for any other line."""
     found = None
-    if text.endswith("}") and (match := JSON_OBJECT.search(text)):
-        found = _json(text[match.start() :])
+    if text.endswith(("}", "},", "}]")) and (match := JSON_OBJECT.search(text)):
+        found = _json(text[match.start() :].rstrip(",]"))
     elif text.endswith(('"', '",')) and JSON_MEMBER.match(text):
         found = _json("{" + text.rstrip(",") + "}")
     if found is None:
         return text, None, ""
-    members = [value for value in found.values() if isinstance(value, str)]
-    written = next((value for value in members if HEADER.search(value)), None)
+    texts = list(_texts(found))
+    written = next((value for _, value in texts if HEADER.search(value)), None)
     if written is None:
-        named = (found.get(name) for name in MESSAGE_FIELDS)
-        written = next((value for value in named if isinstance(value, str)), None)
+        named = [item for item in texts if item[0] in MESSAGE_FIELDS]
+        named.sort(key=lambda item: MESSAGE_FIELDS.index(item[0]))
+        written = named[0][1] if named else None
     if written is None:
         return text, None, ""
     if not {"filename", "lineno"} <= set(found):
@@ -213,6 +217,18 @@ def _out_of_json(text: str) -> tuple[str, str | None, str]:
     named = (found.get(name) for name in LEVEL_FIELDS)
     level = next((value for value in named if value in LEVELS.split("|")), None)
     return _visible(written), level, f"{found['filename']}:{found['lineno']}"[:200]
+
+
+def _texts(record: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield (field, text) of a record, also of what it nests: {"jsonPayload": {"message": "…"}}."""
+    if isinstance(record, str):
+        yield name, record
+    elif depth < DEEPEST_RECORD and isinstance(record, dict):
+        for field, member in record.items():
+            yield from _texts(member, field, depth + 1)
+    elif depth < DEEPEST_RECORD and isinstance(record, list):
+        for member in record:
+            yield from _texts(member, name, depth + 1)
 
 
 def _json(text: str) -> dict | None:
