@@ -10,7 +10,15 @@ from typing import Any
 
 from inference_planner import kv_cache, ranks, versions
 from inference_planner.attention import has_states
-from inference_planner.catalog import GPU, ModelConfig, list_gpus, list_models, load_gpu, load_model
+from inference_planner.catalog import (
+    GPU,
+    ModelConfig,
+    families,
+    list_gpus,
+    list_models,
+    load_gpu,
+    load_model,
+)
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, load_card
@@ -615,8 +623,7 @@ def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
     if not old or not (before_v1 or log.engine == "V0") or log.engine == "V1":
         return None
     length = log.max_model_len or model.max_position_embeddings
-    reads_images = model.architecture.endswith(("ForConditionalGeneration", "VLForCausalLM"))
-    if length > WHOLE_PROMPTS_UP_TO and not reads_images:
+    if length > WHOLE_PROMPTS_UP_TO and not families.reads_images(model.architecture):
         return SMALLEST_DEFAULT_BATCH
     return max(length, SMALLEST_DEFAULT_BATCH)
 

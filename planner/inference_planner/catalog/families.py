@@ -354,3 +354,8 @@ def with_architecture(traits: Traits, architecture: str) -> Traits:
 def positions_are_scaled(architecture: str) -> bool:
     """Return True if max_position_embeddings already includes rope scaling (vLLM 0.25.1, config/model.py)."""
     return architecture.startswith("Gemma3")
+
+
+def reads_images(architecture: str) -> bool:
+    """Return True if vLLM's name of an architecture says that it reads images beside text."""
+    return architecture.endswith(("ForConditionalGeneration", "VLForCausalLM"))
