@@ -85,9 +85,9 @@ class LoggedRun:
     @cached_property
     def base(self) -> Plan:
         """The plan with the settings of the log. Raises LookupError for a log of a CPU."""
-        return plan(
-            self.model, self.card, **(self.settings | {"max_num_seqs": self._max_num_seqs()})
-        )
+        settings = dict(self.settings)
+        settings["max_num_seqs"] = self._max_num_seqs()
+        return plan(self.model, self.card, **settings)
 
     def _max_num_seqs(self) -> int | None:
         """Return max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower; None elsewhere."""
