@@ -132,7 +132,8 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 def flock(descriptor: int) -> bool:
     """Take the lock of an open file; return False if somebody else has it."""
-    if fcntl is None:  # Windows
+    # Windows has no fcntl, and the fcntl of a browser's Python has no flock.
+    if fcntl is None or not hasattr(fcntl, "flock"):
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
