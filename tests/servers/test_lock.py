@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.servers import marker
+from workshop.servers import lock, marker
 from workshop.servers.guard import keys
 from workshop.servers.lock import Lock
 from workshop.servers.marker import Holder, Marker
@@ -252,3 +252,10 @@ def test_a_marker_says_who_holds_it(no_flock, tmp_path):
         said = json.loads(os.readlink(tmp_path / "lock.holder"))
         assert said["pid"] == os.getpid() and said["start"]
         assert Lock(tmp_path / "lock").held()
+
+
+def test_an_fcntl_without_flock_is_a_system_without_locks(monkeypatch, tmp_path):
+    """Pyodide's fcntl has none."""
+    monkeypatch.delattr(fcntl, "flock")
+    with (tmp_path / "file").open("w") as file:
+        assert lock.flock(file.fileno())
