@@ -65,17 +65,10 @@ def replace_file(
 
 
 @contextlib.contextmanager
-def whole(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
-    """Give a file to write; after the block it stands in the place of `path`, whole, or everything is as before.
-
-    part: where it grows, with the mode that new files have; what lies there goes. By default a new name, 0600.
-    """
-    if part is None:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        part = Path(name)
-    else:
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """Give a file (0600) to write; after the block it stands in the place of `path`, whole, or everything is as before."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

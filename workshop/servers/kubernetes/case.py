@@ -7,7 +7,6 @@ import shlex
 
 from inference_planner import machines, versions
 from inference_planner.catalog import list_gpus, load_gpu
-from inference_planner.catalog.config import present
 from inference_planner.command import check_starts, flag_words, flags
 from inference_planner.parallelism import Plan
 
@@ -37,7 +36,7 @@ class Case:
         self.options = options or Options()
         self.product = load_gpu(plan.gpu).kubernetes_product
         self.name = self.options.name or default_name(plan)
-        deployment = present(plan.deployment)
+        deployment = plan.deployment
         # without those that differ from node to node; '' for a flag alone
         self.flags = flags(deployment)
         self._check_plan()

@@ -12,7 +12,6 @@ from typing import Any
 
 from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog import load_model
-from inference_planner.catalog.config import present
 from inference_planner.catalog.read import existing, name_of
 from inference_planner.command import ALLOWED, check_starts, flags
 from inference_planner.parallelism import Plan
@@ -114,7 +113,7 @@ def prepare(request: Request) -> Submission:
         replace(request, vllm=vllm_flags),
         site,
     )
-    check_starts(present(the_plan.deployment))
+    check_starts(the_plan.deployment)
     environment = _environment(request, the_plan, changed_gpu=bool(gpu) or not recipe)
     if recipe is None:
         environment["WORKSHOP_MODEL"] = str(folder)
@@ -430,7 +429,7 @@ def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, s
         variables["WORKSHOP_LEARNERS"] = str(request.learners)
     if request.name is not None:
         variables["WORKSHOP_NAME"] = request.name
-    own_flags = [flag for flag in flags(present(plan.deployment)) if flag == ALLOWED]
+    own_flags = [flag for flag in flags(plan.deployment) if flag == ALLOWED]
     serve_args = (*own_flags, *request.vllm)
     if serve_args:
         variables["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(serve_args))
