@@ -211,11 +211,11 @@ def test_doctor_holds_site_sh_against_the_cluster(cluster):
     assert checks["sbatch 70b.sbatch"]["state"] == "ok", checks["sbatch 70b.sbatch"]
     assert "teaching-model" in checks["site.sh: models"]["found"]
     assert checks["site.sh: environment"]["found"].startswith("vllm")
-    check = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2 WORKSHOP_CPUS_PER_GPU=32")[
+    check = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2 WORKSHOP_CPUS_PER_GPU=33")[
         "sbatch 70b.sbatch"
     ]
     assert check["state"] == "lack" and "would be refused" in check["found"], (
-        "68 of the node's 64 processors"
+        "66 of the node's 64 processors"
     )
 
 
