@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
+from inference_planner.learned import Start
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
 
@@ -44,6 +46,8 @@ class Deployment:
     refused: str = ""  # why the installed vLLM has no class for the architecture
     # GiB that are free on each GPU before vLLM starts; None: nothing else runs there.
     free_gib: float | None = None
+    # what starts on this site measured: see learned.py
+    learned: tuple[Start, ...] = ()
 
     @property
     def free_bytes(self) -> int:
@@ -126,6 +130,7 @@ def prepare(
     dtype: str = "auto",
     gpus_per_node: int | None = None,
     network: str = DEFAULT_NETWORK,
+    learned: Sequence[Start] = (),
     **more: Any,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
@@ -134,6 +139,7 @@ def prepare(
         gpu: a name of the catalog, a GPU, or None for a card of which only the memory is known.
         gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, in place of the catalog's.
         free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is given.
+        learned: what starts on this site measured.
         more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
@@ -162,4 +168,5 @@ def prepare(
         network=network,
         quantization=quantization,
         free_gib=free_gib,
+        learned=tuple(learned),
     )

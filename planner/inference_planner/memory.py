@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inference_planner import kv_cache, ranks
+from inference_planner import kv_cache, learned, ranks
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_cache_bytes_per_token
@@ -64,15 +64,23 @@ def fit(d: Deployment) -> Fit:
     not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
     """
     share = round(d.settings.gpu_memory_utilization * 10**9)
-    requested = -(-d.gpu.engine_bytes * share // 10**9)
+    measured = learned.correction(d)
+    requested = -(-learned.engine_bytes(d, measured) * share // 10**9)
     deep_gemm = ranks.loads_deep_gemm(d)
     weights: list[int] = []
+    formulas: list[tuple[Overhead, ...]] = []
     items: list[tuple[Overhead, ...]] = []
     overhead: list[int] = []
     available: list[int] = []
     for stage in range(d.pp):
-        weights.append(ranks.stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split))
-        items.append(_stage_overheads(d, stage, items))
+        size = ranks.stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
+        formulas.append(_stage_overheads(d, stage, formulas))
+        if measured:
+            weights.append(max(0, size + measured.weights))
+            items.append(learned.corrected(formulas[stage], measured))
+        else:
+            weights.append(size)
+            items.append(formulas[stage])
         overhead.append(sum(item.bytes for item in items[stage]))
         available.append(requested - weights[stage] - overhead[stage])
     stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)

@@ -1,6 +1,6 @@
 """`plan()`: choose how a model is split over GPUs, and compute what fits, how fast it is, and the command."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -16,6 +16,7 @@ from inference_planner.command import command
 from inference_planner.communication import traffic
 from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
 from inference_planner.errors import BadInput
+from inference_planner.learned import Start, correction
 from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks
@@ -51,6 +52,7 @@ def plan(
     vllm_version: str | None = None,
     usage: str | None = None,
     network: str | None = None,
+    learned: Sequence[Start] = (),
     find_split: FindSplit = builds.choose,
     **unknown: object,
 ) -> Plan:
@@ -80,6 +82,7 @@ def plan(
         vllm_version: whose formulas and defaults are used.
         usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
         network: link between nodes; one of `communication.NETWORKS`.
+        learned: what starts on this site measured; the workshop keeps them (`workshop reconcile LOG --keep`).
         find_split: finds the split of a deployment, from the formulas and the records; the workshop gives one that also
             asks vLLM's own classes.
 
@@ -95,6 +98,7 @@ def plan(
         dtype=dtype or "auto",
         quantization=quantization,
         network=network or DEFAULT_NETWORK,
+        learned=learned,
         kv_cache_dtype=kv_cache_dtype,
         max_model_len=max_model_len,
         gpu_memory_utilization=gpu_memory_utilization,
@@ -116,6 +120,15 @@ def plan(
     choice = find_split(deployment, sizes)
     notes = card_notes(choice.deployment, gpu_memory_gib)
     return plan_of(replace(choice, reasons=[*notes, *choice.reasons]))
+
+
+def decode_terms(deployment: Deployment) -> list[speed.Term]:
+    """Return the terms of a decoding step, at the pace that a start on this site had."""
+    measured = correction(deployment)
+    terms = list(speed.decode_terms(deployment))
+    if measured is None or measured.speed == 1.0:
+        return terms
+    return [replace(term, ms=term.ms / measured.speed) for term in terms]
 
 
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
@@ -172,7 +185,7 @@ def plan_of(choice: Choice) -> Plan:
     if memory.fits and known_speed:
         result = replace(
             result,
-            decode=list(speed.decode_terms(deployment)),
+            decode=decode_terms(deployment),
             learners_at_once=speed.learners_at_once(deployment, memory.capacity.tokens),
         )
     return replace(

@@ -7,6 +7,7 @@ from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import executor
 from inference_planner.command import stand_in
+from inference_planner.learned import sentence
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import partition_layers
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
@@ -18,6 +19,9 @@ def reasons(plan: Plan) -> list[str]:
     sentences = [*plan.choice.reasons, *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += _state_blocks(plan)
+    measured = sentence(plan.deployment)
+    if measured:
+        sentences.append(measured)
     if plan.fits:
         sentences += [*_windows(plan), *_messages(plan), *_processes(plan), *_batch(plan)]
     return sentences
