@@ -34,6 +34,8 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent))
 from live import pages  # noqa: E402
 
+from workshop.servers.local import course_pages  # noqa: E402
+
 TOOLS = HERE / "tools"
 NOTEBOOKS = ROOT / "notebooks"
 OURS = "distributed-inference-workshop"
@@ -117,6 +119,10 @@ def build(to: Path) -> None:
         (project / "files").mkdir()
         for path in [*NOTEBOOKS.glob("*.ipynb")]:
             (project / "files" / path.name).write_text(for_the_page(path))
+        for name, content in course_pages.linked_pages(NOTEBOOKS).items():
+            page = project / "files" / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_bytes(content)
         (project / "jupyter-lite.json").write_text(
             json.dumps({"jupyter-lite-schema-version": 0, **SETTINGS})
         )
@@ -291,7 +297,7 @@ def ours() -> bytes:
 
 def for_the_page(path: Path) -> str:
     """Return a notebook for Pyodide's kernel."""
-    notebook = json.loads(path.read_text())
+    notebook = json.loads(course_pages.with_links_inside(path.read_bytes()))
     notebook["metadata"]["kernelspec"] = {
         "name": "python",
         "display_name": "Python (in this page)",

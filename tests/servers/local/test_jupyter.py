@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from jupyter_client import BlockingKernelClient
 from small_server import record
+from tornado.websocket import websocket_connect
 
 from workshop.cli import lab as cli
 from workshop.errors import WorkshopError
@@ -87,6 +89,10 @@ def person(tmp_path, monkeypatch, workshop_home):
             place / "labextensions" / "@jupyter-widgets" / "jupyterlab-manager" / "package.json",
             "{",
         )
+    # a shell that puts another program of that name in front
+    theirs = write(home / "bin" / "workshop", "#!/bin/sh\necho another\n")
+    theirs.chmod(0o755)
+    write(home / ".profile", f'PATH="{home}/bin:$PATH"')
     write(home / ".ipython" / "profile_default" / "startup" / "00.py", "FROM_STARTUP = 1")
     for name in ("numpy", "IPython", "workshop", "jupyterlab"):
         write(home / "planted" / f"{name}.py", "raise RuntimeError('a module of PYTHONPATH')")
@@ -138,6 +144,9 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
         assert WIDGETS in {each["name"] for each in page["federated_extensions"]}
         assert WIDGETS not in page["disabledExtensions"]
         assert [each["name"] for each in json.loads(get("/api/contents"))["content"]] == [lab.FIRST]
+        terminal = json.loads(get("/api/terminals", b"{}"))["name"]
+        where = in_the_terminal(f"{address}/terminals/websocket/{terminal}?token={token}")
+        assert where == str(Path(sys.executable).parent / "workshop")
         # theirs stays
         assert "High Contrast" in get("/lab/api/settings/@jupyterlab/apputils-extension:themes")
 
@@ -149,6 +158,25 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
     assert found["prefix"] == sys.prefix and found["user"] == "1" and not found["startup"]
     assert found["optimize"] == 0 and "inline" in found["backend"]
     assert str(person / "planted") not in found["paths"]
+
+
+def in_the_terminal(url: str) -> str:
+    """Return where a terminal of JupyterLab finds `workshop`."""
+
+    async def ask() -> str:
+        connection = await websocket_connect(url.replace("http://", "ws://"))
+        command = 'echo "<$(command -v workshop)>"\r'
+        await connection.write_message(json.dumps(["stdin", command]))
+        printed = ""
+        while True:
+            message = await asyncio.wait_for(connection.read_message(), 60)
+            kind, *content = json.loads(message)
+            if kind == "stdout":
+                printed += content[0]
+            if found := re.search(r"<(/[^>]*)>", printed):
+                return found[1]
+
+    return asyncio.run(ask())
 
 
 def executed(connection_file: Path, code: str) -> str:
@@ -245,6 +273,7 @@ def test_a_port_that_is_taken_before_jupyter_listens_costs_nothing(stand_in, mon
             machine.take_port("127.0.0.1", taken + 1),
         ]
         monkeypatch.setattr(machine, "take_port", lambda host, first: answers.pop(0))
+        monkeypatch.setattr(lab, "OTHER_PORTS", range(taken + 1, taken + 2))
         [ready, stopping] = run_until_ready()
     assert answers == [] and stopping == "\nStopping …"
     port = re.search(r"http://127\.0\.0\.1:(\d+)/", ready)[1]
@@ -283,6 +312,65 @@ def test_two_labs_at_the_same_moment_get_a_port_and_a_log_each(stand_in, tmp_pat
         for running in labs:
             supervise.end(running.process)
             running.let_go()
+
+
+def test_a_port_that_is_lost_again_and_again_leaves_the_server_running(stand_in, monkeypatch):
+    """Another program takes each port first; the server that became ready meanwhile is not stopped."""
+    with listening() as taken:
+        claimed = [(taken, socket.socket()) for _ in range(lab.PORT_TRIES - 1)]
+        monkeypatch.setattr(machine, "take_port", lambda host, first: take(host, first))
+        own_take = machine.port_is_free
+
+        def take(host: str, first: int) -> tuple[int, socket.socket]:
+            if claimed:
+                return claimed.pop()
+            port = next(port for port in range(first, 65535) if own_take(host, port))
+            return port, socket.socket()
+
+        stopped: list[str] = []
+        monkeypatch.setattr(lab, "_server_sentence", lambda report: "✓ The server answers")
+        monkeypatch.setattr(supervise, "stop", stopped.append)
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(text)
+            if "JupyterLab is open" in text:
+                assert not stopped
+                raise supervise.Stopped
+
+        lab.run(browser=False, say=say)
+    assert not claimed
+    assert said.count("✓ The server answers") == 1, "the server was started once"
+    assert any("JupyterLab is open" in text for text in said)
+
+
+@pytest.mark.parametrize("claims_work", [True, False], ids=["linux", "without claims"])
+def test_thirty_labs_that_start_at_once_all_get_a_port(
+    stand_in, monkeypatch, tmp_path, claims_work
+):
+    """Thirty learners on a login node. Not every system has claims, so there each may choose the same port."""
+    if not claims_work:
+
+        def hold(host: str, port: int) -> socket.socket | None:
+            return socket.socket() if machine.port_is_free(host, port) else None
+
+        monkeypatch.setattr(machine, "hold_port", hold)
+    at_once = threading.Barrier(30)
+    urls: list[str] = []
+    monkeypatch.setattr(lab, "_wait_for_end", lambda running: at_once.wait(60))
+    monkeypatch.setattr(supervise, "stop_signals", contextlib.nullcontext)
+
+    def start() -> None:
+        at_once.wait(60)
+        lab.run(server=False, browser=False, say=urls.append)
+
+    threads = [threading.Thread(target=start) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    ports = {re.search(r"http://127\.0\.0\.1:(\d+)/", url)[1] for url in urls}
+    assert len(ports) == 30
 
 
 def test_a_lab_that_breaks_off_says_so(stand_in, monkeypatch):

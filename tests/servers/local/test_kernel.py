@@ -28,7 +28,9 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
     spec = json.loads(next(tmp_path.rglob("vllm-workshop/kernel.json")).read_text())
     assert spec["argv"][0] == sys.executable
     protection = {"PYTHONHOME": "", "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
-    assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection}
+    # Jupyter puts the session's own PATH in place of ${PATH}.
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}${{PATH}}"}
+    assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection, **path}
     manager = tmp_path / "data/labextensions/@jupyter-widgets/jupyterlab-manager/package.json"
     assert json.loads(manager.read_text())["name"] == "@jupyter-widgets/jupyterlab-manager"
 

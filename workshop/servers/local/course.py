@@ -18,6 +18,7 @@ import workshop
 from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import replace_file, writing
+from workshop.servers.local import course_pages
 
 FOLDER = "my-notebooks"
 MODE = 0o644  # of a copy: the course may be installed read-only
@@ -58,28 +59,46 @@ def names() -> list[str]:
 
 
 def copy_notebooks() -> tuple[Path, list[str]]:
-    """Make or renew the private copy; return its folder and the notebooks whose newer version was held back."""
-    folder, held = private_folder(), []
+    """Make or renew the private copy; return its folder and the notebooks whose newer version was held back.
+
+    The pages that notebooks link (glossary, background) are copied as well, so that each link opens.
+    """
+    folder = private_folder()
+    held_back: list[str] = []
     with _writing_to(folder) as originals:
         for name in names():
-            source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
-            newest, _ = _look(source)
-            if not os.path.lexists(copy):
-                replace_file(copy, source.read_bytes(), MODE)
-            elif not copy.is_file():  # a link to a disk that is away, for example
-                held.append(name)
-                continue
-            elif originals.get(name) != newest:
-                mine, has_outputs = _look(copy)
-                if mine not in (originals.get(name), newest):
-                    held.append(name)
-                    continue
-                if mine != newest:
-                    if has_outputs:
-                        _keep(copy)
-                    replace_file(copy, source.read_bytes(), MODE)
-            originals[name] = newest
-    return folder, held
+            if not _renew(folder / f"{name}.ipynb", _published(name), name, originals):
+                held_back.append(name)
+        for path, content in course_pages.linked_pages(course_folder()).items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _renew(target, content, path, originals)
+    return folder, held_back
+
+
+def _published(name: str) -> bytes:
+    """Return a notebook of the course as a learner gets it: its links lead to the copies of the pages."""
+    source = course_folder() / f"{name}.ipynb"
+    return course_pages.with_links_inside(source.read_bytes())
+
+
+def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
+    """Make or renew one copy unless its learner has changed it; return False if it was left as it is."""
+    newest, _ = _look_at(content)
+    if not os.path.lexists(copy):
+        replace_file(copy, content, MODE)
+    elif not copy.is_file():  # a link to a disk that is away, for example
+        return False
+    elif originals.get(name) != newest:
+        own_version, has_outputs = _look(copy)
+        if own_version not in (originals.get(name), newest):
+            return False
+        if own_version != newest:
+            if has_outputs:
+                _keep(copy)
+            replace_file(copy, content, MODE)
+    originals[name] = newest
+    return True
 
 
 def fresh(name: str) -> tuple[Path, Path | None]:
@@ -91,16 +110,17 @@ def fresh(name: str) -> tuple[Path, Path | None]:
     if name not in names():
         raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
     folder, kept = private_folder(), None
-    source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
+    copy = folder / f"{name}.ipynb"
+    content = _published(name)
     if os.path.lexists(copy) and not copy.is_file():
         raise WorkshopError(
             f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}"
         )
     with _writing_to(folder) as originals:
-        newest, _ = _look(source)
+        newest, _ = _look_at(content)
         if copy.exists() and _look(copy) != (newest, False):
             kept = _keep(copy)
-        replace_file(copy, source.read_bytes(), MODE)
+        replace_file(copy, content, MODE)
         originals[name] = newest
     copy_notebooks()
     return copy, kept
@@ -145,8 +165,12 @@ def _keep(copy: Path) -> Path:
 
 
 def _look(path: Path) -> tuple[str, bool]:
+    """Return what `_look_at` says of a file."""
+    return _look_at(path.read_bytes())
+
+
+def _look_at(data: bytes) -> tuple[str, bool]:
     """Return a digest of what a learner writes, the cells without outputs and counts, and whether there are outputs."""
-    data = path.read_bytes()
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(data)["cells"]
         written = [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workshop import own_packages, python_process
 from workshop.servers.home import private_folder
+from workshop.servers.local import terminal
 
 # defaults: no question about news, all cells rendered
 SETTINGS = Path(__file__).parent / "jupyter_settings"
@@ -31,6 +32,9 @@ def command(folder: Path, host: str, port: int, first: str) -> list[str]:
         "root_dir": folder,
         "jpserver_extensions": extensions,
     }
+    shell = terminal.shell_command()
+    if shell is not None:
+        server["terminado_settings"] = {"shell_command": shell}
     lab = {
         "default_url": f"/lab/tree/{first}",
         "app_settings_dir": SETTINGS,
@@ -54,6 +58,8 @@ def environment(token: str) -> dict[str, str]:
             del base[name]
     base.pop("MPLBACKEND", None)  # a figure is to appear in the notebook
     changes = {
+        "PATH": terminal.with_commands(base.get("PATH", os.defpath)),
+        terminal.COMMANDS_VARIABLE: str(terminal.commands_folder()),
         "JUPYTER_TOKEN": token,
         "JUPYTER_NO_CONFIG": "1",
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of that name in ~/.local

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import psutil
 from workshop import own_packages
 from workshop.errors import WorkshopError
 from workshop.servers.home import writing
+from workshop.servers.local import terminal
 
 NAME, TITLE = "vllm-workshop", "vLLM workshop"
 MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
@@ -53,6 +55,8 @@ def install() -> list[str]:
         if os.environ.get(name)
     }
     settings |= own_packages.for_kernel()
+    # Jupyter fills in ${PATH} when it starts the kernel, so `!workshop plan …` works in a cell.
+    settings["PATH"] = os.pathsep.join([str(terminal.commands_folder()), "${PATH}"])
     environment, user = data_folders()
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
@@ -66,4 +70,5 @@ def install() -> list[str]:
         f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
         f"Widgets' extension is in {target}.",
         "Reload JupyterLab, then choose the kernel at the top right.",
+        f"In a terminal of that JupyterLab: export PATH={shlex.quote(str(terminal.commands_folder()))}:$PATH",
     ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import re
 import secrets
 import socket
@@ -24,9 +25,11 @@ from workshop.servers.vllm_main import installed
 
 FIRST = "00_start.ipynb"
 FIRST_PORT = 8888
-JUPYTER_WAIT_S = 120.0
+JUPYTER_WAIT_S = 600.0  # thirty that start at once on one login node are slow
 OTHER_START_WAIT_S = 600.0  # for a server that another lab of the same person is starting
-PORT_TRIES = 5
+PORT_TRIES = 10
+# Where to look after a port was lost: whoever lost the same one looks elsewhere.
+OTHER_PORTS = range(20000, 30000)
 # What JupyterLab's log says when another program took the port between our look and its start.
 PORT_LOST = re.compile(
     r"port \d+ is (already in use|not available)|no available port|port \d+ denied"
@@ -58,9 +61,14 @@ class Lab:
             self.held.close()
 
 
-def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
-    """Start JupyterLab on the folder; the token is in its environment, not on its command line."""
-    port, held = _hold(host, port)
+def start_jupyter(
+    folder: Path, port: int | None = None, host: str = "127.0.0.1", first: int = FIRST_PORT
+) -> Lab:
+    """Start JupyterLab on the folder; the token is in its environment, not on its command line.
+
+    Without a port it gets a free one, from `first` on.
+    """
+    port, held = _hold(host, port, first)
     token = secrets.token_hex(16)
     try:
         command = jupyter.command(folder, host, port, FIRST)
@@ -78,10 +86,10 @@ def _log_name(port: int) -> str:
     return f"jupyterlab-{port}.log"
 
 
-def _hold(host: str, port: int | None) -> tuple[int, socket.socket]:
+def _hold(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
     """Return the port that was given, or the first free one, and the claim on it."""
     if port is None:
-        return machine.take_port(host, FIRST_PORT)
+        return machine.take_port(host, first)
     held = machine.hold_port(host, port)
     if not held:
         raise WorkshopError(
@@ -180,15 +188,17 @@ def run(
             lab = start_jupyter(folder, port, host)
             if server:
                 say(_server_sentence(report))
-            for attempt in range(PORT_TRIES):
+            lost = 0
+            while True:
                 try:
                     wait_for_jupyter(lab)
                     break
                 except PortLost:
-                    if port is not None or attempt == PORT_TRIES - 1:
+                    lost += 1
+                    if port is not None or lost == PORT_TRIES:
                         raise
                     lab.let_go()
-                    lab = start_jupyter(folder, None, host)
+                    lab = start_jupyter(folder, None, host, random.choice(OTHER_PORTS))
             say(_ready_sentence(lab, folder, held, ends_server=bool(_servers_of(lab, began))))
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             if browser and (display or sys.platform in ("darwin", "win32")):

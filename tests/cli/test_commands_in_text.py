@@ -1,0 +1,104 @@
+"""Every `workshop …` command that a notebook, an exercise or a page names exists, and takes the options it is given."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from workshop import cli
+
+ROOT = Path(__file__).parents[2]
+IN_TICKS = re.compile(r"`(workshop [^`]+)`")
+A_LINE = re.compile(r"^\s*[!$%]?\s*(workshop [a-z-].*)$", re.MULTILINE)
+FENCED = re.compile(r"```(?:bash|sh|console|text)?\n(.*?)```", re.DOTALL)
+# the rest of a shell line: not part of the command
+SHELL_WORDS = {"|", "&&", "||", ";", ">", "2>&1", "&"}
+# Their other options go to vLLM, or to sbatch.
+PASSED_ON = ("serve", "slurm submit", "batch")
+SOURCES = [
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+    *sorted((ROOT / "workshop" / "course" / "exercise_sets").glob("*.toml")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "kubernetes").glob("*.md")),
+    ROOT / "slurm" / "README.md",
+    ROOT / "README.md",
+]
+
+
+def text_of(path: Path) -> str:
+    if path.suffix != ".ipynb":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands of a text: those in ticks, and the lines of blocks of code."""
+    result = IN_TICKS.findall(text)
+    for block in FENCED.findall(text):
+        result += A_LINE.findall(block)
+    return [re.sub(r"\s+", " ", command) for command in result]
+
+
+def refusal(command: str) -> str:
+    """Return why the command line does not take a command; '' if it does."""
+    words = shlex.split(command, comments=True)
+    for number, word in enumerate(words):
+        if word in SHELL_WORDS:
+            words = words[:number]
+            break
+    words = [word for word in words[1:] if word not in ("…", "...")]
+    current: click.Command = cli.group
+    context = click.Context(current, info_name="workshop")
+    while isinstance(current, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        following = current.get_command(context, name)
+        if following is None:
+            return f"there is no command {name!r}"
+        current = following
+        context = current.context_class(
+            current, parent=context, info_name=name, **current.context_settings
+        )
+    try:
+        current.make_parser(context).parse_args(words)
+    except click.NoSuchOption as error:
+        passed_on = context.command_path.removeprefix("workshop ") in PASSED_ON
+        return "" if passed_on else error.message
+    except click.BadOptionUsage:  # `workshop simulate --host-factor`: a mention, its value left out
+        return ""
+    except click.UsageError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_the_command_line_takes_every_command_of_the_text(path):
+    refused = {}
+    for command in commands(text_of(path)):
+        if reason := refusal(command):
+            refused[command] = reason
+    assert refused == {}
+
+
+def test_the_notebooks_name_commands():
+    """The review of the course counted 32; the test above must not pass because it finds none."""
+    found = [command for path in SOURCES[:10] for command in commands(text_of(path))]
+    assert len(found) >= 15
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("workshop launch 70b", "no command 'launch'"),
+        ("workshop progress --sharing", "No such option"),
+        ("workshop slurm cancel 70b", "no command 'cancel'"),
+        ("workshop serve --background | tee log", ""),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(command, reason):
+    assert (reason in refusal(command)) if reason else refusal(command) == ""
