@@ -37,6 +37,7 @@ from inference_planner.parallelism import plan as planner_plan
 from workshop import python_process
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
+from workshop.home import home
 from workshop.vllm_package import installed
 
 WORKER_MODULE = "workshop.engine.exact_worker"  # runs in the engine's Python
@@ -198,7 +199,7 @@ def job(d: Deployment) -> dict[str, Any]:
 
 def answers_folder() -> Path:
     """Return the folder of the answers that vLLM's classes gave on this machine."""
-    return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser() / "exact"
+    return home() / "exact"
 
 
 def answer_file(job: Mapping[str, Any]) -> Path:

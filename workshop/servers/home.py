@@ -1,4 +1,4 @@
-"""Where the workshop keeps what it must remember: $WORKSHOP_HOME, by default ~/.workshop."""
+"""Write what the workshop must remember into $WORKSHOP_HOME (workshop/home.py): whole files, closed to others."""
 
 import contextlib
 import errno
@@ -8,7 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
+from workshop.home import home
+
+__all__ = [
+    "CannotWrite",
+    "NoSpace",
+    "cannot_write",
+    "home",
+    "new_log",
+    "private_folder",
+    "replace_file",
+    "whole",
+    "write_private",
+    "writing",
+]
 
 
 class CannotWrite(WorkshopError):
@@ -17,16 +31,6 @@ class CannotWrite(WorkshopError):
 
 class NoSpace(CannotWrite):
     """The disk or the quota is used up."""
-
-
-def home() -> Path:
-    """Return the folder of this user's records, logs and progress (not created)."""
-    given = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
-    try:
-        return Path(given).expanduser()
-    except RuntimeError:  # ~name of nobody, or no home folder at all
-        remedy = "Set WORKSHOP_HOME to a folder that you may write."
-        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.", remedy) from None
 
 
 def private_folder(*parts: str) -> Path:

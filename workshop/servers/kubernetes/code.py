@@ -14,6 +14,7 @@ MODULES = (
     "inference_planner/errors",
     "workshop/__init__",
     "workshop/errors",
+    "workshop/home",
     "workshop/servers/__init__",
     "workshop/servers/guard/__init__",
     "workshop/servers/guard/asgi",
