@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import tomllib
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -22,34 +23,86 @@ HEAD = """# Glossary
 The words of the course, each with the notebook that explains it. In the notebooks a word with dots below it says the same when the mouse rests on it. Written by `python docs/glossary.py` from `docs/glossary.toml`.
 """
 HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>')
-# Where no hover goes: code, formulas, headings, links, tags, the line that says what a notebook needs.
+# Where a sentence ends: a mark and a space, an empty line, the next line of a list or a table.
+SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) )")
+# the title of a paper or a book: *Fast Inference from Transformers*
+TITLE = r"(?<!\*)\*[A-Z][^*\n]*\*(?!\*)"
+# Where no hover goes: code, formulas, headings, links, titles, tags, the line that says what a notebook needs.
 FILES = "|".join(re.escape(term) for term in TERMS if "." in term)
 # the tick that closes one opens no code
 BEHIND = "".join(f"(?<!{re.escape(term)})" for term in TERMS if "." in term)
 APART = re.compile(
-    rf"(```.*?```|{BEHIND}`(?!(?:{FILES})`)[^`]*`|\$[^$\n]+\$|^#.*?$|!?\[[^]]*\]\([^)]*\)|<[^>]+>|^\d+ minutes · needs: .*?$)",
+    rf"(```.*?```|{BEHIND}`(?!(?:{FILES})`)[^`]*`|\$[^$\n]+\$|^#.*?$|!?\[[^]]*\]\([^)]*\)|{TITLE}|<[^>]+>|^\d+ minutes · needs: .*?$)",
     re.DOTALL | re.MULTILINE,
 )
 
 
 def pattern(term: str) -> str:
     """Return what finds a term in a text: its forms, a plural, a capital where a sentence begins."""
-    forms = sorted([term, *TERMS[term].get("also", ())], key=len, reverse=True)
+    word = TERMS[term].get("word", term)
+    forms = sorted([word, *TERMS[term].get("also", ())], key=len, reverse=True)
     either = [f"[{form[0].upper()}{form[0]}]{re.escape(form[1:])}" for form in forms]
-    return rf"(?<![\w-])(?:`{re.escape(term)}`|(?:{'|'.join(either)})s?(?![\w-]))"
+    return rf"(?<![\w-])(?:`{re.escape(word)}`|(?:{'|'.join(either)})s?(?![\w-]))"
 
 
-ANY = re.compile(
-    "|".join(
-        f"(?P<t{n}>{pattern(term)})"
-        for n, term in sorted(enumerate(TERMS), key=lambda x: -len(x[1]))
-    )
-)
+PATTERNS = {term: re.compile(pattern(term)) for term in TERMS}
 
 
-def found(match: re.Match) -> str:
-    """Return the term that a match of ANY is a form of."""
-    return list(TERMS)[int(match.lastgroup[1:])]
+@dataclass(frozen=True)
+class Use:
+    """A place of a text that uses a term."""
+
+    start: int
+    end: int
+    term: str
+
+
+def sentence(text: str, start: int) -> str:
+    """Return the sentence, or the line of a list or table, that has the character at `start`."""
+    first = 0
+    for border in SENTENCE_END.finditer(text):
+        if border.end() > start:
+            return text[first : border.start()]
+        first = border.end()
+    return text[first:]
+
+
+def has_sense(term: str, text: str, start: int) -> bool:
+    """Return whether the sentence at `start` uses the word in the sense of this term.
+
+    `where` of a term lists patterns of which the sentence has one; `unless` those of which it has none.
+    """
+    around = sentence(text, start)
+    where = TERMS[term].get("where", ())
+    if where and not any(re.search(each, around) for each in where):
+        return False
+    return not any(re.search(each, around) for each in TERMS[term].get("unless", ()))
+
+
+def prose(text: str) -> list[tuple[int, int]]:
+    """Return where a text without hovers has prose: from, to (not in code, formulas, headings, links, titles)."""
+    parts: list[tuple[int, int]] = []
+    first = 0
+    for match in APART.finditer(text):
+        parts.append((first, match.start()))
+        first = match.end()
+    return [*parts, (first, len(text))]
+
+
+def uses(text: str) -> list[Use]:
+    """Return the uses of terms in a text without hovers, in their order. Of terms that overlap the longest counts."""
+    found: list[Use] = []
+    for first, last in prose(text):
+        for term, compiled in PATTERNS.items():
+            for match in compiled.finditer(text, first, last):
+                if has_sense(term, text, match.start()):
+                    found.append(Use(match.start(), match.end(), term))
+    found.sort(key=lambda use: (use.start, -use.end, list(TERMS).index(use.term)))
+    result: list[Use] = []
+    for use in found:
+        if not result or use.start >= result[-1].end:
+            result.append(use)
+    return result
 
 
 def plain(text: str) -> str:
@@ -59,25 +112,28 @@ def plain(text: str) -> str:
 
 def terms(text: str) -> list[str]:
     """Return the terms of a text in the order of their first use; code, formulas, headings and links do not count."""
-    prose = " . ".join(APART.split(plain(text))[::2])
-    return list(dict.fromkeys(map(found, ANY.finditer(prose))))
+    return list(dict.fromkeys(use.term for use in uses(plain(text))))
 
 
 def hovers(texts: list[str]) -> list[str]:
     """Return a notebook's texts with a hover on the first use of each term."""
-    seen = set()
-
-    def mark(match: re.Match) -> str:
-        if (term := found(match)) in seen:
-            return match[0]
-        seen.add(term)
-        return f'<abbr title="{escape(TERMS[term]["says"])}">{match[0]}</abbr>'
-
-    parts = [APART.split(plain(text)) for text in texts]
-    return [
-        "".join(each if n % 2 else ANY.sub(mark, each) for n, each in enumerate(split))
-        for split in parts
-    ]
+    seen: set[str] = set()
+    result = []
+    for text in map(plain, texts):
+        parts: list[str] = []
+        end = 0
+        for use in uses(text):
+            if use.term in seen:
+                continue
+            seen.add(use.term)
+            says = escape(TERMS[use.term]["says"])
+            parts += [
+                text[end : use.start],
+                f'<abbr title="{says}">{text[use.start : use.end]}</abbr>',
+            ]
+            end = use.end
+        result.append("".join([*parts, text[end:]]))
+    return result
 
 
 def texts(notebook: dict) -> list[dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -89,3 +90,80 @@ def test_a_head_node_is_no_head_of_attention():
         < text.index("head node</abbr>")
         < text.index("several attentions")
     )
+
+
+# The words of the course with two senses: a sentence, the word, and the entry whose meaning is right there (None: no
+# hover is better than a wrong one).
+SENSES = [
+    ("Rank 1 is the most probable token.", "Rank", "rank (of a token)"),
+    ("Here every entry has its token id, its text, and its **rank**.", "rank", "rank (of a token)"),
+    ("At temperature 0 every generated token has rank 1.", "rank", "rank (of a token)"),
+    ("*colour by* shows ranks instead.", "ranks", "rank (of a token)"),
+    ("Each rank keeps half of the heads.", "rank", "rank"),
+    ("Run vLLM on two ranks, and check the plan.", "ranks", "rank"),
+    ("Four ranks hold two experts each: rank 0 has the experts 0 and 1.", "rank 0", "rank"),
+    ("Your paper will rank well.", "rank", None),
+    ("This is greedy decoding.", "decoding", "greedy decoding"),
+    ("This is **greedy** decoding.", "decoding", "greedy decoding"),
+    ("With `top_k` 1 it marks every token that greedy decoding would not take.", "decoding", "greedy decoding"),
+    ("Different tokens can decode to the same text.", "decode", None),
+    ("Put all token ids together first, then decode them.", "decode", None),
+    ("In prefill all tokens of a prompt are read, and **decode** writes one at a time.", "decode", "decode"),
+    ("*Fast Inference from Transformers via Speculative Decoding* (arXiv 2211.17192)", "Decoding", None),
+    ("It has 12 million parameters.", "parameters", "parameter"),
+    ("Each parameter takes two FLOP for each token.", "parameter", "parameter"),
+    ("It explains what each sampling parameter does.", "parameter", "parameter (of a request)"),
+    ("`extra_body` holds the parameters that only vLLM has.", "parameters", "parameter (of a request)"),
+    ("A request has parameters, such as `max_tokens`.", "parameters", "parameter (of a request)"),
+    ("Requests that are computed in the same step are a **batch**.", "batch", "batch"),
+    ("OpenAI's batch format is JSONL.", "batch", None),
+    ("On a cluster with a queue, SLURM starts it.", "cluster", "cluster"),
+    ("A cluster is divided into namespaces, one for each group.", "cluster", None),
+    ("The head node answers requests.", "head", "head node"),
+    ("Each layer has 32 heads.", "heads", "head"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "word", "term"), SENSES, ids=[each[0][:40] for each in SENSES])
+def test_a_hover_belongs_to_a_sense(text, word, term):
+    at = text.index(word)
+    there = [use.term for use in glossary.uses(text) if use.start <= at < use.end]
+    assert there == ([term] if term else [])
+
+
+# What a sentence cannot have if its word has this meaning. These are not the glossary's own patterns.
+FOREIGN = {
+    "rank": r"most probable|logprob|generated token|token id",
+    "rank (of a token)": r"GPU|tensor|process|GiB",
+    "decode": r"greedy|temperature|token ids|emoji|Speculative Decoding",
+    "greedy decoding": r"prefill",
+    "parameter": r"sampling|temperature|extra_body|request",
+    "parameter (of a request)": r"[Bb]illion|million|bytes|FLOP",
+    "batch": r"JSONL|OpenAI's|rows|output file",
+    "cluster": r"namespace|Route|Ingress|Deployment",
+    "role": r"Kubernetes|RBAC",
+    "head": r"head node|header",
+    "Service": r"customer",
+    "partition": r"disk",
+    "checkpoint": r"crash|continue",
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_hover_of_a_notebook_has_the_other_sense_of_its_word(path):
+    wrong = []
+    for text in written(path):
+        bare = glossary.plain(text)
+        shown = {use.start for use in glossary.uses(bare)}
+        for use in glossary.uses(bare):
+            around = glossary.sentence(bare, use.start)
+            foreign = FOREIGN.get(use.term)
+            if foreign and re.search(foreign, around):
+                wrong.append(f"{use.term}: {around.strip()[:120]}")
+        assert len(shown) == len(glossary.uses(bare)), "no place has two hovers"
+    assert not wrong
+
+
+def test_every_word_with_a_second_sense_is_in_the_table():
+    several = {term for term, each in glossary.TERMS.items() if "where" in each or "unless" in each}
+    assert several <= {term for _, _, term in SENSES}
