@@ -4,7 +4,9 @@
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
-each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool}; without speed a job ends when the
+each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool,
+"prompts": [1024, 8192], "energy": bool, "processor": bool}; "prompts" times the first token after a lone prompt of each
+length, "energy" reads NVML's counter around one stream and each batch; without speed a job ends when the
 memory is measured. A model is a catalog name or a folder with a config.json. Jobs run side by side as long as GPUs
 are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
 jobs start at once on the same GPUs, which must hold all of them ("kv_cache_memory_bytes" in "extra"), and take turns at
@@ -27,7 +29,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernels import kernel_times
-from timings import mixed_steps, profiled, seconds, speeds
+from processor import write_processor
+from timings import first_tokens, mixed_steps, profiled, seconds, speeds
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -64,6 +67,8 @@ def model_folder(job: dict, out: Path) -> Path:
     folder = out / "models" / job.get("folder", job["name"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(job)))
+    if job.get("processor"):
+        write_processor(folder)
     return folder
 
 
@@ -119,6 +124,18 @@ def engine(job: dict, out: Path):
     )
 
 
+def energy_joules() -> float:
+    """Return what this job's GPUs have taken since the driver was loaded, in joules (NVML's counter)."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    total = 0.0
+    for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
+        total += pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+    return total
+
+
 def run_one(job: dict, out: Path) -> None:
     """Start one engine in this process, measure it, and print the result into its log."""
     started = time.time()
@@ -126,7 +143,9 @@ def run_one(job: dict, out: Path) -> None:
     result = {"start_s": round(time.time() - started, 1)}
     with turn(out):
         if job.get("speed", True):
-            result |= speeds(llm, job.get("batches", [16, 64]))
+            energy = energy_joules if job.get("energy") else None
+            result |= speeds(llm, job.get("batches", [16, 64]), energy)
+            result |= first_tokens(llm, job.get("prompts", []))
         if "speculative_config" in job.get("extra", {}):
             result["speculation"] = {
                 m.name: m.value

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernels import kernel_times
@@ -32,21 +32,42 @@ def seconds(llm, prompts: int, prompt_tokens: int, new_tokens: int) -> float:
     return time.perf_counter() - begin
 
 
-def speeds(llm, batches: list[int]) -> dict:
-    """Measure the first token (32-token prompt), 256 tokens of one stream, and batches of 256-token prompts."""
+def speeds(llm, batches: list[int], energy: Callable[[], float] | None = None) -> dict:
+    """Measure the first token (32-token prompt), 256 tokens of one stream, and batches of 256-token prompts.
+
+    With `energy`, which returns the joules that the GPUs have taken so far, also joules per generated token.
+    """
     seconds(llm, 1, 32, 16)
     ttft = min(seconds(llm, 1, 32, 1) for _ in range(3))
+    before = energy() if energy else 0.0
     runs = [round(256 / (seconds(llm, 1, 32, 257) - ttft), 2) for _ in range(2)]
+    after = energy() if energy else 0.0
     result = {
         "ttft_ms_32": round(1000 * ttft, 2),
         "single_tok_s": max(runs),
         "single_tok_s_runs": runs,
     }
+    if energy:
+        result["single_joules_per_token"] = round((after - before) / (2 * 257), 4)
     for n in batches:
         seconds(llm, n, 256, 4)
         whole, first = seconds(llm, n, 256, 129), seconds(llm, n, 256, 1)
         result[f"batch{n}_tok_s"] = round(n * 128 / seconds(llm, n, 256, 128))
         result[f"batch{n}_decode_tok_s"] = round(n * 128 / (whole - first))
+        if energy:
+            before = energy()
+            seconds(llm, n, 256, 128)
+            result[f"batch{n}_joules_per_token"] = round((energy() - before) / (n * 128), 4)
+    return result
+
+
+def first_tokens(llm, lengths: list[int]) -> dict:
+    """Measure the first token after a lone prompt of each length, in ms: the best of three."""
+    result = {}
+    for length in lengths:
+        seconds(llm, 1, length, 1)
+        best = min(seconds(llm, 1, length, 1) for _ in range(3))
+        result[f"ttft_ms_{length}"] = round(1000 * best, 2)
     return result
 
 
