@@ -58,6 +58,9 @@ KV_CACHING = "from workshop.course import plots\nplots.kv_caching()"
 PARALLEL = (
     "from workshop.course import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
 )
+IDEAS = """from workshop.course import plots
+for name in ("request", "model_and_gpu", "cluster", "sampling", "surprise", "batch"):
+    display(plots.drawing(name))"""
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
@@ -96,6 +99,7 @@ GALLERY = {
     "lines": LINES,
     "kv_caching": KV_CACHING,
     "parallelism": PARALLEL,
+    "ideas": IDEAS,
     "step": STEP,
     "cluster": CLUSTER,
     "fields": FIELDS,
