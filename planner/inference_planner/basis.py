@@ -1,25 +1,48 @@
-"""What a plan rests on: runs that were measured, what vLLM's class says or said, or an estimate; and the words for it.
+"""What a plan rests on: the nearest measurement (its ground), where the sizes come from, and the words for both.
 
 Also which versions of vLLM have an architecture: by the registry of every release since 0.6.0 (benchmarks/architectures.py).
 """
 
 # d deployment, m model
 import json
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from inference_planner.attention import kinds
 from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig, Quantization
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.quantization import from_name
+from inference_planner.catalog.read import from_dict
 from inference_planner.deployment import Deployment
+from inference_planner.learned import Likeness, correction
 from inference_planner.versions import is_before
 
 RUNS = Path(__file__).parent / "data" / "runs"
 REGISTRIES = Path(__file__).parent / "catalog" / "architectures.json"
-UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # docs/exact.md
+
+Basis = Literal[
+    "measured here",
+    "measured on this kind of GPU",
+    "same generation",
+    "never measured",
+]
+# How far a case is from measured ground, the nearest first.
+BASES: tuple[Basis, ...] = (
+    "measured here",
+    "measured on this kind of GPU",
+    "same generation",
+    "never measured",
+)
+EIGHT_BITS = 8
+SIXTEEN_BITS = "16 bit"
+ENCODERS = ("vision_config", "audio_config", "thinker_config")
 
 
 @lru_cache(maxsize=2)
@@ -37,48 +60,179 @@ def runs(folder: Path = RUNS) -> list[dict[str, Any]]:
     ]
 
 
-@lru_cache(maxsize=1)
-def measured_architectures() -> frozenset[str]:
-    """Return the architectures of the recorded runs (data/runs)."""
-    return frozenset(load_model(name).architecture for name in {run["model"] for run in runs()})
+def model_of(run: dict[str, Any]) -> ModelConfig:
+    """Return the run's model as its config.json was."""
+    config = run.get("config", {})
+    if not config:
+        return load_model(run["model"])
+    base: dict[str, Any] = {}
+    if "architectures" not in config:
+        base = dict(load_model(run["model"]).raw)
+    return from_dict({**base, **config}, name=run["name"])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What two cases have in common if the measurement of one tells the memory and speed of the other.
+
+    Attributes:
+        attention: the keys of the kinds of attention layers, sorted.
+        experts: the model has routed experts.
+        weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit awq" …
+        encoder: the checkpoint has an encoder of images or sound.
+        split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
+    """
+
+    attention: tuple[str, ...]
+    experts: bool
+    weights: str
+    encoder: bool
+    split: str
+
+
+@lru_cache(maxsize=512)
+def kind_of_model(m: ModelConfig, split: str = "") -> Kind:
+    """Return the kind of a model that is split in these ways."""
+    attention = tuple(sorted({kind.key for kind in kinds(m)}))
+    encoder = any(m.raw.get(name) for name in ENCODERS)
+    return Kind(attention, m.moe is not None, weight_format(m.quantization), encoder, split)
+
+
+def weight_format(quantization: Quantization | None) -> str:
+    """Return how weights are stored, as far as it decides the kernels that multiply them."""
+    if quantization is None:
+        return SIXTEEN_BITS
+    bits = quantization.weight_bits
+    if bits < EIGHT_BITS:
+        return f"{bits} bit {quantization.method}"
+    scales = " in blocks" if quantization.block else ""
+    products = "" if quantization.activation_bits == EIGHT_BITS else " unpacked"
+    return f"{bits} bit{scales}{products}"
+
+
+def kind_of(d: Deployment) -> Kind:
+    """Return the kind of a deployment."""
+    split: list[str] = []
+    if d.tp > 1:
+        split.append("tensor")
+    if d.pp > 1:
+        split.append("pipeline")
+    if d.dp > 1 or d.ep:
+        split.append("data and experts")
+    if d.dcp > 1:
+        split.append("context")
+    if d.nodes > 1:
+        split.append("nodes")
+    return kind_of_model(d.model, ", ".join(split))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One kind of model that was measured on a card under a version of vLLM."""
+
+    gpu: GPU
+    vllm_version: str
+    kind: Kind
 
 
 @lru_cache(maxsize=1)
-def measured_cards() -> frozenset[GPU]:
-    """Return the GPUs of the recorded runs (data/runs)."""
-    return frozenset(load_gpu(name) for name in {run["gpu"] for run in runs()})
+def marks() -> frozenset[Mark]:
+    """Return what the recorded runs (data/runs) measured."""
+    found: set[Mark] = set()
+    for run in runs():
+        m = model_of(run)
+        quantization = run["extra"].get("quantization")
+        if quantization:
+            m = m.with_quantization(from_name(quantization))
+        split = ["tensor"] if run["tp"] > 1 else []
+        if run["pp"] > 1:
+            split.append("pipeline")
+        kind = kind_of_model(m, ", ".join(split))
+        found.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
+    return frozenset(found)
 
 
-def is_measured(d: Deployment) -> bool:
-    """Return True if runs were recorded of this architecture, and on this card with all of its memory."""
-    return d.model.architecture in measured_architectures() and d.gpu in measured_cards()
+@dataclass(frozen=True)
+class Ground:
+    """How far a case is from what was measured.
+
+    Attributes:
+        basis: one of BASES.
+        same_kind: this kind of model was measured on this card, under some version.
+        same_version: this version was measured on some card.
+        same_weights: weights stored like these were measured on a card of this generation, and so were their kernels;
+            those of 16 bit are the same everywhere.
+        learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
+    """
+
+    basis: Basis
+    same_kind: bool = False
+    same_version: bool = False
+    same_weights: bool = False
+    learned: bool = False
 
 
-def basis(d: Deployment) -> str:
-    """Say what a plan of this split rests on: measured, exact, recorded or estimate."""
+# The ground of a case for which this site kept a log of the same card, version and kind of model.
+LEARNED = Ground("measured here", True, True, True, learned=True)
+
+
+def generation(gpu: GPU) -> int | None:
+    """Return the major number of the compute capability; None for a card of another vendor, or an unknown one."""
+    return int(gpu.capability) if math.isfinite(gpu.capability) else None
+
+
+@lru_cache(maxsize=1024)
+def ground(d: Deployment) -> Ground:
+    """Return the distance of a deployment from the recorded runs, or from what this site's own starts measured.
+
+    "measured here" takes the same card with all of its memory, the same version and the same kind of model.
+    """
+    start = correction(d)
+    if start is not None and start.likeness >= Likeness.KIND:
+        return LEARNED
+    kind = kind_of(d)
+    version = d.settings.vllm_version
+    on_card = [mark for mark in marks() if mark.gpu == d.gpu]
+    of_generation = [mark for mark in marks() if generation(mark.gpu) == generation(d.gpu)]
+    same_kind = any(mark.kind == kind for mark in on_card)
+    measured_weights = {mark.kind.weights for mark in of_generation}
+    same_weights = kind.weights == SIXTEEN_BITS or kind.weights in measured_weights
+    same_version = any(mark.vllm_version == version for mark in marks())
+    basis: Basis = "never measured"
+    if Mark(d.gpu, version, kind) in marks():
+        basis = "measured here"
+    elif on_card:
+        basis = "measured on this kind of GPU"
+    elif of_generation:
+        basis = "same generation"
+    return Ground(basis, same_kind, same_version, same_weights)
+
+
+def sizes_from(d: Deployment) -> str:
+    """Return where the sizes of weights and KV cache come from.
+
+    "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded" earlier, and
+    "estimate" rests on the fields of config.json alone.
+    """
     m, experts = d.model, d.expert_split
-    if experts:  # no run was measured with experts shared out so
+    if experts:  # no formula was compared with experts shared out so
         return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
     if m.exact and m.exact.of(d.tp, d.pp):
-        if m.exact.basis == "recorded" and is_measured(d):
-            return "measured"
         return m.exact.basis
-    if m.architecture in FAMILIES:  # formulas, compared with vLLM's classes in the record
-        return "measured" if is_measured(d) else "recorded"
-    return "estimate"
+    return "formulas" if m.architecture in FAMILIES else "estimate"
 
 
 def words(d: Deployment, why: str = "") -> Iterator[str]:
-    """Say what the plan of a model without measured formulas rests on; why: what kept vLLM's class from being asked."""
-    m, said, name = d.model, basis(d), d.model.architecture[:80]
+    """Say where the sizes of a model without formulas come from; why: what kept vLLM's class from being asked."""
+    m, source, name = d.model, sizes_from(d), d.model.architecture[:80]
     if lacking := lacks(m.architecture, d.settings.vllm_version):
         yield lacking
     if m.raw.get("auto_map") and m.architecture not in FAMILIES:
         yield "Its config.json names code of its own (auto_map), which was not run: its fields alone were read. vLLM runs it with --trust-remote-code only."
-    if said in ("exact", "recorded") and m.exact:
-        heard = "says" if said == "exact" else "said when it was recorded"
-        yield f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {name} {heard}; activations and kernels are estimated, {UNCERTAINTY}."
-    elif said == "estimate" and m.architecture not in FAMILIES:
+    if source in ("exact", "recorded") and m.exact and not ground(d).same_kind:
+        heard = "says" if source == "exact" else "said when it was recorded"
+        yield f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {name} {heard}; activations and kernels are estimated, within the interval that stands beside each figure."
+    elif source == "estimate" and m.architecture not in FAMILIES:
         size = m.exact.source if m.exact else "the sizes in the config alone"
         yield f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
 

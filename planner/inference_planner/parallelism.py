@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inference_planner import builds, speed
 from inference_planner.advise import advise
-from inference_planner.basis import basis
+from inference_planner.basis import ground
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.choose import Choice, Sizes
@@ -180,7 +180,7 @@ def plan_of(choice: Choice) -> Plan:
         fit=memory,
         communication=traffic(deployment) if known_speed else [],
         ranks=ranks(deployment),
-        basis=basis(deployment),
+        ground=ground(deployment),
     )
     if memory.fits and known_speed:
         result = replace(

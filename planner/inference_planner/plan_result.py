@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from inference_planner import intervals
+from inference_planner.basis import Basis, Ground, sizes_from
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import Choice, executor
@@ -54,11 +56,26 @@ JSON_KEYS = (
     "communication",
     "decode",
     "basis",
+    "sizes_from",
     "free_gib",
     "exact",
     "source",
     "refusals",
 )
+# The figures that have a low and a high value beside them, as `…_low` and `…_high`.
+UNCERTAIN = (
+    "weights_gib_per_gpu",
+    "overhead_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "single_stream_tokens_per_s",
+    "learners_at_once",
+    "num_gpu_blocks",
+)
+
+
+SPEEDS = ("single_stream_tokens_per_s", "learners_at_once")  # None where the bandwidth is unknown
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ class Plan:
     fit: Fit
     communication: list[Traffic]  # the messages of a step that computes one token
     ranks: list[Rank]
-    basis: str  # measured, exact, recorded or estimate: see basis.py
+    ground: Ground  # how far the case is from what was measured: see basis.py
     decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
     # Requests that arrive together, and all get their first token within 5 s: see speed.py.
     learners_at_once: int = 0
@@ -237,10 +254,20 @@ class Plan:
         return list(self.fit.overheads[self.fit.tightest])
 
     @property
+    def basis(self) -> Basis:
+        """How far the case is from measured ground, in the words of basis.BASES."""
+        return self.ground.basis
+
+    @property
+    def sizes_from(self) -> str:
+        """Where the sizes of weights and KV cache come from: formulas, exact, recorded or estimate."""
+        return sizes_from(self.deployment)
+
+    @property
     def exact(self) -> bool:
         """True if vLLM's own class was built for this plan."""
         exact = self.config.exact
-        return bool(exact and exact.basis == "exact" and self.basis == "exact")
+        return bool(exact and exact.basis == "exact" and self.sizes_from == "exact")
 
     @property
     def source(self) -> str:
@@ -248,12 +275,39 @@ class Plan:
         exact = self.config.exact
         return exact.source if exact else ""
 
+    @cached_property
+    def spread(self) -> intervals.Spread:
+        """How far memory and time may be off: half widths."""
+        return intervals.spread(self.deployment, self.fit, self.ground)
+
+    @cached_property
+    def intervals(self) -> dict[str, intervals.Interval]:
+        """The low and the high value of each figure in UNCERTAIN; nine of ten measured ones lie between."""
+        half = self.spread
+        cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
+        speed = intervals.of_speed(self.single_stream_tokens_per_s, half.time_share)
+        requests = intervals.of_speed(self.learners_at_once, half.time_share)
+        return {
+            "weights_gib_per_gpu": intervals.around(self.weights_gib_per_gpu, half.weights_gib),
+            "overhead_gib_per_gpu": intervals.around(self.overhead_gib_per_gpu, half.overhead_gib),
+            "available_kv_gib_per_gpu": cache.available_gib,
+            "kv_cache_tokens": cache.tokens,
+            "max_concurrency": cache.max_concurrency,
+            "single_stream_tokens_per_s": speed,
+            "learners_at_once": intervals.whole(requests),
+            "num_gpu_blocks": cache.blocks,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""
-        data = {key: getattr(self, key) for key in JSON_KEYS}
-        if not self.deployment.gpu.has_known_speed:
-            data["single_stream_tokens_per_s"] = None
-            data["learners_at_once"] = None
+        data: dict[str, Any] = {}
+        for key in JSON_KEYS:
+            known = self.deployment.gpu.has_known_speed or key not in SPEEDS
+            data[key] = getattr(self, key) if known else None
+            if key in UNCERTAIN:
+                interval = self.intervals[key]
+                data[f"{key}_low"] = interval.low if known else None
+                data[f"{key}_high"] = interval.high if known else None
         data["refusals"] = [asdict(finding) for finding in self.refusals]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]

@@ -25,7 +25,7 @@ def _no_vllm(monkeypatch):
 
 def test_an_unknown_architecture_gets_one_that_says_so(tmp_path):
     p = plan(folder(tmp_path), "h200")
-    assert p.fits and p.basis == "estimate" and not p.exact
+    assert p.fits and p.sizes_from == "estimate" and not p.exact
     assert p.kv_bytes_per_token == 2 * 24 * 4 * 128 * 2
     assert any("An estimate" in reason and "SuperNovaForCausalLM" in reason for reason in p.reasons)
 
@@ -291,7 +291,7 @@ def test_the_index_of_the_checkpoint_says_what_the_weights_take(tmp_path):
     index = {"metadata": {"total_size": 5 * 2**30}, "weight_map": {}}
     (folder(tmp_path) / "model.safetensors.index.json").write_text(json.dumps(index))
     p = plan(tmp_path, "h200")
-    assert p.basis == "estimate" and p.weights_gib_per_gpu == pytest.approx(5, rel=0.01)
+    assert p.sizes_from == "estimate" and p.weights_gib_per_gpu == pytest.approx(5, rel=0.01)
 
 
 def test_so_do_the_headers_of_its_files(tmp_path):

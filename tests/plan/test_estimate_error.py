@@ -65,4 +65,4 @@ def test_a_kind_without_an_estimate_gets_one_sentence_and_the_command(name):
 
 
 def test_what_is_recorded_is_planned():
-    assert plan("qwen3-vl-2b", "h200").basis == "recorded"
+    assert plan("qwen3-vl-2b", "h200").sizes_from == "recorded"

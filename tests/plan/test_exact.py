@@ -106,7 +106,7 @@ class TestRecorded:
                 continue
             p = plan(name, "b300", tensor_parallel_size=known["tp"], max_model_len=4096)
             # nobody measured a B300
-            assert (p.basis, p.exact, p.source) == ("recorded", False, "0.32.0")
+            assert (p.sizes_from, p.exact, p.source) == ("recorded", False, "0.32.0")
             assert p.weights_gib_per_gpu == pytest.approx(
                 known["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
             )
@@ -175,15 +175,15 @@ class TestWorker:
         said = answers(answer_of(RECORDED["smollm3-3b"]))
         for length in (4096, 8192):
             p = plan(folder(tmp_path), "h200", exact=True, max_model_len=length)
-            assert (p.basis, p.exact, p.source) == ("exact", True, "0.32.0")
+            assert (p.sizes_from, p.exact, p.source) == ("exact", True, "0.32.0")
             assert p.weights_gib_per_gpu == pytest.approx(5.76, abs=0.01)
         assert len(said.read_text().splitlines()) == 1
         assert json.loads(said.read_text())["config"] == NEW
 
     def test_where_there_are_no_formulas_it_is_asked_without_being_told_to(self, tmp_path, answers):
         said = answers(answer_of(RECORDED["smollm3-3b"]))
-        assert plan(folder(tmp_path), "h200").basis == "exact"
-        assert plan("llama-3.1-8b", "h200").basis == "measured"
+        assert plan(folder(tmp_path), "h200").sizes_from == "exact"
+        assert plan("llama-3.1-8b", "h200").sizes_from == "formulas"
         assert len(said.read_text().splitlines()) == 1
 
     def test_a_cut_answer_on_disk_is_asked_for_again(self, tmp_path, answers):
@@ -220,7 +220,7 @@ class TestWorker:
             plan(folder(tmp_path), "h200", exact=True)
         assert "\n" not in str(refused.value)
         p = plan(folder(tmp_path), "h200")
-        assert p.basis == "estimate" and any(sentence in reason for reason in p.reasons)
+        assert p.sizes_from == "estimate" and any(sentence in reason for reason in p.reasons)
 
     def test_what_vllm_has_no_class_for_gets_no_command_and_no_tick(self, tmp_path, answers):
         asked = folder(tmp_path)

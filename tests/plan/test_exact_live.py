@@ -72,7 +72,7 @@ def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, worker):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     sizes = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
     p = plan("qwen1.5-moe-a2.7b", "h100", exact=True, **sizes)
-    assert (p.basis, p.exact) == ("exact", True)
+    assert (p.sizes_from, p.exact) == ("exact", True)
     assert p.weights_gib_per_gpu * 2**30 == 5_213_634_560
 
 

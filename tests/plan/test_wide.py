@@ -157,7 +157,7 @@ def test_tokens_travel_to_the_experts_of_all_replicas_and_back():
 def test_a_step_says_that_the_busiest_rank_decides():
     doubts = {t.name: t.uncertainty for t in decode_terms(wide(1, 8).deployment)}
     assert "busiest" in doubts["experts"]
-    assert wide(1, 8).basis == "estimate"
+    assert wide(1, 8).sizes_from == "estimate"
 
 
 def test_the_command_has_the_flags_and_the_nodes_their_own():

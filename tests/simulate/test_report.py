@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+from inference_planner.intervals import of_speed
 
 from workshop.errors import BadInput
+from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time
 from workshop.simulate.report import Outcome, Simulation, parse_slo
+
+COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
 
 
 def load_of(requests: list[Outcome], **more) -> Simulation:
     names = {each.name for each in fields(Simulation)}
     return Simulation(
-        **{**dict.fromkeys(names), "slo": {}, "gaps_s": [0.1, 0.3], "requests": requests, **more}
+        **{
+            **dict.fromkeys(names),
+            "slo": {},
+            "time_share": 0.05,
+            "gaps_s": [0.1, 0.3],
+            "requests": requests,
+            **more,
+        }
     )
 
 
@@ -52,3 +65,38 @@ def test_requests_pile_up_where_more_and_more_are_unfinished():
     queues = {n: [Outcome(0.05 * i, 1, last_s=10.0) for i in range(n)] for n in (10, 20)}
     assert load_of(queues[10]).keeps_up and not load_of(queues[20]).keeps_up
     assert load_of([Outcome(0.0, 1, last_s=10.0)] * 99).keeps_up, "a burst has no quarters"
+
+
+def test_every_speed_has_a_low_and_a_high_value():
+    request = Outcome(0.0, 150, first_s=0.5, last_s=1.5, output_tokens=11)
+    figures = load_of([request], steps=1).to_dict()
+    assert figures["tokens_per_s_low"] < figures["tokens_per_s"] < figures["tokens_per_s_high"]
+    for measure in ("ttft", "tpot", "itl", "e2el"):
+        low, middle, high = (figures[f"{measure}_ms{end}"] for end in ("_low", "", "_high"))
+        for name in ("p50", "p95", "p99", "mean"):
+            assert low[name] < middle[name] < high[name]
+
+
+def test_a_rate_that_the_arrivals_set_is_surer_than_one_that_the_engine_sets():
+    """Ten seconds of arrivals and one of work after them: an engine that is 50 % slower takes 11.5 s, not 16.5 s."""
+    open_loop = of_rate(100.0, 11.0, 10.0, 0.5)
+    burst = of_rate(100.0, 11.0, 0.0, 0.5)
+    assert open_loop.low == pytest.approx(100 * 11 / 11.5 / 1.035)
+    assert burst.low == pytest.approx(100 / 1.5 / 1.035)
+
+
+def test_recorded_loads_that_set_no_width_lie_within():
+    """benchmarks/simulate/comparison.json: the widths come from the loads of H200; these are those of H100."""
+    inside = 0
+    judged = 0
+    for row in json.loads(COMPARISON.read_text()):
+        if not row["record"].startswith("h100"):
+            continue
+        for measure in ("ttft", "tpot"):
+            for figure in ("p50", "p95"):
+                key = f"{measure}_ms_{figure}"
+                share = share_of_time(measure, figure, AT_HOME)
+                interval = of_speed(row["simulated"][key], share)
+                judged += 1
+                inside += row["measured"][key] in interval
+    assert judged == 196 and inside / judged >= 0.88

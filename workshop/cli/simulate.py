@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
 ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
           "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")  # fmt: skip
-BASES = {
-    "exact": "Weights and KV cache are as vLLM's own classes have them.",
-    "recorded": "Weights and KV cache are as vLLM's own classes had them when they were recorded.",
-    "estimate": "Weights and KV cache are an estimate (workshop plan --exact asks vLLM's own classes).",
-}
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 60
 
@@ -212,10 +207,7 @@ def as_text(s: Simulation) -> str:
     ]
     cached = f"{figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
     lines.append(f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {cached}")
-    if s.basis != "measured":
-        lines.append(
-            f"· {BASES[s.basis]} Its steps were never measured: take the times for a guide."
-        )
+    lines.append(f"· {s.basis}: {_ranges(s)}")
     if s.slo:
         limits = ", ".join(f"{name} ≤ {ms:g} ms" for name, ms in s.slo.items())
         lines.append(f"· {s.goodput_per_s:.2f} requests a second meet {limits}")
@@ -223,6 +215,19 @@ def as_text(s: Simulation) -> str:
         slow = "✗ It does not keep up: requests pile up as long as they come."
         lines.append(f"{slow} → More --replicas or GPUs, or a lower --rate.")
     return "\n".join([*lines, f"· simulated in {s.wall_s:.1f} s"])
+
+
+def _ranges(s: Simulation) -> str:
+    """Return between which values nine of ten measured figures lie: tokens/s, first token, time per token."""
+    tokens = s.tokens_per_s_interval
+    parts = [f"{tokens.low:,.0f} to {tokens.high:,.0f} tokens/s"]
+    for measure in ("ttft", "tpot"):
+        figures = s.figures(measure)
+        low = figures[f"{measure}_ms_low"]["p50"]
+        high = figures[f"{measure}_ms_high"]["p50"]
+        if low is not None:
+            parts.append(f"{measure} p50 {low:,.1f} to {high:,.1f} ms")
+    return ", ".join(parts)
 
 
 def curve(values: list[float]) -> str:

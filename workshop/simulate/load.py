@@ -185,6 +185,7 @@ def on_plan(
         planned = {name: getattr(p, name) for name in PLANNED}
         return Simulation(
             **planned,
+            time_share=p.spread.time_share,
             gpus=p.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from inference_planner.intervals import Interval
+
 from workshop.errors import BadInput
+from workshop.simulate.intervals import of_percentiles, of_rate
 
 MEASURES = {
     "ttft": "to the first token",
@@ -96,7 +99,8 @@ class Simulation:
     gpus: int
     replicas: int
     prefill_replicas: int
-    basis: str  # of the plan: measured, exact, recorded or estimate
+    basis: str  # of the plan: how far the case is from what was measured
+    time_share: float  # share by which a step may take longer or shorter than its time in the plan
     command: str
     slo: dict[str, float]
     requests: list[Outcome] = field(repr=False)  # in order of arrival
@@ -116,6 +120,15 @@ class Simulation:
     def tokens_per_s(self) -> float:
         output_tokens = sum(request.output_tokens for request in self.requests)
         return output_tokens / self.seconds
+
+    @property
+    def tokens_per_s_interval(self) -> Interval:
+        """The low and the high value of tokens_per_s."""
+        return self._interval_of_rate(self.tokens_per_s)
+
+    def _interval_of_rate(self, rate: float) -> Interval:
+        arriving_s = max(request.arrival_s for request in self.requests)
+        return of_rate(rate, self.seconds, arriving_s, self.time_share)
 
     @cached_property
     def goodput_per_s(self) -> float | None:
@@ -161,6 +174,12 @@ class Simulation:
                 values.append(value)
         return percentiles(values)
 
+    def figures(self, measure: str) -> dict[str, dict[str, float | None]]:
+        """Return p50, p95, p99 and mean of a measure as "ttft_ms", and beside it "ttft_ms_low" and "ttft_ms_high"."""
+        values = self.of(measure)
+        low, high = of_percentiles(measure, values, self.time_share)
+        return {f"{measure}_ms": values, f"{measure}_ms_low": low, f"{measure}_ms_high": high}
+
     def to_dict(self) -> dict:
         """Return plain data, as `workshop simulate --json` prints it."""
         prompt_tokens = 0
@@ -173,8 +192,11 @@ class Simulation:
         result: dict = {}
         for name in (*PLANNED, *SERVERS, *RESULTS):
             result[name] = getattr(self, name)
+        tokens = self.tokens_per_s_interval
+        result["tokens_per_s_low"] = tokens.low
+        result["tokens_per_s_high"] = tokens.high
         for measure in MEASURES:
-            result[f"{measure}_ms"] = self.of(measure)
+            result.update(self.figures(measure))
         result["requests"] = len(self.requests)
         result["preempted"] = preempted
         result["prefix_hit_rate"] = hit_tokens / prompt_tokens

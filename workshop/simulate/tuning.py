@@ -117,6 +117,7 @@ class Choice:
 
     def to_dict(self) -> dict:
         """Return plain data, as `workshop tune --json` prints it."""
+        tokens = self.simulation.tokens_per_s_interval
         return {
             "command": self.simulation.command,
             "gpus": self.simulation.gpus,
@@ -124,8 +125,11 @@ class Choice:
             "goodput_per_s": self.simulation.goodput_per_s,
             "slo_share": self.simulation.slo_share,
             "tokens_per_s": self.simulation.tokens_per_s,
-            "ttft_ms": self.simulation.of("ttft"),
-            "tpot_ms": self.simulation.of("tpot"),
+            "tokens_per_s_low": tokens.low,
+            "tokens_per_s_high": tokens.high,
+            **self.simulation.figures("ttft"),
+            **self.simulation.figures("tpot"),
+            "basis": self.simulation.basis,
             "usd_per_million_tokens": self.usd_per_million_tokens,
         }
 

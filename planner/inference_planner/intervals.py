@@ -1,0 +1,208 @@
+"""How far each figure of a plan may be off: its low and high value, from how far the case is from measured ground.
+
+The half width of the memory that is left for the KV cache is the root of the sum of squares of what weights, overheads
+and the card's own memory add; everything else of memory follows from it. That of a time is a share of it: a speed lies
+between its value divided by, and multiplied with, 1 + share. Nine of ten figures shall lie within.
+
+The widths are not fitted to what they are judged by (docs/cards.md shows both):
+- "measured here", memory: the errors of the recorded runs themselves, the two runs of each version that are farthest
+  off left out. Time: single streams of the same runs.
+- "measured on this kind of GPU" and "same generation": what was predicted of 50 runs before a formula had seen them
+  (`predicted_before_measuring` in data/runs). The first 27 of these on an H200 were of new models and versions; the 11
+  of the first H100 stand for a card of a measured generation.
+- "never measured", and the doubts below: every second public point in the order of its id (benchmarks/accuracy,
+  public_points.json: the first, third, fifth …). The others judge.
+- loads: the simulated loads of H200 (benchmarks/simulate/comparison.json); those of H100 judge.
+"""
+
+# d deployment
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from inference_planner import kv_cache, ranks
+from inference_planner.attention import has_states
+from inference_planner.basis import Basis, Ground, kind_of, sizes_from
+from inference_planner.catalog.gpus import GIB
+from inference_planner.deployment import Deployment
+from inference_planner.memory import Fit
+
+MEASURED_HERE = "measured here"
+
+
+@dataclass(frozen=True)
+class Width:
+    """The half widths at one distance from measured ground.
+
+    Attributes:
+        weights_share: of the weights, where formulas give them.
+        overhead_gib, overhead_share: of the overheads: so much, and this share of them.
+        card_gib: of the memory that the engine sees of a card.
+        time_share: of the time of a decoding step of one request.
+    """
+
+    weights_share: float
+    overhead_gib: float
+    overhead_share: float
+    card_gib: float
+    time_share: float
+
+
+WIDTHS: dict[Basis, Width] = {
+    "measured here": Width(0.001, 0.06, 0.035, 0.01, 0.05),
+    "measured on this kind of GPU": Width(0.002, 0.10, 0.06, 0.01, 0.08),
+    "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.10),
+    "never measured": Width(0.003, 0.25, 0.25, 0.05, 0.16),
+}
+# Of a case that this site's own start measured (`workshop reconcile LOG --keep`).
+LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
+
+# The share of the weights where formulas do not give them (docs/exact.md).
+SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What makes a case less certain than its distance alone. It counts unless the same was measured here.
+
+    Attributes:
+        name: what it is.
+        applies: whether a deployment has it.
+        gib: half width that it adds to the overheads of a GPU.
+        time_share: share that it adds to the time of a step.
+    """
+
+    name: str
+    applies: Callable[[Deployment, Ground], bool]
+    gib: float = 0.0
+    time_share: float = 0.0
+
+
+def _over_pcie(d: Deployment) -> bool:
+    return d.tp > 1 and "PCIe" in d.gpu.link
+
+
+DOUBTS = (
+    Doubt("a version that was never measured", lambda d, g: not g.same_version, 0.15),
+    Doubt("weights whose kernels were never measured", lambda d, g: not g.same_weights, 0.1, 0.25),
+    Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
+    Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.1, 0.25),
+    Doubt("pipeline stages", lambda d, g: d.pp > 1, 0.3, 0.05),
+    Doubt("several nodes", lambda d, g: d.nodes > 1, 0.2, 0.3),
+    Doubt("experts", lambda d, g: d.model.moe is not None, 0.2, 0.1),
+    Doubt("shared-out experts", lambda d, g: d.ep or d.dp > 1, 0.3, 0.5),
+    Doubt("states of a hybrid", lambda d, g: has_states(d.model), 0.4, 0.15),
+    Doubt("latent attention", lambda d, g: d.model.mla is not None, 0.4, 0.1),
+    Doubt("an encoder", lambda d, g: kind_of(d).encoder, 0.6),
+    Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 0.6, 0.1),
+    Doubt("no CUDA graphs", lambda d, g: d.settings.enforce_eager, 0.0, 0.3),
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The low and the high value of a figure."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The half widths of one plan: of memory in GiB on a GPU, of time as a share."""
+
+    weights_gib: float
+    overhead_gib: float
+    available_gib: float
+    time_share: float
+
+
+def doubts(d: Deployment, ground: Ground) -> Iterator[Doubt]:
+    """Yield what makes this case less certain than its distance from measured ground alone."""
+    if ground.basis == MEASURED_HERE:
+        return
+    for doubt in DOUBTS:
+        if doubt.applies(d, ground):
+            yield doubt
+
+
+def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
+    """Return the half widths of a deployment whose memory is `fit`, at this distance from measured ground."""
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    weights_gib = fit.weights[fit.tightest] / GIB
+    weights_share = width.weights_share
+    if ground.basis != MEASURED_HERE:
+        weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(d), 0.0))
+    added = list(doubts(d, ground))
+    weights = weights_share * weights_gib
+    overhead_gib = fit.overhead[fit.tightest] / GIB
+    overhead = _root_of_squares(
+        width.overhead_gib + width.overhead_share * overhead_gib,
+        *[doubt.gib for doubt in added],
+    )
+    return Spread(
+        weights_gib=weights,
+        overhead_gib=overhead,
+        available_gib=_root_of_squares(weights, overhead, width.card_gib),
+        time_share=_root_of_squares(width.time_share, *[doubt.time_share for doubt in added]),
+    )
+
+
+def _root_of_squares(*halves: float) -> float:
+    return math.sqrt(sum(half * half for half in halves))
+
+
+def around(value: float, half: float) -> Interval:
+    """Return a size and its half width as an interval that begins at 0 or above."""
+    return Interval(max(0.0, value - half), value + half)
+
+
+def of_speed(value: float, share: float) -> Interval:
+    """Return the interval of a speed, or of a time, that may be off by this share of the time."""
+    return Interval(value / (1 + share), value * (1 + share))
+
+
+def whole(interval: Interval) -> Interval:
+    """Return an interval of a count: its low end rounded down, its high end up."""
+    return Interval(math.floor(interval.low), math.ceil(interval.high))
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """What the KV cache may hold: its memory on the tightest GPU, blocks, tokens and requests of max_model_len."""
+
+    available_gib: Interval
+    blocks: Interval
+    tokens: Interval
+    max_concurrency: Interval
+
+
+def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
+    """Return the intervals of the KV cache of a deployment whose free memory may be off by `half_gib` on each GPU.
+
+    The low end is 0 where it would not hold one request; so is the high end of what does not fit there either.
+    """
+    low = _capacity(d, fit, -half_gib)
+    high = _capacity(d, fit, half_gib)
+    middle = _capacity(d, fit, 0.0)
+
+    def interval(index: int) -> Interval:
+        values = (low[index], middle[index], high[index])
+        return Interval(min(values), max(values))
+
+    return Capacities(interval(0), interval(1), interval(2), interval(3))
+
+
+def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[float, int, int, float]:
+    """Return GiB, blocks, tokens and requests if every GPU has so much more (or less); zeros if no request fits."""
+    available = [size + round(more_gib * GIB) for size in fit.available]
+    if min(available) <= 0:
+        return 0.0, 0, 0, 0.0
+    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
+    holds = kv_cache.capacity(fit.layout, stages, available, d.settings.max_model_len)
+    if holds.max_concurrency < 1:
+        return 0.0, 0, 0, 0.0
+    return min(available) / GIB, holds.blocks, holds.tokens, holds.max_concurrency

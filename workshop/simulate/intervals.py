@@ -1,0 +1,70 @@
+"""How far the figures of a simulated load may be off: nine of ten measured ones lie between low and high.
+
+The shares of a case that was measured are those of the recorded loads on H200 (benchmarks/simulate/comparison.json, 100
+loads): nine of ten measured figures are within them. They are judged by the 49 loads of H100. Elsewhere the doubt about
+the time of a step is added, as the root of the sum of squares (inference_planner/intervals.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from inference_planner.intervals import WIDTHS, Interval, of_speed
+
+AT_HOME = WIDTHS["measured here"].time_share
+
+# Shares by which a time may be longer, or shorter, by measure and by figure. No recorded load has e2el; its parts do.
+SHARES: dict[str, dict[str, float]] = {
+    "ttft": {"p50": 0.25, "p95": 0.52, "p99": 0.52, "mean": 0.52},
+    "tpot": {"p50": 0.12, "p95": 0.24, "p99": 0.24, "mean": 0.24},
+    "itl": {"p50": 0.12, "p95": 0.24, "p99": 0.24, "mean": 0.24},
+    "e2el": {"p50": 0.15, "p95": 0.30, "p99": 0.30, "mean": 0.30},
+}
+TOKENS_SHARE = (
+    0.035  # of tokens a second, all loads; most of them are set by how fast requests arrive
+)
+# A step that prefills waits for kernels and a host that no decoding step tells of: its doubt counts so often.
+TIMES = {"ttft": 2.0, "tpot": 1.0, "itl": 1.0, "e2el": 1.0}
+
+
+def share_of_time(measure: str, figure: str, time_share: float) -> float:
+    """Return the share by which a figure may be off; time_share: that of a decoding step of this plan."""
+    away = max(0.0, time_share**2 - AT_HOME**2)
+    return math.sqrt(SHARES[measure][figure] ** 2 + (TIMES[measure] ** 2) * away)
+
+
+def of_percentiles(
+    measure: str, figures: dict[str, float | None], time_share: float
+) -> tuple[dict[str, float | None], dict[str, float | None]]:
+    """Return the low and the high values of p50, p95, p99 and mean; None where a figure is None."""
+    low: dict[str, float | None] = {}
+    high: dict[str, float | None] = {}
+    for figure, value in figures.items():
+        if value is None:
+            low[figure] = None
+            high[figure] = None
+            continue
+        interval = of_speed(value, share_of_time(measure, figure, time_share))
+        low[figure] = interval.low
+        high[figure] = interval.high
+    return low, high
+
+
+def of_rate(value: float, seconds: float, arriving_s: float, time_share: float) -> Interval:
+    """Return the interval of a rate over the whole load, such as tokens or requests a second.
+
+    While requests arrive, the rate is that of the arrivals; a slower engine only takes longer after the last of them.
+
+    Args:
+        value: the rate.
+        seconds: how long the load took.
+        arriving_s: when the last request arrived.
+        time_share: share by which a step may be longer or shorter.
+    """
+    working_s = max(0.0, seconds - arriving_s)
+    slowest = arriving_s + working_s * (1 + time_share)
+    fastest = arriving_s + working_s / (1 + time_share)
+    return Interval(
+        value * seconds / slowest / (1 + TOKENS_SHARE),
+        value * seconds / fastest * (1 + TOKENS_SHARE),
+    )
