@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
@@ -29,7 +29,7 @@ from workshop.course.widgets.sampling.source import (
     ServerSource,
     Source,
 )
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     from workshop.client.client import Client
@@ -60,11 +60,17 @@ class SamplingExplorer(Explorer[Pipeline]):
     >>> explorer.sliders["top_k"].value = 2     # as if dragged there
     >>> len(explorer.result.probabilities)      # tokens that may come
     2
+    >>> first = SamplingExplorer(show=("temperature",))     # one slider; the page grows with the notebook
 
     Args:
         source: a client (`connect()`), a source, or None: the recording that comes with the course.
         prompt: what to start from.
         settings: where the sliders stand at first.
+        show: the sliders to show, by name; the others stay off and hidden, and so do the comparisons. None: everything.
+        best_tokens: how many tokens to take at the start, each the most probable one. Penalties need some.
+
+    Raises:
+        BadInput: there is no slider of that name.
     """
 
     def __init__(
@@ -72,7 +78,12 @@ class SamplingExplorer(Explorer[Pipeline]):
         source: Client | Source | None = None,
         prompt: str = PROMPT,
         settings: Settings | None = None,
+        *,
+        show: Collection[str] | None = None,
+        best_tokens: int = 0,
     ):
+        self.shown_sliders = _shown_sliders(show)
+        self.is_whole = show is None
         if source is None:
             source = RecordedSource()
         self.source: Source = source if isinstance(source, Source) else ServerSource(source)
@@ -100,6 +111,12 @@ class SamplingExplorer(Explorer[Pipeline]):
         super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
         self.unpin()
         self.ask()
+        for _ in range(best_tokens):
+            self.take_best()
+
+    def control_rows(self) -> list[tuple[widgets.Widget, ...]]:
+        """Return the sliders that are shown, each with what it does just now."""
+        return [(self.sliders[name], self.says[name]) for name in self.shown_sliders]
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         about = "Keep these settings, in orange, and compare others with them"
@@ -110,9 +127,8 @@ class SamplingExplorer(Explorer[Pipeline]):
             tooltip="temperature 1, everything else off",
         )
         self.unpin_button = button("Unpin", self.unpin, "80px")
-        pins = widgets.HBox(
-            [off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]
-        )
+        pin = button("Pin as B", self.pin, "90px", tooltip=about)
+        pins = widgets.HBox([off, pin, self.unpin_button] if self.is_whole else [off])
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         sample = button("Sample a token", self.sample, button_style="primary", icon="random")
         back, again = (
@@ -126,7 +142,8 @@ class SamplingExplorer(Explorer[Pipeline]):
         tabs = widgets.Tab(
             [self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"]
         )
-        return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
+        page = (self.head, widgets.HBox([self.prompt]), self.story, self.banner, body)
+        return (*page, tabs) if self.is_whole else page
 
     @property
     def settings(self) -> Settings:
@@ -275,6 +292,22 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.unpin_button.layout.display = "none" if self.pinned is None else ""
         self.which.value = says(f"A: the sliders; B: {description}")
         self.draw()
+
+
+def _shown_sliders(show: Collection[str] | None) -> list[str]:
+    """Return the names of the sliders to show, in the order of vLLM's steps.
+
+    Raises:
+        BadInput: there is no slider of that name, or none is named.
+    """
+    if show is None:
+        return list(SLIDERS)
+    names = [show] if isinstance(show, str) else list(show)
+    unknown = [name for name in names if name not in SLIDERS]
+    if unknown or not names:
+        problem = f"There is no slider {unknown[0]!r}." if unknown else "No slider is named."
+        raise BadInput(problem, f"There are: {', '.join(SLIDERS)}.")
+    return [name for name in SLIDERS if name in names]
 
 
 class _Panel(widgets.VBox):

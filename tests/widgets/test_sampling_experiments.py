@@ -1,0 +1,132 @@
+"""The guided experiments of notebook 4: each changes on the screen what its text says, with the teaching model."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.client.sampling_settings import DEFAULTS, Settings
+from workshop.course.widgets.sampling.source import Position
+from workshop.course.widgets.sampling.view import PROMPT, SLIDERS, SamplingExplorer
+from workshop.errors import BadInput
+from workshop.servers.local import TEACHING_FOLDER
+
+REPEATS = "1, 2, 3, 4,"
+
+
+class TeachingModel:
+    """The teaching model in this process, as a source of the explorer."""
+
+    live = True
+    prompts: tuple[str, ...] = ()
+
+    def __init__(self):
+        transformers = pytest.importorskip("transformers")
+        self.torch = pytest.importorskip("torch")
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(TEACHING_FOLDER)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(TEACHING_FOLDER).eval()
+        self.position = cache(self.position)
+
+    def describe(self) -> str:
+        return "the teaching model"
+
+    def position(self, prompt: str, output: tuple[int, ...] = ()) -> Position:
+        ids = tuple(self.tokenizer(prompt).input_ids)
+        with self.torch.no_grad():
+            logits = self.model(self.torch.tensor([[*ids, *output]])).logits[0, -1].float()
+        logprobs = logits.log_softmax(0)
+        order = logprobs.argsort(descending=True).tolist()
+        return Position({token: logprobs[token].item() for token in order}, None, ids)
+
+    def text(self, tokens: tuple[int, ...]) -> str:
+        return self.tokenizer.decode(list(tokens))
+
+    def complete(self, *args: object, **request: object) -> list:
+        raise NotImplementedError
+
+
+@pytest.fixture(scope="module")
+def model() -> TeachingModel:
+    return TeachingModel()
+
+
+def bars(explorer: SamplingExplorer) -> dict[str, float]:
+    """Return what the bars show: the probability of each token by its text."""
+    tokens = explorer.result.probabilities
+    return {explorer.source.text((token,)): p for token, p in tokens.items()}
+
+
+def test_temperature_0_leaves_one_bar(model):
+    explorer = SamplingExplorer(model, PROMPT, show=("temperature",))
+    before = explorer.picture.value
+    explorer.sliders["temperature"].value = 0
+    assert len(explorer.result.probabilities) == 1
+    assert explorer.picture.value != before
+
+
+def test_temperature_2_shrinks_the_longest_bar_and_grows_the_short_ones(model):
+    explorer = SamplingExplorer(model, PROMPT, show=("temperature",))
+    before = bars(explorer)
+    ranked = sorted(before, key=before.__getitem__, reverse=True)
+    explorer.sliders["temperature"].value = 2
+    after = bars(explorer)
+    assert after[ranked[0]] < before[ranked[0]]
+    assert after[ranked[9]] > before[ranked[9]]
+
+
+def test_top_k_3_leaves_three_bars_and_top_p_cuts_again(model):
+    explorer = SamplingExplorer(model, PROMPT, show=("top_k", "top_p"))
+    explorer.sliders["top_k"].value = 3
+    assert len(bars(explorer)) == 3
+    explorer.sliders["top_p"].value = 0.5
+    assert 1 <= len(bars(explorer)) < 3
+
+
+def test_a_frequency_penalty_shrinks_the_bar_of_a_token_that_repeats(model):
+    """The course's first prompt showed nothing: the ten sampled tokens had no bar to shrink."""
+    explorer = SamplingExplorer(model, REPEATS, show=("frequency_penalty",), best_tokens=6)
+    assert model.text(tuple(explorer.output)) == " 61, 61,"
+    before, picture = bars(explorer), explorer.picture.value
+    explorer.sliders["frequency_penalty"].value = 1
+    after = bars(explorer)
+    assert before[" 6"] > 0.25 and after[" 6"] < 0.12, "a bar that everybody sees shrinks"
+    assert after[" 7"] > before[" 7"] + 0.1, "and its neighbour grows"
+    assert explorer.picture.value != picture
+
+
+def test_a_presence_penalty_counts_a_repeated_token_once(model):
+    explorer = SamplingExplorer(model, REPEATS, show=("presence_penalty",), best_tokens=6)
+    before = bars(explorer)
+    explorer.sliders["presence_penalty"].value = 1
+    once = bars(explorer)
+    explorer.set(Settings(frequency_penalty=1))
+    twice = bars(explorer)
+    assert twice[" 6"] < once[" 6"] < before[" 6"]
+
+
+def visible(explorer: SamplingExplorer) -> set[str]:
+    """Return the sliders that are somewhere on the page."""
+    found, waiting = set(), [explorer]
+    while waiting:
+        widget = waiting.pop()
+        waiting += getattr(widget, "children", ())
+        found |= {name for name, slider in explorer.sliders.items() if slider is widget}
+    return found
+
+
+@pytest.mark.parametrize("show", [("temperature",), ("top_k", "top_p"), ("min_p",), "temperature"])
+def test_the_explorer_is_built_up_slider_by_slider(show):
+    explorer = SamplingExplorer(show=show)
+    assert visible(explorer) == ({show} if isinstance(show, str) else set(show))
+    assert explorer.settings == DEFAULTS, "what is hidden is off"
+    assert visible(SamplingExplorer()) == set(SLIDERS)
+
+
+@pytest.mark.parametrize("show", [("heat",), (), ("temperature", "top_q")])
+def test_a_slider_that_does_not_exist_is_one_sentence(show):
+    with pytest.raises(BadInput) as error:
+        SamplingExplorer(show=show)
+    assert "temperature, min_p, top_k" in error.value.remedy
