@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SAME_CARD = 0.05
 # A total that was given (--gpu-memory) is the same card's within this share.
 SAME_TOTAL = 0.006
+SHOWN_BYTES = GIB // 100  # a smaller change is not named
 LEAST_SPEED, MOST_SPEED = 0.5, 1.5  # beyond, the log's seconds were not those of decoding
 
 
@@ -200,6 +201,12 @@ def engine_bytes(d: Deployment, taken: Correction | None) -> int:
     return d.gpu.engine_bytes
 
 
+def speed_ratio(d: Deployment) -> float:
+    """Return measured over predicted tokens/s of one stream; 1.0 if no start like this one had any."""
+    taken = correction(d)
+    return taken.speed if taken else 1.0
+
+
 def corrected(items: Sequence[Overhead], taken: Correction) -> tuple[Overhead, ...]:
     """Return the overheads of a rank with what was measured; none of them falls below zero."""
     changes = {
@@ -233,14 +240,19 @@ def sentence(d: Deployment) -> str:
     if taken is None:
         return ""
     start = taken.start
-    parts = [f"{taken.overhead / GIB:+.2f} GiB of overhead"]
-    if taken.weights:
+    parts: list[str] = []
+    if abs(taken.overhead) >= SHOWN_BYTES:
+        parts.append(f"{taken.overhead / GIB:+.2f} GiB of overhead")
+    if abs(taken.weights) >= SHOWN_BYTES:
         parts.append(f"{taken.weights / GIB:+.2f} GiB of weights")
-    if abs(engine_bytes(d, taken) - d.gpu.engine_bytes) > GIB // 100:
+    if abs(engine_bytes(d, taken) - d.gpu.engine_bytes) >= SHOWN_BYTES:
         parts.append(f"{start.engine_bytes / GIB:.2f} GiB on each GPU")
     if taken.speed != 1.0:
         parts.append(f"{(taken.speed - 1) * 100:+.0f} % tokens/s of one stream")
+    result = "agrees with the formulas"
+    if parts:
+        result = f"changes the formulas by {', '.join(parts)}"
     return (
-        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on {start.kept}, "
-        f"changes the formulas by {', '.join(parts)}. `workshop reconcile --forget-all` removes what was kept."
+        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on {start.kept}, {result}. "
+        "`workshop reconcile --forget-all` removes what was kept."
     )

@@ -16,7 +16,7 @@ from inference_planner.command import command
 from inference_planner.communication import traffic
 from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
 from inference_planner.errors import BadInput
-from inference_planner.learned import Start, correction
+from inference_planner.learned import Start, speed_ratio
 from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks
@@ -124,11 +124,11 @@ def plan(
 
 def decode_terms(deployment: Deployment) -> list[speed.Term]:
     """Return the terms of a decoding step, at the pace that a start on this site had."""
-    measured = correction(deployment)
+    ratio = speed_ratio(deployment)
     terms = list(speed.decode_terms(deployment))
-    if measured is None or measured.speed == 1.0:
+    if ratio == 1.0:
         return terms
-    return [replace(term, ms=term.ms / measured.speed) for term in terms]
+    return [replace(term, ms=term.ms / ratio) for term in terms]
 
 
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:

@@ -3,13 +3,18 @@ from pathlib import Path
 import click
 
 from workshop.cli.say import console, json_option, say, say_json, shown
+from workshop.engine import learned, recording
+from workshop.engine import log as engine_log
+from workshop.engine.anonymise import anonymise as anonymise_text
 from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile_case import LoggedRun, make_case
+from workshop.errors import BadInput
 
 NUMBERS = ("predicted", "actual", "error")
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--model",
     help="Catalog name, or a folder with a config.json, if the log's own path is not here.",
@@ -30,31 +35,103 @@ NUMBERS = ("predicted", "actual", "error")
 @click.option(
     "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
 )
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep what the start measured on this site: plans of its card, version and kind of model use it from then on.",
+)
+@click.option("--forget", is_flag=True, help="Remove what was kept of this LOG's case.")
+@click.option("--forget-all", is_flag=True, help="Remove everything that was kept; needs no LOG.")
+@click.option(
+    "--anonymise",
+    is_flag=True,
+    help="Print the log without names, paths, addresses and keys, and on stderr what was removed.",
+)
 @json_option("Print JSON.")
 def command(
-    log: Path,
+    log: Path | None,
     model: str | None,
     gpu: str | None,
     tensor_parallel_size: int | None,
     pipeline_parallel_size: int | None,
     record: Path | None,
+    keep: bool,
+    forget: bool,
+    forget_all: bool,
+    anonymise: bool,
     as_json: bool,
 ) -> None:
-    """Compare the plan with vLLM's own LOG, line by line: why they differ, and which flag to change."""
-    result = reconcile(
-        log,
-        model,
-        gpu,
-        record,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-    )
+    """Compare the plan with vLLM's own LOG, line by line: why they differ, and which flag to change.
+
+    \b
+      workshop reconcile vllm.log --gpu h100             compare
+      workshop reconcile vllm.log --gpu h100 --keep      plan this site with what the start measured
+      workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
+    """
+    _check_actions(log, keep=keep, forget=forget, forget_all=forget_all, anonymise=anonymise)
+    if forget_all:
+        say(_removed(learned.forget_all()))
+    if log is None:
+        return
+    if anonymise:
+        _anonymise(log)
+        return
+    sizes = {
+        "tensor_parallel_size": tensor_parallel_size,
+        "pipeline_parallel_size": pipeline_parallel_size,
+    }
+    read = engine_log.read(log)
+    if keep or forget:
+        _keep_or_forget(make_case(read, model, gpu, **sizes), keep)
+        return
+    result = reconcile(read, model, gpu, record, **sizes)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:
         say_json(result.to_dict())
     else:
         _print(result)
+
+
+def _check_actions(log: Path | None, **flags: bool) -> None:
+    """Raise BadInput for actions that exclude each other, or a log that is missing."""
+    actions = [f"--{name.replace('_', '-')}" for name, is_set in flags.items() if is_set]
+    if len(actions) > 1:
+        raise BadInput(f"{actions[0]} and {actions[1]} exclude each other.", "Give one of them.")
+    if log is None and actions != ["--forget-all"]:
+        raise BadInput("The log is missing.", "Give the file that vLLM's output went to.")
+    if log is not None and actions == ["--forget-all"]:
+        raise BadInput("--forget-all takes no log.", "Give --forget to remove what one log kept.")
+
+
+def _keep_or_forget(case: LoggedRun, keep: bool) -> None:
+    for assumption in case.assumed:
+        say(f"· {assumption}", err=True)
+    if not keep:
+        say(_removed(learned.forget(recording.kept_run(case))))
+        return
+    start = recording.kept_start(case)
+    measured = start.measured
+    file = learned.keep(start)
+    say(
+        f"Kept: {case.model.name} on {case.card.title}, vLLM {case.log.version}: {measured.weights_gib:.2f} GiB of weights, "
+        f"{measured.available_kv_gib:.2f} GiB for the KV cache."
+    )
+    say(f"Plans of this card, version and kind of model use it from now on. It is in {file}.")
+
+
+def _removed(count: int) -> str:
+    if not count:
+        return "Nothing was kept of it."
+    return f"Removed {count} kept {'start' if count == 1 else 'starts'}."
+
+
+def _anonymise(log: Path) -> None:
+    """Print a log without what names people and places, and say on stderr what was removed."""
+    text, removed = anonymise_text(engine_log.text_of(log))
+    click.echo(text, nl=False)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(removed.items()))
+    say(f"Removed: {counts or 'nothing'}. Read the result once before you share it.", err=True)
 
 
 def _print(result) -> None:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -31,10 +31,12 @@ from inference_planner.choose import choose as choose_split
 from inference_planner.command import Unservable
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
+from inference_planner.learned import Start
 from inference_planner.parallelism import Plan, check_keywords
 from inference_planner.parallelism import plan as planner_plan
 
 from workshop import python_process
+from workshop.engine.learned import damaged, starts
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
 from workshop.home import home
@@ -299,6 +301,7 @@ def plan(
     usage: str | None = None,
     network: str | None = None,
     exact: bool | None = None,
+    learned: Sequence[Start] | None = None,
     **unknown: object,
 ) -> Plan:
     """Return the planner's plan, with weights and KV cache from vLLM's own classes where there are no formulas.
@@ -326,13 +329,14 @@ def plan(
         usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is installed.
         network: link between nodes; one of `communication.NETWORKS`.
+        learned: what starts measured; None takes what was kept on this site (`workshop reconcile LOG --keep`).
 
     Raises:
         BadInput: an unknown name or keyword, a number out of range, sizes that cannot split the model,
             or a model that vLLM cannot build.
     """
     check_keywords(plan, unknown)
-    return planner_plan(
+    result = planner_plan(
         model,
         gpu,
         gpu_memory_gib=gpu_memory_gib,
@@ -355,8 +359,22 @@ def plan(
         vllm_version=vllm_version,
         usage=usage,
         network=network,
+        learned=kept_starts(exact) if learned is None else learned,
         find_split=lambda deployment, sizes: choose(deployment, sizes, exact),
     )
+    if learned is None and (files := damaged()):
+        note = f"{files[0]} is damaged, so nothing was taken from it. Remove it, or run `workshop reconcile --forget-all`."
+        result = replace(result, reasons=[*result.reasons, note])
+    return result
+
+
+def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
+    """Return what starts on this site measured (`workshop reconcile LOG --keep`), for plans with the same `exact`."""
+
+    def predict(model: ModelConfig, gpu: GPU, options: dict[str, Any]) -> Plan:
+        return plan(model, gpu, **options, exact=exact, learned=())
+
+    return starts(predict, mode=str(exact))
 
 
 def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:

@@ -52,9 +52,9 @@ def model_of(run: dict) -> ModelConfig:
 
 
 def plan_of(run: dict, **changes: object) -> Plan:
-    """Return our plan for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
+    """Return the plan by the formulas alone for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
     asked = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"]}
     asked |= (
         {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
     )
-    return plan(model_of(run), run.get("gpu", "h200"), **asked)
+    return plan(model_of(run), run.get("gpu", "h200"), **{"learned": (), **asked})

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from inference_planner.parallelism import Plan
 from inference_planner.settings import Settings, batch_defaults
 
 from workshop.engine.exact import plan
-from workshop.engine.log.facts import EngineLog, RankFacts
+from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.rules import LARGEST
 from workshop.errors import BadInput, WorkshopError
 
@@ -86,11 +87,12 @@ class LoggedRun:
     def base(self) -> Plan:
         """The plan with the settings of the log. Raises LookupError for a log of a CPU."""
         settings = dict(self.settings)
-        settings["max_num_seqs"] = self._max_num_seqs()
-        return plan(self.model, self.card, **settings)
+        settings["max_num_seqs"] = self.max_num_seqs
+        return plan(self.model, self.card, **settings, learned=())
 
-    def _max_num_seqs(self) -> int | None:
-        """Return max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower; None elsewhere."""
+    @property
+    def max_num_seqs(self) -> int | None:
+        """max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower; None elsewhere."""
         logged = self.settings["max_num_seqs"]
         if logged or not has_states(self.model):
             return logged
@@ -172,6 +174,22 @@ class LoggedRun:
         if old and log.kv_cache_tokens and log.max_concurrency and _has_groups(self.model):
             return round(log.max_concurrency * self.max_model_len)
         return log.kv_cache_tokens
+
+    @cached_property
+    def single_stream_tokens_per_s(self) -> float | None:
+        """Tokens/s of the best interval with one running request at both ends; None if the log has none.
+
+        At one end alone, a batch that is nearly done looks the same.
+        """
+        engines: dict[int, list[Throughput]] = {}
+        for line in self.log.throughput:
+            engines.setdefault(line.engine, []).append(line)
+        alone: list[float] = []
+        for lines in engines.values():
+            for before, after in pairwise(lines):
+                if before.running == after.running == 1 and before.waiting == after.waiting == 0:
+                    alone.append(after.generation_tokens_per_s)
+        return max(alone, default=None)
 
     @property
     def max_model_len(self) -> int:
@@ -362,7 +380,7 @@ def _catalog_spellings(without_format: bool = False) -> dict[str, str]:
     return spellings
 
 
-def _similar(part: str) -> list[str]:
+def similar_names(part: str) -> list[str]:
     """Return the catalog names that a folder's or Hub repository's name stands for, the nearest first."""
     name = part.lower().replace("___", ".")  # ModelScope writes a dot so
     name = name.removesuffix(".gguf").removesuffix(".safetensors")
@@ -417,7 +435,7 @@ def _names(log: EngineLog) -> list[str]:
     served_names = served if isinstance(served, list) else [served]
     for part in [*cached, *reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
-            names += _similar(part[:LONGEST_NAME])
+            names += similar_names(part[:LONGEST_NAME])
     names += [*parts[-1:], "/".join(parts[-2:]), said]
     return [name for name in dict.fromkeys(names) if name]
 

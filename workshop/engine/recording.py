@@ -14,6 +14,7 @@ from inference_planner.builds import NOT_SIZES
 from inference_planner.catalog import list_models
 from inference_planner.catalog.read import from_dict
 
+from workshop.engine.learned import KeptStart, Measured
 from workshop.engine.reconcile_case import LoggedRun
 from workshop.errors import BadInput
 from workshop.files import output, read_json
@@ -55,6 +56,15 @@ def run_of(case: LoggedRun) -> dict[str, Any]:
             f"The log does not say {', '.join(missing)}.",
             "Give the log of a start that became ready.",
         )
+    said = {name: value for name, value in measured.items() if value is not None}
+    return {**described(case), **said}
+
+
+def described(case: LoggedRun) -> dict[str, Any]:
+    """Return model, card, split and settings of a run, without what it measured.
+
+    Raises BadInput: a setting of the log that vLLM does not have.
+    """
     m, s = case.model, dict(case.settings)
     sizes = {"tp": s.pop("tensor_parallel_size"), "pp": s.pop("pipeline_parallel_size")}
     s.pop("max_model_len")
@@ -92,8 +102,64 @@ def run_of(case: LoggedRun) -> dict[str, Any]:
         "max_model_len": case.max_model_len,
     }
     config = ({} if known else sizes_alone(m.raw)) | stored
-    said = {name: value for name, value in measured.items() if value is not None}
-    return {**run, **({"config": config} if config else {}), "extra": extra, **said}
+    return {**run, **({"config": config} if config else {}), "extra": extra}
+
+
+def kept_run(case: LoggedRun) -> dict[str, Any]:
+    """Return the case that a start is kept under (`workshop reconcile LOG --keep`).
+
+    Raises BadInput: a log of a CPU, or one that does not say its version.
+    """
+    if case.gpu is None:
+        raise BadInput("The log is of a CPU, where nothing is measured.", "Give a log of a GPU.")
+    version = case.log.version or ""
+    if not SHORT.fullmatch(version):
+        raise BadInput(
+            "The log does not say its version of vLLM.", "Give the log from its first line on."
+        )
+    run = described(case)
+    del run["name"]
+    if case.max_num_seqs:
+        run["extra"]["max_num_seqs"] = case.max_num_seqs
+    run["gpu_memory_gib"] = case.card.engine_gib
+    run["vllm_version"] = run["extra"].pop("vllm_version")
+    run["logged_version"] = version
+    return run
+
+
+def kept_start(case: LoggedRun) -> KeptStart:
+    """Return what a start measured, as it is kept.
+
+    Raises BadInput: a log without what a plan takes from it.
+    """
+    run = kept_run(case)
+    if case.kv_bytes:
+        raise BadInput(
+            "The log's KV cache was given in bytes, so vLLM measured nothing.",
+            "Give a log of a start without --kv-cache-memory-bytes.",
+        )
+    weights_gib = case.stage.reported_weights_gib
+    available_gib = case.log.available_kv_gib
+    if weights_gib is None or available_gib is None:
+        missing = "the weights" if weights_gib is None else "the memory for the KV cache"
+        raise BadInput(
+            f"The log does not say {missing}, so there is nothing to keep.",
+            "Give the log of a start that got as far as 'Available KV cache memory'.",
+        )
+    reported = case.stage.reported
+    measured = Measured(
+        weights_gib=weights_gib,
+        available_kv_gib=available_gib,
+        total_gpu_memory_gib=case.log.profile.get("total_gpu_memory_gib"),
+        peak_activation_gib=reported.peak_activation_gib,
+        non_torch_gib=reported.non_torch_gib,
+        consumed_gib=reported.consumed_gib,
+        cuda_graph_estimate_gib=case.log.cuda_graph_estimate_gib,
+        kv_cache_tokens=case.logged_tokens,
+        tokens_per_s=case.single_stream_tokens_per_s,
+        stage=case.stage.index,
+    )
+    return KeptStart(run, measured, datetime.date.today().isoformat())
 
 
 def sizes_alone(raw: Mapping) -> dict:

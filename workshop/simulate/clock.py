@@ -14,6 +14,7 @@ from inference_planner.attention import layers
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
+from inference_planner.learned import speed_ratio
 
 from workshop.simulate.clock_constants import (
     ATTENTION_SHARE,
@@ -196,7 +197,8 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
 
 def _terms_ms(d: Deployment, batch: int) -> dict[str, float]:
     """Return the planner's terms of a decoding step without context, by name, in ms."""
-    return {term.name: term.ms for term in speed.decode_terms(d, batch=batch, context=0)}
+    ratio = speed_ratio(d)  # of what was measured here, if a log was kept
+    return {term.name: term.ms / ratio for term in speed.decode_terms(d, batch=batch, context=0)}
 
 
 def _multiplies_in_fp8(d: Deployment) -> bool:

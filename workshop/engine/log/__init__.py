@@ -6,6 +6,7 @@ Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front 
 
 import codecs
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +16,7 @@ from workshop.engine.log.reader import STAGES, Reader
 from workshop.errors import BadInput
 from workshop.files import open_regular
 
-__all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
+__all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read", "text_of"]
 
 CHUNK_CHARS = 1 << 20
 EXPECTED = (
@@ -38,6 +39,21 @@ def read(path: str | Path) -> EngineLog:
     """
     path = Path(path)
     reader = Reader()
+    for chunk in _chunks(path):
+        reader.feed(chunk)
+    return _finish(reader, str(path))
+
+
+def text_of(path: str | Path) -> str:
+    """Return the text of a log. Raises BadInput, as `read` does, also for a file that is no log of vLLM."""
+    path = Path(path)
+    text = "".join(_chunks(path))
+    parse(text, str(path))
+    return text
+
+
+def _chunks(path: Path) -> Iterator[str]:
+    """Yield the text of a log in pieces. Raises BadInput for what is no text file."""
     try:
         if not path.exists():
             raise BadInput(
@@ -55,12 +71,11 @@ def read(path: str | Path) -> EngineLog:
             while chunk := file.read(CHUNK_CHARS):
                 if "\0" in chunk:
                     raise BadInput(f"{path} is not a text file.", EXPECTED)
-                reader.feed(chunk)
+                yield chunk
     except OSError as error:
         raise BadInput(
             f"{path} cannot be read: {error.strerror}.", "Give a file that you may read."
         ) from error
-    return _finish(reader, str(path))
 
 
 def _encoding(file: IO[bytes]) -> str:

@@ -1,0 +1,328 @@
+"""Keep what a start on this site measured, for the plans that follow: `workshop reconcile LOG --keep`.
+
+One file a case in $WORKSHOP_HOME/learned (0600): the run in the form of a recorded run, and what its log says it
+measured. No text of the log is kept. The differences from the formulas are computed when a plan asks for them, so that
+better formulas need no new log; `inference_planner.learned` says what a plan takes from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from inference_planner import learned as planner
+from inference_planner.catalog import list_gpus, load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GIB, GPU, load_card
+from inference_planner.catalog.read import from_dict
+from inference_planner.parallelism import Plan
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.files import output, read_bytes
+from workshop.home import home
+
+FORMAT = 1
+LARGEST_FILE_BYTES = 1 << 20
+MOST_FILES = 1000  # that are read; more were not kept by a person
+ROUNDING_GIB = 0.006  # the log prints two decimals
+SUFFIX = ".json"
+
+Predict = Callable[[ModelConfig, GPU, dict[str, Any]], Plan]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a log says of one rank, in GiB, and the tokens/s of one stream; None where it says nothing."""
+
+    weights_gib: float
+    available_kv_gib: float
+    total_gpu_memory_gib: float | None = None
+    peak_activation_gib: float | None = None
+    non_torch_gib: float | None = None
+    consumed_gib: float | None = None
+    cuda_graph_estimate_gib: float | None = None
+    kv_cache_tokens: int | None = None
+    tokens_per_s: float | None = None
+    stage: int = 0  # the pipeline stage of the rank
+
+
+@dataclass(frozen=True)
+class KeptStart:
+    """A run and what it measured, as a file holds them."""
+
+    run: dict[str, Any]
+    measured: Measured
+    kept: str  # the day
+
+
+def folder() -> Path:
+    """Return the folder of what was kept. Raises BadInput: there is no home folder."""
+    return home() / "learned"
+
+
+def file_of(run: Mapping[str, Any]) -> Path:
+    """Return the file of a case: the same for the same card, version, model, split and settings."""
+    case = json.dumps(dict(run), sort_keys=True)
+    digest = hashlib.sha256(case.encode()).hexdigest()[:12]
+    words = [run["gpu"], run["vllm_version"], run["model"], f"tp{run['tp']}"]
+    name = re.sub(r"[^\w.-]+", "-", "_".join(str(word) for word in words))[:100]
+    return folder() / f"{name}_{digest}{SUFFIX}"
+
+
+def keep(start: KeptStart) -> Path:
+    """Write what a start measured, in the place of what was kept of the same case; return the file.
+
+    Raises:
+        BadInput: the file of this case is damaged; it is not overwritten.
+        WorkshopError: the file could not be written.
+    """
+    file = file_of(start.run)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkshopError(
+            f"{file.parent} cannot be made: {error.strerror}.",
+            "Set WORKSHOP_HOME to a folder that you may write.",
+        ) from None
+    if file.exists():
+        read(file)
+    content = {"format": FORMAT, **asdict(start)}
+    with output(file, force=True, mode=0o600) as written:
+        written.write((json.dumps(content, indent=1) + "\n").encode())
+    return file
+
+
+def forget(run: Mapping[str, Any]) -> int:
+    """Remove what was kept of a case; return how many files that were."""
+    return _remove(file_of(run))
+
+
+def forget_all() -> int:
+    """Remove everything that was kept, damaged files too; return how many files that were."""
+    return sum(_remove(file) for file in files())
+
+
+def _remove(file: Path) -> int:
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise WorkshopError(f"{file} cannot be removed: {error.strerror}.", "") from None
+    return 1
+
+
+def files() -> list[Path]:
+    """Return the files of what was kept; none where there is no folder."""
+    try:
+        found = [file for file in folder().iterdir() if file.suffix == SUFFIX]
+    except (OSError, BadInput):
+        return []
+    visible = [file for file in found if not file.name.startswith(".")]
+    return sorted(visible)[:MOST_FILES]
+
+
+def read(file: Path) -> KeptStart:
+    """Return what a file holds.
+
+    Raises BadInput: it is damaged, or of another format.
+    """
+    return _parse(read_bytes(file, LARGEST_FILE_BYTES), str(file))
+
+
+def _parse(content: bytes, name: str) -> KeptStart:
+    remedy = "Remove it, or everything that was kept: `workshop reconcile --forget-all`."
+    try:
+        value = json.loads(content)
+        measured = _measured(value["measured"])
+        run = dict(value["run"])
+        day = datetime.date.fromisoformat(value["kept"]).isoformat()
+        for field in ("model", "gpu", "vllm_version", "logged_version"):
+            if not isinstance(run[field], str):
+                raise TypeError(field)
+        for field in ("tp", "pp", "max_model_len"):
+            if type(run[field]) is not int or run[field] < 1:
+                raise TypeError(field)
+        if value["format"] != FORMAT or not isinstance(run["extra"], dict):
+            raise ValueError
+        _positive(run["gpu_memory_gib"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise BadInput(f"{name} is damaged, so nothing was taken from it.", remedy) from None
+    return KeptStart(run, measured, day)
+
+
+def _measured(value: Mapping[str, Any]) -> Measured:
+    """Return the figures of a file. Raises TypeError or ValueError for one that is not a number."""
+    figures: dict[str, Any] = {}
+    for field in fields(Measured):
+        figure = value.get(field.name)
+        if figure is None:
+            continue
+        if isinstance(figure, bool) or not isinstance(figure, int | float):
+            raise TypeError(field.name)
+        if not math.isfinite(figure) or abs(figure) > 1e12:
+            raise ValueError(field.name)
+        figures[field.name] = figure
+    return Measured(**figures)
+
+
+def _positive(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+        raise ValueError
+
+
+_starts: dict[tuple[str, str], planner.Start | None] = {}
+
+
+def starts(predict: Predict, mode: str = "") -> tuple[planner.Start, ...]:
+    """Return what was kept on this site as the planner takes it; damaged files are left out.
+
+    Args:
+        predict: makes the plan of a run from the formulas alone.
+        mode: what the plan depends on besides; the same content and mode are computed once.
+    """
+    result: list[planner.Start] = []
+    for file in files():
+        try:
+            content = read_bytes(file, LARGEST_FILE_BYTES)
+        except (OSError, WorkshopError):
+            continue
+        key = hashlib.sha256(content).hexdigest(), mode
+        if key not in _starts:
+            _starts[key] = None
+            with contextlib.suppress(WorkshopError):
+                _starts[key] = _start(_parse(content, str(file)), predict)
+        start = _starts[key]
+        if start is not None:
+            result.append(start)
+    return tuple(result)
+
+
+def damaged() -> list[Path]:
+    """Return the files that could not be used."""
+    broken: list[Path] = []
+    for file in files():
+        try:
+            read(file)
+        except (OSError, WorkshopError):
+            broken.append(file)
+    return broken
+
+
+def _start(start: KeptStart, predict: Predict) -> planner.Start:
+    """Return the differences between a start and the plan of the same run."""
+    run, measured = start.run, start.measured
+    options = {
+        "tensor_parallel_size": run["tp"],
+        "pipeline_parallel_size": run["pp"],
+        "max_model_len": run["max_model_len"],
+        "vllm_version": run["vllm_version"],
+        **run["extra"],
+    }
+    plan = predict(model_of(run), card_of(run), options)
+    return _difference(start, plan, measured)
+
+
+def model_of(run: Mapping[str, Any]) -> ModelConfig:
+    """Return the model of a run: the catalog's, or what its config.json says of sizes."""
+    config = run.get("config") or {}
+    if not config:
+        return load_model(run["model"])
+    base = {} if "architectures" in config else load_model(run["model"]).raw
+    return from_dict({**base, **config}, name=run["model"])
+
+
+def card_of(run: Mapping[str, Any]) -> GPU:
+    """Return the card of a run, with the memory that its log says."""
+    size_gib = float(run["gpu_memory_gib"])
+    if run["gpu"] not in list_gpus():
+        return load_card(None, size_gib)
+    card = load_gpu(run["gpu"])
+    return card if round(size_gib * GIB) == card.engine_bytes else load_card(card, size_gib)
+
+
+def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Start:
+    d, memory = plan.deployment, plan.fit
+    stage = min(measured.stage, d.pp - 1)
+    parts = _predicted_parts(plan, stage)
+    available_gib = _precise_available_gib(plan, measured, stage)
+    requested_gib = memory.requested / GIB
+    weights_gib = measured.weights_gib - memory.weights[stage] / GIB
+    if abs(weights_gib) <= ROUNDING_GIB:
+        weights_gib = 0.0
+    overhead_gib = (
+        requested_gib - available_gib - memory.overhead[stage] / GIB - memory.weights[stage] / GIB
+    )
+    overhead_gib -= weights_gib
+    activations_gib, graphs_gib, other_gib = overhead_gib, 0.0, 0.0
+    has_parts = measured.peak_activation_gib is not None
+    if measured.peak_activation_gib is not None:
+        peak_gib = measured.peak_activation_gib
+        expected_gib = parts["activations"]
+        if measured.consumed_gib is not None:  # since 0.28 the graphs' estimate is in the peak
+            expected_gib += parts["graphs"]
+        activations_gib = peak_gib - expected_gib
+        if measured.cuda_graph_estimate_gib is not None:
+            graphs_gib = measured.cuda_graph_estimate_gib - parts["graphs"]
+            if measured.consumed_gib is not None:
+                activations_gib -= graphs_gib
+        other_gib = overhead_gib - activations_gib - graphs_gib
+    return planner.Start(
+        gpu=d.gpu.name,
+        engine_bytes=d.gpu.engine_bytes,
+        vllm_version=d.settings.vllm_version,
+        logged_version=start.run["logged_version"],
+        model=start.run["model"],
+        shape=planner.shape_of(d.model),
+        kind=planner.kind_of(d.model),
+        split=planner.split_of(d),
+        settings=planner.settings_of(d),
+        enforce_eager=d.settings.enforce_eager,
+        has_parts=has_parts,
+        weights=round(weights_gib * GIB),
+        activations=round(activations_gib * GIB),
+        graphs=round(graphs_gib * GIB),
+        other=round(other_gib * GIB),
+        speed=_speed(plan, measured),
+        kept=start.kept,
+    )
+
+
+def _predicted_parts(plan: Plan, stage: int) -> dict[str, float]:
+    """Return the predicted activations and CUDA graphs of a rank, GiB."""
+    parts = {"activations": 0.0, "graphs": 0.0}
+    for item in plan.fit.overheads[stage]:
+        if item.name == "activations":
+            parts["activations"] += item.bytes / GIB
+        elif item.name == "CUDA graphs":
+            parts["graphs"] += item.bytes / GIB
+    return parts
+
+
+def _precise_available_gib(plan: Plan, measured: Measured, stage: int) -> float:
+    """Return the memory for the KV cache: the log prints two decimals, and the tokens say it more precisely."""
+    memory = plan.fit
+    logged_gib = measured.available_kv_gib
+    if not measured.kv_cache_tokens or not memory.capacity.tokens or stage != memory.tightest:
+        predicted_gib = memory.available[stage] / GIB
+        return predicted_gib if abs(predicted_gib - logged_gib) <= ROUNDING_GIB else logged_gib
+    token_bytes = memory.available[stage] / memory.capacity.tokens
+    size_gib = measured.kv_cache_tokens * token_bytes / GIB
+    return size_gib if abs(size_gib - logged_gib) <= ROUNDING_GIB else logged_gib
+
+
+def _speed(plan: Plan, measured: Measured) -> float | None:
+    """Return measured over predicted tokens/s of one stream; None if either is missing or they cannot be compared."""
+    predicted = plan.single_stream_tokens_per_s
+    if not measured.tokens_per_s or not predicted:
+        return None
+    ratio = measured.tokens_per_s / predicted
+    return ratio if planner.LEAST_SPEED <= ratio <= planner.MOST_SPEED else None
