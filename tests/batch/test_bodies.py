@@ -209,8 +209,8 @@ def test_an_endpoint_is_known_however_its_url_is_written(url, endpoint, tmp_path
 @pytest.mark.parametrize(
     "url",
     [
-        "/v1/embeddings",
         "/v1/responses",
+        "/v1/audio/speech",
         "https://api.openai.com/v1/chat/completions",
         "/xcompletions",
         7,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from workshop.batch.lines import Answer
 from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, replacement
 from workshop.batch.prepare import Bits, Work, shard_of
 from workshop.batch.rows import Builder
-from workshop.batch.store import scan
+from workshop.batch.store import newest, scan
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 GROUP_ROWS = 10_000
 COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "reasoning", "tool_calls", "refusal", "finish_reason", "stop_reason", "prompt_tokens",
-           "completion_tokens", "logprobs", "prompt_logprobs", "request_id", "model", "key", "metadata")  # fmt: skip
+           "completion_tokens", "logprobs", "prompt_logprobs", "embedding", "request_id", "model", "key", "metadata")  # fmt: skip
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
-NESTED = ("tool_calls", "logprobs", "prompt_logprobs", "metadata")
+NESTED = ("tool_calls", "logprobs", "prompt_logprobs", "embedding", "metadata")
 # Columns that a frame has only if something stands in them.
 OPTIONAL = (
     "prompt",
@@ -38,6 +38,7 @@ OPTIONAL = (
     "stop_reason",
     "logprobs",
     "prompt_logprobs",
+    "embedding",
 )
 
 
@@ -130,7 +131,7 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
         line = answer.line
         body = line["response"]["body"]
         usage = _dict(body.get("usage"))
-        for number, choice in enumerate(body["choices"]):
+        for number, choice in enumerate(answer.choices):
             message = _dict(choice.get("message"))
             yield {
                 "custom_id": line["custom_id"],
@@ -147,6 +148,7 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "prompt_tokens": usage.get("prompt_tokens"),
                 "completion_tokens": usage.get("completion_tokens"),
                 "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
+                "embedding": choice.get("embedding"),
                 "request_id": body.get("id"),
                 "model": body.get("model"),
                 "key": line["key"],
@@ -240,23 +242,29 @@ def current(
         WorkshopError: the input changed between runs, and is not there: nobody can tell which answers count.
     """
     work = _work(meta, input, shard)
+    # a retry that was killed, or that still runs: the later of two answers counts
+    reader = newest if meta.get("retrying") else scan
     if work is None:
         if input:
             remedy = f"Give {meta['input'].get('path')} as it was."
             raise BadInput(f"{input} is not the input that was answered.", remedy)
-        yield from _every(meta, journals)
+        yield from _every(meta, journals, reader)
         return
     with contextlib.closing(work.index):
+        work.read_journal = reader
         for answer, row, body in work.answered(*journals):
             request = json.loads(body or "{}")
-            yield answer, row, request.get("prompt", request.get("messages"))
+            prompt = request.get("prompt", request.get("messages"))
+            yield answer, row, request.get("input", prompt)
 
 
-def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:
+def _every(
+    meta: dict, journals: list[Path], reader: Callable[[Path], Iterator[Answer]]
+) -> Iterator[tuple[Answer, int, None]]:
     """Yield every answer, for an input that is missing. Raises WorkshopError: it changed, or a row has two answers."""
     facts = meta["input"]
     seen = Bits()
-    for answer in itertools.chain.from_iterable(map(scan, journals)):
+    for answer in itertools.chain.from_iterable(map(reader, journals)):
         if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
             problem = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
             raise WorkshopError(

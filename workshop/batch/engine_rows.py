@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from workshop.batch.rows import CHAT, Row
+from workshop.batch.rows import CHAT, EMBEDDINGS, Row
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
 TEMPLATES_KEPT = 1024
@@ -82,6 +82,8 @@ class Maker:
 
     def _draft(self, row: Row) -> Request:
         """Return the request of a row, without its SamplingParams; text is not tokenized yet."""
+        if row.url == EMBEDDINGS:
+            raise ValueError("embeddings are not answered offline: ask a server")
         body = json.loads(row.given_request)
         body.pop("model", None)  # the engine has one
         if row.url == CHAT:
@@ -162,8 +164,10 @@ class Maker:
         draft.params = draft.known[max_tokens]
         return draft
 
-    def body(self, row: Row, request: Request, output, model: str) -> tuple[bytes, int, int]:
-        """Return (the answer's body as JSON, prompt tokens, generated tokens)."""
+    def body(
+        self, row: Row, request: Request, output, model: str
+    ) -> tuple[bytes, int, int, list[dict]]:
+        """Return (the answer's body as JSON, prompt tokens, generated tokens, its choices)."""
         chat = row.url == CHAT
         vllm_request = request.asked
         choices = []
@@ -203,7 +207,7 @@ class Maker:
         }
         if chat:
             answer["prompt_logprobs"] = _prompt_logprobs(output.prompt_logprobs)
-        return _encode(answer).encode(), prompt_tokens, generated
+        return _encode(answer).encode(), prompt_tokens, generated, choices
 
 
 def _refusals() -> tuple[type[Exception], ...]:

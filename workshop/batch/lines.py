@@ -30,9 +30,27 @@ class Answer(NamedTuple):
     key: bytes
     row: int
 
+    @property
+    def choices(self) -> list[dict]:
+        """The samples of the answer; of embeddings, one object for each input."""
+        return choices_of(self.line["response"]["body"])
+
+    @property
+    def usage(self) -> dict:
+        """The server's counts of tokens; empty if it has none."""
+        usage = self.line["response"]["body"].get("usage")
+        return usage if isinstance(usage, dict) else {}
+
+    @property
+    def tokens_of_retry(self) -> int | None:
+        """The limit of tokens with which the row was asked again; None if it was not."""
+        retry = self.line.get("retry")
+        tokens = retry.get("max_tokens") if isinstance(retry, dict) else None
+        return tokens if type(tokens) is int else None
+
     def has(self, samples: int) -> bool:
         """Return True if all samples are there, each of them once: one of three is no answer."""
-        choices = self.line["response"]["body"]["choices"]
+        choices = self.choices
         indexes = [choice.get("index", number) for number, choice in enumerate(choices)]
         if not all(type(index) is int for index in indexes):
             return False
@@ -47,16 +65,34 @@ class Answer(NamedTuple):
         return self.raw[:start] + str(row).encode() + self.raw[end:]
 
 
-def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict) -> bytes:
+def choices_of(body: dict) -> list[dict]:
+    """Return the choices of an answer's body, or its embeddings. Raises KeyError: it has neither."""
+    if "choices" not in body and body.get("object") == "list":
+        return body["data"]
+    return body["choices"]
+
+
+def answer_line(
+    custom_id: str,
+    key: bytes,
+    row: int,
+    answer: bytes,
+    extra: dict,
+    more_tokens: int | None = None,
+) -> bytes:
     """Return one line of OpenAI's batch output, with `key`, `row` and the row's own fields added.
+
+    more_tokens: the limit with which a row was asked again whose first answer was cut.
 
     Raises ValueError: the answer, the body of the server's, is no JSON.
     """
     name = json.dumps(custom_id)
     digest = key.hex()
     fields = b""
+    if more_tokens is not None:
+        fields = b', "retry": {"max_tokens": %d}' % more_tokens
     if extra:
-        fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode())
+        fields += b', "metadata": ' + _sound(json.dumps(extra, default=str).encode())
     return (f'{{"custom_id": {name}, "key": "{digest}", "row": {row}, "id": "batch_req_{digest}", "response": '
             f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + _sound(answer) + (
             b'}, "error": null' + fields + b"}")  # fmt: skip
@@ -84,8 +120,8 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
     try:
         line = json.loads(_sound(raw[:-1]) if b"\\ud" in raw or b"\\uD" in raw else raw)
         answer = Answer(line, raw, end, line["custom_id"], bytes.fromhex(line["key"]), line["row"])
-        choices = line["response"]["body"]["choices"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        choices = choices_of(line["response"]["body"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         return None

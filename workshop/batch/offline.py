@@ -86,6 +86,7 @@ class OfflineBatch(Session):
                         llm = self.llm or start(path, self.engine_args, self.trace)
                         if llm is not self.llm:
                             ending.callback(stop, llm)
+                        work.max_model_len = llm.llm_engine.model_config.max_model_len
                         feeds.append(Feed(llm, ledger, served, self))
                         feeds[0].run()
                     except EngineEnded:

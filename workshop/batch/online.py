@@ -14,7 +14,7 @@ from workshop.batch.progress import Progress, Summary
 from workshop.batch.send import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
 from workshop.client import reach
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 
 FIRST_TIMEOUT_S = 5.0  # for a server to say what it serves; doubles while it is busy
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two questions to a busy server
@@ -24,7 +24,8 @@ WAITING_HELPS = (servers.Busy, TimeoutError)
 class Batch(Session):
     """One run; `run()` is what most people call. `stop()` may be called from any thread or signal handler.
 
-    url: servers, each ending in /v1; by default the one that connect() finds.
+    url: servers, each ending in /v1; by default the one that connect(name) finds.
+    name: of a server that `workshop servers` lists, where several run.
     accept_model: other names of the model, under which a server may answer (a proxy's, an alias).
     limits: how long it tries.
     **options: those of `Session`.
@@ -36,12 +37,18 @@ class Batch(Session):
         output,
         *,
         url: str | tuple[str, ...] = (),
+        name: str | None = None,
         accept_model: str | tuple[str, ...] = (),
         limits: Limits | None = None,
         **options,
     ):
         super().__init__(input, output, **options)
         self.urls = _as_tuple(url)
+        if self.urls and name is not None:
+            raise BadInput(
+                "A server's address and its name are both given.", "Give one of the two."
+            )
+        self.server_name = name
         self.limits = limits or Limits()
         self.accepted = _as_tuple(accept_model)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,7 +68,9 @@ class Batch(Session):
 
     async def _answered(self) -> Summary:
         """Connect to the servers, answer the rows, and return the summary."""
-        fleet = servers.find(self.urls, self.concurrency, accepted=self.accepted)
+        fleet = servers.find(
+            self.urls, self.concurrency, name=self.server_name, accepted=self.accepted
+        )
         servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)

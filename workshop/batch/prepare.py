@@ -4,13 +4,15 @@ The list of rows is in a temporary file; memory holds only a few bits a row. The
 every start, so it can be neither stale nor broken.
 """
 
+import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from workshop.batch.forms import Outcome, Outcomes, form_text, outcome
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
 from workshop.batch.rows import Builder, Content, Malformed, Row, derived_id
@@ -21,9 +23,12 @@ SHOWN = 3  # bad rows that a message names
 CACHE_KIB = 16_384
 TABLES = (
     "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER, body TEXT, "
-    "times INTEGER) WITHOUT ROWID",
+    "times INTEGER, form BLOB) WITHOUT ROWID",
     "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
+    "CREATE TABLE forms (id BLOB PRIMARY KEY, form TEXT) WITHOUT ROWID",
+    "CREATE TABLE retries (row INTEGER PRIMARY KEY, max_tokens INTEGER, prompt_tokens INTEGER, outcome TEXT)",
 )
+RETRY_FACTOR = 4  # so many times the tokens that an answer had which ended in length
 
 
 class Bits:
@@ -66,8 +71,10 @@ class Index:
         self.done = Bits()
         self.bad = Bits()
         self.other = Bits()  # rows of other shards
+        self.retry = Bits()  # rows that have an answer and are asked again, because it was cut
         self.rows = 0
         self._repeats = False
+        self._forms = False
 
     def do(self, line: str, *values: object) -> tuple | None:
         """Execute a line of SQL; return the first row of its result.
@@ -119,12 +126,46 @@ class Index:
 
     def add(self, row: Row, body: str | None = None) -> bool:
         """Add a row, with its body if `find` has to return it; return False if its id is there already."""
-        values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
+        form_id = self._form_id(row.body)
+        values = short(row.custom_id), row.key, row.number, row.samples, row.place, body, form_id
         added = self.do(
-            "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1",
+            "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING 1",
             *values,
         )
         return added is not None
+
+    def _form_id(self, body: str) -> bytes | None:
+        """Keep the form that a request asks for, once for all rows that share it; return its id."""
+        form = form_text(body)
+        if form is None:
+            return None
+        self._forms = True
+        form_id = short(form)
+        self.do("INSERT INTO forms VALUES (?, ?) ON CONFLICT DO NOTHING", form_id, form)
+        return form_id
+
+    def form_of(self, custom_id: str) -> str | None:
+        """Return the form that a row asks for, as `forms.form_text` gives it; None if it asks for none."""
+        if not self._forms:
+            return None
+        select = "SELECT form FROM forms WHERE id = (SELECT form FROM ids WHERE id = ?)"
+        record = self.do(select, short(custom_id))
+        return record[0] if record else None
+
+    def add_retry(self, row: int, max_tokens: int, prompt_tokens: int, earlier: Outcome) -> None:
+        """Note that a row is asked again, with the tokens and the outcome of the answer that it has."""
+        self.retry.add(row)
+        outcome_json = json.dumps([earlier.finish_reasons, earlier.asks_form, earlier.misses_form])
+        self.do(
+            "INSERT INTO retries VALUES (?, ?, ?, ?)", row, max_tokens, prompt_tokens, outcome_json
+        )
+
+    def retry_of(self, row: int) -> tuple[int, int, Outcome]:
+        """Return (max_tokens, prompt tokens, outcome) of the answer that a row has. Raises LookupError: none."""
+        select = "SELECT max_tokens, prompt_tokens, outcome FROM retries WHERE row = ?"
+        max_tokens, prompt_tokens, outcome_json = self._first(select, row)
+        reasons, asks_form, misses_form = json.loads(outcome_json)
+        return max_tokens, prompt_tokens, Outcome(tuple(reasons), asks_form, misses_form)
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
         """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""
@@ -159,6 +200,12 @@ class Work:
     # answers of rows that read differently now, are gone, or are another shard's
     superseded: int = 0
     keep_bodies: bool = False  # so that answers come with their requests
+    outcomes: Outcomes = field(default_factory=Outcomes)  # of the answers that count
+    retry: bool = False  # ask rows again whose answer ended in length
+    max_model_len: int | None = None  # of the server or the engine, once it is known
+    retried: int = 0  # rows that have their second answer
+    read_journal: Callable[[Path], Iterator[Answer]] = scan
+    full: int = 0  # rows that were not asked again: their context has no room for more
 
     MANY = 10_000
 
@@ -222,20 +269,42 @@ class Work:
         enough.
         """
         for journal in journals:
-            for answer in scan(journal):
+            for answer in self.read_journal(journal):
                 self.source.poll()
                 self.keep_bytes = answer.end
                 key, number, samples, body = self.index.find(answer.custom_id)
                 sound = key == answer.key and number not in self.index.other and answer.has(samples)
                 if sound and self.index.done.add(number):
+                    self._count(answer, number)
                     yield answer, number, body
                 else:
                     self.superseded += 1
 
+    def _count(self, answer: Answer, number: int) -> None:
+        """Count how an answer ended, and note its row for another attempt if it was cut and `retry` is set."""
+        ended = outcome(answer.choices, self.index.form_of(answer.custom_id))
+        self.outcomes.add(ended)
+        if self.retry and ended.is_cut:
+            tokens = answer.tokens_of_retry or 0
+            prompt_tokens = _whole(answer.usage.get("prompt_tokens"))
+            # for a row that names no limit: the server's own, which the answer has met
+            generated = _whole(answer.usage.get("completion_tokens"))
+            self.index.add_retry(number, tokens or -generated, prompt_tokens, ended)
+
+    def keep(self, row: Row, choices: list[dict]) -> None:
+        """Record that a row has an answer with these choices."""
+        ended = outcome(choices, form_text(row.body))
+        if row.more_tokens is not None:
+            self.outcomes.add(self.index.retry_of(row.number)[2], -1)
+            self.retried += 1
+        self.outcomes.add(ended)
+        self.index.done.add(row.number)
+
     @property
     def left(self) -> int:
-        """The number of rows that are still to be answered."""
-        return self.mine - self.index.bad.count - self.index.done.count
+        """The number of rows that are still to be answered, or to be answered again."""
+        again = self.index.retry.count - self.retried - self.full
+        return self.mine - self.index.bad.count - self.index.done.count + again
 
     @property
     def mine(self) -> int:
@@ -254,7 +323,8 @@ class Work:
         for number, (place, raw) in enumerate(self.source.raws()):
             if number >= index.rows:
                 return  # the input grew since it was checked
-            if number in index.other or number in index.bad or (before and number in index.done):
+            is_done = before and number in index.done and number not in index.retry
+            if number in index.other or number in index.bad or is_done:
                 if number % 256 == 0:
                     yield None
                 continue
@@ -262,8 +332,25 @@ class Work:
                 row = self._row(number, place, raw)
             except Malformed:  # the input changed since; the caller sees that by its stamp
                 continue
-            if index.find(row.custom_id)[:2] == (row.key, number):  # else it changed, too
-                yield row
+            if index.find(row.custom_id)[:2] != (row.key, number):  # it changed, too
+                continue
+            if number in index.retry and not self._give_more_tokens(row):
+                continue
+            yield row
+
+    def _give_more_tokens(self, row: Row) -> bool:
+        """Give a row whose answer was cut more tokens; return False if its context has no room for more."""
+        max_tokens, prompt_tokens, _ = self.index.retry_of(row.number)
+        if max_tokens <= 0:  # it is the row's first retry
+            max_tokens = row.token_limit or -max_tokens
+        more_tokens = RETRY_FACTOR * max_tokens
+        if self.max_model_len is not None:
+            more_tokens = min(more_tokens, self.max_model_len - prompt_tokens)
+        if more_tokens <= max_tokens:
+            self.full += 1
+            return False
+        row.more_tokens = more_tokens
+        return True
 
     def _add(self, number: int, place: int, raw: object) -> None:
         """Add a row to the index. Raises Malformed: it is malformed, or its id is another row's."""
@@ -289,6 +376,11 @@ class Work:
     def _content(self, raw: object, builder: Builder) -> Content:
         record, text = self.source.read(raw)
         return builder.content(record, text)
+
+
+def _whole(count: object) -> int:
+    """Return a server's count of tokens; 0 if it is none."""
+    return count if type(count) is int else 0
 
 
 def _row_of(number: int, place: int, content: Content, times: int) -> Row:

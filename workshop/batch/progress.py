@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -53,13 +53,19 @@ class Summary:
     output: Path
     errors_file: Path | None
     reason: str = ""
+    # of all answers in the output that count, from earlier runs, too:
+    finish_reasons: dict[str, int] = field(default_factory=dict)  # samples by how they ended
+    form_asked: int = 0  # rows that ask for a form: JSON, a schema, a regex, a choice
+    form_missed: int = 0  # of these, rows whose answer does not have it
+    retried: int = 0  # rows that this run answered again, because their answer was cut
+    full: int = 0  # rows whose answer was cut, and whose context has no room for more tokens
 
     @property
     def exit_code(self) -> int:
         """The exit code: 0 if every row is answered, 1 if some are not, 75 if the run was interrupted: run it again."""
         if self.state == INTERRUPTED:
             return EXIT_INTERRUPTED
-        if self.state == COMPLETE and self.answered == self.rows - self.bad:
+        if self.state == COMPLETE and self.answered == self.rows - self.bad and not self.errors:
             return 0
         return 1
 
@@ -83,6 +89,20 @@ class Summary:
             parts.append(f"{self.bad:,} bad {noun} left out: see {self.errors_file}")
         if self.superseded:
             parts.append(f"{self.superseded:,} answers to rows that read otherwise now")
+        if self.retried:
+            parts.append(f"{self.retried:,} rows answered again with more tokens")
+        if self.full:
+            parts.append(
+                f"{self.full:,} rows fill the model's context, and cannot have more tokens"
+            )
+        if self.form_missed:
+            noun = "row that asks" if self.form_asked == 1 else "rows that ask"
+            parts.append(
+                f"{self.form_missed:,} of {self.form_asked:,} {noun} for a form (JSON, regex, choice) did not get it"
+            )
+        if self.finish_reasons:
+            counts = [f"{count:,} {reason}" for reason, count in self.finish_reasons.items()]
+            parts.append(f"finish reasons: {', '.join(counts)}")
         if self.reason:
             parts.append(self.reason)
         return "; ".join(parts)

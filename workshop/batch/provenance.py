@@ -16,6 +16,7 @@ from workshop.batch.inputs import Source
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.prepare import Work
 from workshop.batch.progress import COMPLETE, FAILED, Summary
+from workshop.batch.rows import ENDED_IN_LENGTH
 from workshop.errors import BadInput, WorkshopError
 
 FORMAT = 1
@@ -28,6 +29,10 @@ OF_A_RUN = (
     "prompt_tokens",
     "completion_tokens",
     "reason",
+    "finish_reasons",
+    "form_asked",
+    "form_missed",
+    "retried",
 )
 
 
@@ -58,6 +63,8 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     for name, value in version.items():
         if input_before.get(name, value) != value:
             changed = True
+    if work.retry:
+        run["retry"] = ENDED_IN_LENGTH
     meta = {
         "format": FORMAT,
         "output": paths.output.name,
@@ -76,6 +83,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "workshop_version": workshop.__version__,
         "began": before.get("began") or now(),
         "ended": None,
+        "retrying": work.retry,  # the journal may hold two answers to a row: the later one counts
         "runs": [*before.get("runs", []), run],
     }
     write_meta(paths, meta)

@@ -14,6 +14,10 @@ from workshop.client.strict_json import Malformed, decode, kind_of, members
 from workshop.errors import BadInput
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+EMBEDDINGS = "/v1/embeddings"
+COMPLETION_TOKENS = 16  # max_tokens of a completion that gives none; a chat has the whole context
+ENDED_IN_LENGTH = "length"  # the finish reason of an answer that had no tokens left
+TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
 KEY_BYTES = 16
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 # What is sent: the order of keys tells a model what to write first, so it stays as it was given.
@@ -32,6 +36,8 @@ class Row:
     # fields that are not part of the request; they go into the output
     extra: dict = field(default_factory=dict)
     request: str = ""  # the request as it was given, to be sent; '': the canonical one is sent
+    # of a row that is asked again because its answer was cut: more tokens than it gives itself
+    more_tokens: int | None = None
 
     @cached_property
     def key(self) -> bytes:
@@ -41,7 +47,9 @@ class Row:
 
     @property
     def samples(self) -> int:
-        """The number of samples that the request asks for."""
+        """The number of samples that the request asks for; of embeddings, the number of its inputs."""
+        if self.url == EMBEDDINGS:
+            return inputs_of(json.loads(self.body).get("input"))
         if '"n":' not in self.body:
             return 1
         return json.loads(self.body).get("n", 1)
@@ -49,7 +57,21 @@ class Row:
     @property
     def given_request(self) -> str:
         """The request's JSON as it was given: the order of its keys and the writing of its numbers are kept."""
-        return self.request or self.body
+        request = self.request or self.body
+        if self.more_tokens is None:
+            return request
+        return with_more_tokens(request, self.more_tokens)
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens of an answer, as the request says; None: as many as the context has room for."""
+        body = json.loads(self.body)
+        for name in TOKEN_LIMITS:
+            if type(body.get(name)) is int:
+                return body[name]
+        if self.url == COMPLETIONS:
+            return COMPLETION_TOKENS
+        return None
 
     def payload(self, model: str, names: Collection[str] = ()) -> bytes:
         """Return the bytes to send.
@@ -66,6 +88,23 @@ class Row:
         if json.loads(text[begin:end]) not in (model, *names):
             text = text[:begin] + json.dumps(model) + text[end:]
         return text.encode()
+
+
+def with_more_tokens(request: str, tokens: int) -> str:
+    """Return a request (JSON) with another limit of tokens; all else stays as it was written."""
+    limits = [place for name, place in members(request).items() if name in TOKEN_LIMITS]
+    if not limits:
+        return f'{{"max_tokens":{tokens},{request[1:]}'
+    for begin, end in sorted(limits, reverse=True):
+        request = request[:begin] + str(tokens) + request[end:]
+    return request
+
+
+def inputs_of(value: object) -> int:
+    """Return how many embeddings an `input` asks for: a text, the ids of tokens, or a list of either."""
+    if isinstance(value, list) and not _is_token_ids(value):
+        return len(value)
+    return 1
 
 
 def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
@@ -183,10 +222,7 @@ class Builder:
         self, prompt: object, text: str | None, parameters: dict, parameter_texts: dict[str, str]
     ) -> tuple[str, str, dict, str]:
         """Return the request for a prompt: text, or token ids. Raises Malformed: it is neither."""
-        is_token_ids = (
-            isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt)
-        )
-        if is_token_ids and not self.chat:
+        if _is_token_ids(prompt) and not self.chat:
             return self._made(
                 COMPLETIONS, {"prompt": prompt}, {"prompt": text}, parameters, parameter_texts
             )
@@ -252,6 +288,8 @@ class Builder:
         if isinstance(body.get("messages"), str) and self.table:
             body = {**body, "messages": decode(body["messages"])}
         url = _endpoint(record.get("url"), body)
+        if url == EMBEDDINGS:
+            return self._embeddings(body, extra, text)
         if body.get("stream"):
             raise Malformed("it asks for a stream, which a batch cannot keep")
         self._check_model(body.get("model"))
@@ -259,6 +297,21 @@ class Builder:
         if self.for_keys_alone:
             return url, canonical, extra, ""
         return url, canonical, extra, self._completed(text or _sendable(body), body)
+
+    def _embeddings(self, body: dict, extra: dict, text: str | None) -> tuple[str, str, dict, str]:
+        """Return the request of a row of embeddings. Raises Malformed: it has no sound input."""
+        _check_inputs(body.get("input"))
+        if body.get("encoding_format") not in (None, "float", "base64"):
+            raise Malformed(f'its encoding_format is {body["encoding_format"]!r}; give "float"')
+        self._check_model(body.get("model"))
+        given = {name: value for name, value in body.items() if name != "model"}
+        try:
+            canonical = _encode(given)
+        except (TypeError, ValueError) as error:
+            raise Malformed(f"it cannot be sent as JSON ({error})") from None
+        if self.for_keys_alone:
+            return EMBEDDINGS, canonical, extra, ""
+        return EMBEDDINGS, canonical, extra, text or _sendable(body)
 
     def _check_model(self, model: object) -> None:
         """Raise Malformed if a row names another model than the server's."""
@@ -307,6 +360,24 @@ def _check_messages(messages: object) -> None:
     raise Malformed("its messages are not a list of objects with role and content")
 
 
+def _check_inputs(value: object) -> None:
+    """Raise Malformed unless this is what embeddings can be made of."""
+    values: list = [value]
+    if isinstance(value, list) and not _is_token_ids(value):
+        values = value
+    for text in values:
+        if not _is_token_ids(text) and not (isinstance(text, str) and text):
+            raise Malformed(
+                f"its input is not a text, the ids of tokens, or a list of either ({EMBEDDINGS})"
+            )
+    if not values:
+        raise Malformed(f"its input is empty ({EMBEDDINGS})")
+
+
+def _is_token_ids(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+
+
 def _has_role(message: object) -> bool:
     return isinstance(message, dict) and isinstance(message.get("role"), str)
 
@@ -316,17 +387,19 @@ def _endpoint(url: object, body: dict) -> str:
     if url in (None, ""):
         if "messages" in body:
             return CHAT
+        if "input" in body and "prompt" not in body:
+            return EMBEDDINGS
         return COMPLETIONS
     if isinstance(url, str) and "://" in url:
         raise Malformed(
             f"its url is {url[:100]!r}; give the path alone, such as {CHAT}: --url says which server"
         )
     path = str(url).split("?")[0].strip("/")
-    for endpoint in (CHAT, COMPLETIONS):
+    for endpoint in (CHAT, COMPLETIONS, EMBEDDINGS):
         ending = endpoint.removeprefix("/v1/")
         if isinstance(url, str) and (path == ending or path.endswith(f"/{ending}")):
             return endpoint
-    raise Malformed(f"its url is {url!r}; there are {COMPLETIONS} and {CHAT}")
+    raise Malformed(f"its url is {url!r}; there are {COMPLETIONS}, {CHAT} and {EMBEDDINGS}")
 
 
 def _sendable(value: object) -> str:

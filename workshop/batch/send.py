@@ -14,7 +14,7 @@ import aiohttp
 from workshop.batch import retries, servers
 from workshop.batch.clock import clock
 from workshop.batch.connections import close_connection
-from workshop.batch.rows import Row
+from workshop.batch.rows import EMBEDDINGS, Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
@@ -330,13 +330,16 @@ class Sender:
             WorkshopError: it is the answer of another model.
         """
         row = attempt.row
-        answer = received.answer(raw, row.samples)
+        read = received.embeddings if row.url == EMBEDDINGS else received.answer
+        answer = read(raw, row.samples)
         self._check_owner(attempt, server, answer, raw)
         if answer.model is not None and not server.is_name_of(answer.model, self.model):
             raise servers.answered_as_another(server.url, answer.model, self.model)
-        if any(choice.get("finish_reason") in CUT for choice in answer.choices):
-            raise Cut("a choice has no end")
-        self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens)
+        if row.url != EMBEDDINGS:
+            for choice in answer.choices:
+                if choice.get("finish_reason") in CUT:
+                    raise Cut("a choice has no end")
+        self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens, answer.choices)
         server.answered += 1
         server.heard = clock.now()
         server.pace.answered()

@@ -13,7 +13,7 @@ from yarl import URL
 from workshop.batch.clock import clock
 from workshop.batch.connections import CleanConnector, Response
 from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace  # noqa: F401 (names of before)
-from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS
 from workshop.client import reach, received
 from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
@@ -135,7 +135,9 @@ class Server:
         self.root = url.rstrip("/").removesuffix("/v1")
         self.api_key = api_key
         self.url = f"{self.root}/v1"
-        self.urls = {path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT)}
+        self.urls = {
+            path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT, EMBEDDINGS)
+        }
         self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
         if api_key:
             self.headers["Authorization"] = f"Bearer {api_key}"

@@ -1,6 +1,7 @@
 """The part that every run of a batch shares, with servers or without: arguments, record, journals and counts."""
 
 import contextlib
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,11 +11,11 @@ from pathlib import Path
 from workshop.batch import provenance
 from workshop.batch.inputs import Source
 from workshop.batch.lines import answer_line, error_line
-from workshop.batch.paths import Paths, cannot_write
-from workshop.batch.prepare import Work, shard_of
+from workshop.batch.paths import Paths, cannot_write, read_meta
+from workshop.batch.prepare import RETRY_FACTOR, Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
-from workshop.batch.rows import Builder, Row, check_sampling
-from workshop.batch.store import Journal, Lock
+from workshop.batch.rows import ENDED_IN_LENGTH, Builder, Row, check_sampling
+from workshop.batch.store import Journal, Lock, newest
 from workshop.errors import BadInput, WorkshopError
 
 REPORT_S = 0.5
@@ -38,10 +39,18 @@ class Ledger:
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
         self.first_said = ""  # of the rows without an answer
 
-    def keep(self, row: Row, body: bytes, prompt_tokens: int, completion_tokens: int) -> None:
-        """Add the answer to a row to the journal. Raises ValueError: it is not JSON."""
-        self.answers.add(answer_line(row.custom_id, row.key, row.number, body, row.extra))
-        self.work.index.done.add(row.number)
+    def keep(
+        self,
+        row: Row,
+        body: bytes,
+        prompt_tokens: int,
+        completion_tokens: int,
+        choices: list[dict],
+    ) -> None:
+        """Add the answer to a row to the journal; `choices` are those of its body. Raises ValueError: it is not JSON."""
+        line = answer_line(row.custom_id, row.key, row.number, body, row.extra, row.more_tokens)
+        self.answers.add(line)
+        self.work.keep(row, choices)
         self.new += 1
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
@@ -109,6 +118,11 @@ class Ledger:
             output=self._paths.output,
             errors_file=errors_file,
             reason=reason or self.first_said,
+            finish_reasons=self.work.outcomes.by_count(),
+            form_asked=self.work.outcomes.form_asked,
+            form_missed=self.work.outcomes.form_missed,
+            retried=self.work.retried,
+            full=self.work.full,
         )
 
     def look(self, ended: Summary | None = None, **more) -> Progress:
@@ -150,6 +164,8 @@ class Session:
     samples: answers to each prompt.
     skip_bad: leave malformed rows out instead of refusing the input.
     column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such as "2/8".
+    retry: "length": rows whose answer ended in `length` are asked again with RETRY_FACTOR times the tokens. The answer
+        that they have stays until the new one is there.
     report: called with a Progress now and then.
     **sampling: vLLM's sampling parameters.
 
@@ -169,6 +185,7 @@ class Session:
         chat: bool = False,
         report: Callable[[Progress], None] | None = None,
         shard: str | None = None,
+        retry: str | None = None,
         **sampling,
     ):
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
@@ -180,6 +197,11 @@ class Session:
             raise BadInput(
                 f"{samples} samples of each prompt cannot be.", "Give a whole number from 1."
             )
+        if retry not in (None, ENDED_IN_LENGTH):
+            raise BadInput(
+                f"There is no retry of {retry!r}.", f"Give {ENDED_IN_LENGTH!r}, or none."
+            )
+        self.retry = retry
         if samples > 1:
             sampling["n"] = samples
         self.paths = Paths(output, input)
@@ -203,7 +225,7 @@ class Session:
             WorkshopError: it cannot go on; what came is kept, and running it again goes on.
         """
         began = time.monotonic()
-        with contextlib.closing(Lock(self.paths)):
+        with contextlib.closing(Lock(self.paths)) as self._lock:
             try:
                 return self._run()
             except StillReading:
@@ -256,11 +278,29 @@ class Session:
         builder = Builder(
             self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names
         )
-        work = Work(self.source, builder, shard=self.shard)
+        work = Work(self.source, builder, shard=self.shard, retry=self.retry is not None)
         with contextlib.closing(work.index):
             work.check(self.skip_bad)
+            if (read_meta(self.paths) or {}).get("retrying"):  # that run was killed
+                self._remove_replaced()
             work.resume(self.paths.journal)
+            if self.retry:
+                self._tell_of_retry(work)
             yield work
+
+    def _remove_replaced(self) -> None:
+        """Remove answers from the journal that later ones of a retry replaced; all at once, or none."""
+        self._lock.replace(answer.raw for answer in newest(self.paths.journal))
+
+    def _tell_of_retry(self, work: Work) -> None:
+        """Print on stderr how many rows are asked again."""
+        count = work.index.retry.count
+        note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again"
+        if not count:
+            note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
+        else:
+            note += f" with {RETRY_FACTOR} times as many tokens, as far as the context has room."
+        print(f"! {note}", file=sys.stderr)
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
@@ -269,6 +309,7 @@ class Session:
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
+        work.max_model_len = work.max_model_len or facts.get("max_model_len")
         meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)
         stamp = self.source.stamp()
         ledger = Ledger(work, self.paths)
@@ -280,6 +321,9 @@ class Session:
         finally:
             try:
                 ledger.close()
+                if self.retry:
+                    self._remove_replaced()
+                    meta["retrying"] = False
             except WorkshopError as error:
                 failures.append(error)
         if not failures and ledger.answers.committed != ledger.new:

@@ -128,6 +128,20 @@ def scan(journal: Path) -> Iterator[Answer]:
         raise cannot_read(journal, error) from None
 
 
+def newest(journal: Path) -> Iterator[Answer]:
+    """Yield each whole answer, without those that a later answer to the same request replaced (`--retry`).
+
+    Reads the journal twice. Raises BadInput, as `scan` does.
+    """
+    ends: dict[bytes, int] = {}
+    for answer in scan(journal):
+        if answer.tokens_of_retry is not None:
+            ends[answer.key] = answer.end
+    for answer in scan(journal):
+        if ends.get(answer.key, answer.end) == answer.end:
+            yield answer
+
+
 class Journal:
     """Appends whole lines in group commits: `add` takes a line, `write(take())` returns when they are on disk.
 

@@ -7,6 +7,7 @@ from workshop import own_packages, python_process
 python_process.leave_current_folder()
 own_packages.environment_first()
 
+import difflib
 import importlib
 import io
 import os
@@ -25,7 +26,7 @@ LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 # group -> name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
 GROUPS = {
     "Start": {
-        "doctor": "Show what this machine or cluster has, what is missing, and the remedy.",
+        "doctor": "Show what this machine or cluster has and lacks, with remedies.",
         "lab": "Open JupyterLab on the course, with a server behind it.",
         "fresh": "Get a fresh copy of one notebook, and keep yours.",
         "kernel": "Let another environment's JupyterLab find the course's kernel.",
@@ -43,10 +44,13 @@ GROUPS = {
         "vm": "Print a systemd unit and container commands for one machine.",
         "prefetch": "Download a model to a shared folder, whole and checked.",
         "servers": "List the servers that are known here.",
+        "logs": "Show what a server of this machine has written.",
         "stop": "Stop a server.",
     },
     "Use": {
-        "batch": "Answer every prompt of a file exactly once; run it again to continue.",
+        "ask": "Send one prompt to a server, and show the answer as it comes.",
+        "bench": "Measure a server with vllm bench serve, and check the figures.",
+        "batch": "Answer every prompt of a file exactly once.",
         "tunnel": "Reach a cluster's server under an address of this machine.",
         "reconcile": "Compare the plan with vLLM's own log.",
         "xray": "Show what the engine did, step by step, as one page.",
@@ -54,12 +58,53 @@ GROUPS = {
     "Teach": {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
-        "classroom": "Simulate a class against a server, and say whether it will hold.",
-        "progress": "Show which exercises you have completed. With --shared: the progress of a class.",
+        "classroom": "Simulate a class against a server: will it hold?",
+        "progress": "Show your exercises; with --shared, the progress of a class.",
         "test": "Answer ten questions before the course, and the same after it.",
     },
 }
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
+
+
+# What people type who come from other tools.
+ALIASES = {
+    "log": "logs",
+    "chat": "ask",
+    "complete": "ask",
+    "prompt": "ask",
+    "query": "ask",
+    "run": "serve",
+    "start": "serve",
+    "up": "serve",
+    "list": "servers",
+    "ls": "servers",
+    "ps": "servers",
+    "status": "servers",
+    "kill": "stop",
+    "down": "stop",
+    "download": "prefetch",
+    "pull": "prefetch",
+    "notebook": "lab",
+    "jupyter": "lab",
+    "run-batch": "batch",
+    "k8s": "kubernetes",
+    "check": "doctor",
+    "key": "keys",
+}
+
+
+def nearest_command(word: str) -> str | None:
+    """Return the command that somebody who typed this word probably meant; None if nothing is near."""
+    word = word.lower()
+    if word in ALIASES and ALIASES[word] in COMMANDS:
+        return ALIASES[word]
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    if near:
+        return near[0]
+    beginning = [name for name in COMMANDS if len(word) > 1 and name.startswith(word)]
+    if beginning:
+        return beginning[0]
+    return None
 
 
 class LazyGroup(click.Group):
@@ -72,6 +117,21 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. For an unknown one, the error names the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if not args or args[0] in COMMANDS:
+                raise
+        remedy = f"{ctx.command_path} --help lists the commands."
+        nearest = nearest_command(args[0])
+        if nearest:
+            remedy = f"Did you mean {nearest!r}? {remedy}"
+        ctx.fail(f"No such command {args[0]!r}. {remedy}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, COMMANDS))
@@ -119,8 +179,9 @@ def _show_wrong_use(error: click.ClickException) -> NoReturn:
 
 def _show(error: WorkshopError) -> NoReturn:
     click.secho(f"✗ {error.message}", fg="red", err=True)
-    if error.remedy:
-        click.echo(f"→ {error.remedy}", err=True)
+    remedy = getattr(error, "command_remedy", error.remedy)
+    if remedy:
+        click.echo(f"→ {remedy}", err=True)
     sys.exit(error.exit_code)
 
 

@@ -10,9 +10,11 @@ import click
 
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
-from workshop.batch.progress import EXIT_INTERRUPTED, words
+from workshop.batch.prepare import RETRY_FACTOR
+from workshop.batch.progress import EXIT_INTERRUPTED, Summary, words
 from workshop.batch.progress import Progress as BatchProgress
-from workshop.cli.say import Bar, Seconds, json_option, say_json
+from workshop.batch.rows import ENDED_IN_LENGTH
+from workshop.cli.say import Bar, Seconds, json_option, say, say_json
 from workshop.cli.serve import Forwarding
 from workshop.client.sampling_settings import PARAMETERS
 from workshop.errors import BadInput
@@ -24,7 +26,7 @@ SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
 LINE_S = 10.0  # between lines where there is no terminal
 
 
-def _sampling_options(function: Callable[..., None]) -> Callable[..., None]:
+def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each sampling parameter that has a kind; click lists the last one added first."""
     for name, parameter in reversed(PARAMETERS.items()):
         if parameter.kind is not None:
@@ -42,6 +44,7 @@ def _sampling_options(function: Callable[..., None]) -> Callable[..., None]:
     multiple=True,
     help="Server, ending in /v1; more than once for several. By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
 )
+@click.option("--name", help="Name of a server that `workshop servers` lists, where several run.")
 @click.option("--model", help="Name that requests give; with --offline a folder or Hub id.")
 @click.option(
     "--accept-model",
@@ -58,6 +61,11 @@ def _sampling_options(function: Callable[..., None]) -> Callable[..., None]:
     "--offline",
     is_flag=True,
     help="No server: vLLM's engine in this process. Other flags go to the engine, for example --tensor-parallel-size 4.",
+)
+@click.option(
+    "--retry",
+    type=click.Choice([ENDED_IN_LENGTH]),
+    help=f"Answer rows again that ended in length, with {RETRY_FACTOR} times the tokens. Their answers stay until then.",
 )
 @click.option(
     "--trace", help="With --offline: write what the engine does to this file, one JSON line a step."
@@ -81,7 +89,7 @@ def _sampling_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'."
 )
-@_sampling_options
+@sampling_options
 @click.option(
     "--patience",
     type=Seconds(1),
@@ -125,12 +133,19 @@ def command(
     if as_json:
         say_json({**summary.to_dict(), "exit_code": summary.exit_code})
     else:
-        sign = {0: "✓", EXIT_INTERRUPTED: "…"}.get(summary.exit_code, "✗")
-        click.echo(f"{sign} {summary}.", nl=False)
-        if summary.exit_code == EXIT_INTERRUPTED:
-            click.echo(" Run the same command again: it goes on.", nl=False)
-        click.echo()
+        _print_summary(summary)
     sys.exit(summary.exit_code)
+
+
+def _print_summary(summary: Summary) -> None:
+    """Print how a batch ended, and what to do about answers that were cut."""
+    signs = {0: "✓", EXIT_INTERRUPTED: "…"}
+    say(f"{signs.get(summary.exit_code, '✗')} {summary}.")
+    if summary.exit_code == EXIT_INTERRUPTED:
+        say("→ Run the same command again: it goes on.")
+    elif summary.finish_reasons.get(ENDED_IN_LENGTH, 0) and not summary.full:
+        say("→ Answers that ended in length are cut. The same command with --retry length")
+        say(f"  answers them again with {RETRY_FACTOR} times the tokens.")
 
 
 def _shown(now: BatchProgress) -> Progress:
@@ -156,6 +171,7 @@ def _batch(
     *,
     offline,
     url,
+    name,
     accept_model,
     stop,
     more,
@@ -171,12 +187,15 @@ def _batch(
             "--accept-model is about a server's answers, and --offline has no server.",
             "Leave it out.",
         )
-    if offline and url:
-        raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
+    if offline and (url or name):
+        flag = "--url" if url else "--name"
+        raise BadInput(f"--offline needs no server, and {flag} names one.", "Give one of the two.")
+    if url and name:
+        raise BadInput("--url and --name are both given.", "Give one of the two.")
     if trace and not offline:
-        said = "--trace is the engine's, and without --offline it is a server's."
-        raise BadInput(said, "workshop serve has --trace, too.")
-    options |= _more(more)
+        problem = "--trace is the engine's, and without --offline it is a server's."
+        raise BadInput(problem, "workshop serve has --trace, too.")
+    options |= more_sampling(more)
     if stop:
         options["stop"] = list(stop)
     if offline:
@@ -185,19 +204,25 @@ def _batch(
         )
     limits = batch_package.Limits(patience_s=patience)
     return batch_package.Batch(
-        input, output, url=url, accept_model=accept_model, limits=limits, **options
+        input, output, url=url, name=name, accept_model=accept_model, limits=limits, **options
     )
 
 
 def _refuse_unknown(ctx: click.Context, flag: str) -> None:
-    known = [option for param in ctx.command.params for option in param.opts]
-    near = difflib.get_close_matches(flag, known, n=1)
-    others = "`workshop batch --help` lists them; flags of the engine need --offline."
-    raise BadInput(f"There is no flag {flag}.", f"Did you mean {near[0]}?" if near else others)
+    flags: list[str] = []
+    for param in ctx.command.params:
+        flags += param.opts
+    near = difflib.get_close_matches(flag, flags, n=1)
+    remedy = "`workshop batch --help` lists them; flags of the engine need --offline."
+    if near:
+        remedy = f"Did you mean {near[0]}?"
+    raise BadInput(f"There is no flag {flag}.", remedy)
 
 
-def _more(text: str | None) -> dict:
+def more_sampling(text: str | None) -> dict:
+    """Return the sampling parameters of --sampling. Raises BadInput: it is no JSON object."""
     with contextlib.suppress(ValueError):
-        if isinstance(found := json.loads(text or "{}"), dict):
-            return found
+        parameters = json.loads(text or "{}")
+        if isinstance(parameters, dict):
+            return parameters
     raise BadInput(f"--sampling {text!r} is no JSON object.", "Give for example '{\"top_k\": 5}'.")

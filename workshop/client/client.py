@@ -414,7 +414,11 @@ def connect(name: str | None = None) -> Client:
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared with the class
     in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or failed, or several are there.
     """
-    record = find(name)
+    return connect_to(find(name))
+
+
+def connect_to(record: ServerRecord) -> Client:
+    """Return a client of the server of a record, as `connect` does. Raises WorkshopError: it does not serve its model."""
     client = Client(record)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:

@@ -65,6 +65,17 @@ def given(url: str, said_by: str) -> ServerRecord:
     return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
 
 
+class SeveralServers(WorkshopError):
+    """Several servers are ready, and none was named. `command_remedy` is the remedy on a command line."""
+
+    def __init__(self, names: list[str]):
+        super().__init__(
+            f"Several servers are running: {', '.join(names)}.",
+            f"Choose one: connect({names[0]!r}).",
+        )
+        self.command_remedy = f"Choose one with --name, such as --name {names[0]}."
+
+
 def choose(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready: the one called `name`, if that is given.
 
@@ -78,10 +89,7 @@ def choose(name: str | None = None) -> ServerRecord:
         if len(ready) == 1:
             return ready[0]
         if ready:
-            names = ", ".join(record.name for record in ready)
-            raise WorkshopError(
-                f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r})."
-            )
+            raise SeveralServers([record.name for record in ready])
         doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         if named and (record := named[-1]).state == "starting":
             problem = f"The server {record.name!r} is still starting."

@@ -91,6 +91,29 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     return Answer(choices, model, prompt_tokens, completion_tokens, answer_id)
 
 
+def embeddings(raw: bytes, inputs: int) -> Answer:
+    """Return the answer of /v1/embeddings; its `choices` are the objects with one embedding each.
+
+    Raises Malformed: it is no answer, or has fewer or more embeddings than `inputs`.
+    """
+    data = body(raw)
+    vectors = []
+    for value in _typed(data.get("data"), list, "data that are"):
+        vector = _typed(value, dict, "an embedding that is")
+        if not isinstance(vector.get("embedding"), list | str):  # numbers, or base64
+            raise Malformed(f"an embedding that is {kind_of(vector.get('embedding'))}")
+        vectors.append(vector)
+    numbers = [vector.get("index") for vector in vectors]
+    if numbers != list(range(inputs)):
+        raise Malformed(f"embeddings numbered {str(numbers[:8])[:60]}, not from 0 to {inputs - 1}")
+    model = _optional(data.get("model"), str, "a model that is")
+    answer_id = data.get("id")
+    if not isinstance(answer_id, str):
+        answer_id = None
+    prompt_tokens, completion_tokens = usage(data)
+    return Answer(vectors, model, prompt_tokens, completion_tokens, answer_id)
+
+
 def said(raw: bytes) -> str:
     """Return the message of a refusal, or a description of an answer that has none."""
     try:

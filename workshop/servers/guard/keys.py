@@ -151,6 +151,40 @@ def add(name: str) -> str:
     return key
 
 
+def add_missing(names: list[str], write: Callable[[dict[str, str]], None]) -> dict[str, str | None]:
+    """Give a key to each of the names that never had one.
+
+    Args:
+        names: of learners, as NAME allows them.
+        write: is called with {name: new key} before the keys are valid; if it fails, nobody gets one.
+
+    Returns: {name: digest of the key} of those who had one before; None for a key that was revoked.
+    """
+    earlier: dict[str, str | None] = {}
+    new: dict[str, str] = {}
+    with _changing() as entries:
+        for name in names:
+            entry = entries.get(name)
+            if entry is None:
+                new[name] = secrets.token_urlsafe(24)
+                entries[name] = {
+                    "sha256": _digest(new[name]),
+                    "created": ledger.now(),
+                    "revoked": None,
+                }
+            elif entry["revoked"]:
+                earlier[name] = None
+            else:
+                earlier[name] = entry["sha256"]
+        write(new)
+    return earlier
+
+
+def is_key(key: str, digest: str) -> bool:
+    """Return True if this is the key with that digest."""
+    return secrets.compare_digest(_digest(key), digest)
+
+
 def revoke(name: str) -> None:
     """Take a name's key back: every server of yours refuses it from then on, within a second."""
     with _changing() as entries:

@@ -1,0 +1,100 @@
+"""Rows of /v1/embeddings, as OpenAI's batch files have them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workshop import batch
+from workshop.batch.inputs import Source
+from workshop.batch.prepare import Work
+from workshop.batch.rows import Builder
+from workshop.client import received
+from workshop.client.strict_json import Malformed
+from workshop.errors import BadInput
+
+
+def line(custom_id, value, **more):
+    body = {"model": "stub", "input": value, **more}
+    row = {"custom_id": custom_id, "method": "POST", "url": "/v1/embeddings", "body": body}
+    return json.dumps(row)
+
+
+@pytest.fixture
+def embedder(faulty, monkeypatch):
+    started = faulty()
+    started.bodies = []
+    protocol = started._protocol
+    request = protocol.request
+
+    def embed(self, path, body):
+        if not path.endswith(b"/embeddings"):
+            return request(self, path, body)
+        asked = json.loads(body)
+        started.bodies.append(asked)
+        value = asked["input"]
+        texts = value if isinstance(value, list) and not isinstance(value[0], int) else [value]
+        data = [
+            {"object": "embedding", "index": number, "embedding": [len(text), 0.5]}
+            for number, text in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": 3, "total_tokens": 3, "completion_tokens": 0}
+        reply = {"id": f"embd-{len(started.bodies)}", "object": "list", "data": data}
+        self.answer(200, json.dumps({**reply, "model": asked["model"], "usage": usage}).encode())
+
+    monkeypatch.setattr(protocol, "request", embed)
+    return started
+
+
+def test_embeddings_are_answered_once_and_loaded_as_vectors(tmp_path, embedder, quick):
+    path = tmp_path / "in.jsonl"
+    path.write_text(
+        "\n".join([line("a", "Boston"), line("b", [1, 2, 3]), line("c", ["one", "three"])])
+    )
+    out = tmp_path / "out.jsonl"
+    summary = batch.run(path, out, url=embedder.url, limits=quick)
+    assert (summary.exit_code, summary.answered, summary.finish_reasons) == (0, 3, {})
+    assert batch.run(path, out, url=embedder.url, limits=quick).new == 0
+    assert len(embedder.bodies) == 3
+    frame = batch.load(out)
+    assert list(frame.custom_id) == ["a", "b", "c", "c"]
+    assert list(frame.embedding) == [[6, 0.5], [3, 0.5], [3, 0.5], [5, 0.5]]
+
+
+def test_sampling_parameters_are_not_sent_with_embeddings(tmp_path, embedder, quick):
+    path = tmp_path / "in.jsonl"
+    path.write_text(line("a", "Boston", dimensions=2))
+    batch.run(path, tmp_path / "out.jsonl", url=embedder.url, limits=quick, max_tokens=7)
+    assert embedder.bodies == [{"model": "stub", "input": "Boston", "dimensions": 2}]
+
+
+def test_a_parquet_of_embeddings_reads_back(tmp_path, embedder, quick):
+    path = tmp_path / "in.jsonl"
+    path.write_text(line("a", "Boston"))
+    batch.run(path, tmp_path / "out.parquet", url=embedder.url, limits=quick)
+    assert batch.load(tmp_path / "out.parquet").embedding[0] == [6, 0.5]
+
+
+@pytest.mark.parametrize("value", [None, "", [], [""], [[]], 7, ["a", 7], {"text": "a"}])
+def test_an_input_of_which_no_embedding_can_be_made_is_refused(value, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(line("a", value))
+    work = Work(Source(path), Builder())
+    with pytest.raises(BadInput, match="line 1: its input is"):
+        work.check()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"data": []},
+        {"data": [{"index": 0}]},
+        {"data": [{"index": 1, "embedding": [1.0]}]},
+        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0]}]},
+    ],
+)
+def test_an_answer_without_the_embedding_is_no_answer(data):
+    with pytest.raises(Malformed):
+        received.embeddings(json.dumps(data).encode(), 1)

@@ -1,0 +1,249 @@
+"""What a batch says of its answers: how they ended, whether they have the form asked for, and another attempt."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from workshop import batch
+from workshop.batch import forms
+from workshop.batch.forms import form_text, has_form
+from workshop.batch.paths import Paths, read_meta
+from workshop.errors import BadInput
+
+NUMBERS = itertools.count()
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "good", "bad"),
+    [
+        ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"city": "Bos'),
+        ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"town": "Boston"}'),
+        ({"response_format": {"type": "json_object"}}, "{}", "Boston"),
+        ({"structured_outputs": {"json": SCHEMA}}, '{"city": "B"}', '{"city": 3}'),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, '{"city": "B"}', '{"city": 3}'),
+        ({"structured_outputs": {"regex": "[0-9]{4}"}}, "2026", "202"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "perhaps"),
+        ({"guided_choice": ["yes", "no"]}, "yes", " yes, of course"),
+    ],
+)
+def test_a_form_is_kept_to_or_missed(request_fields, good, bad):
+    form = form_text(json.dumps({"prompt": "Where?", **request_fields}))
+    assert has_form(good, form) and not has_form(bad, form)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"structured_outputs": {"grammar": "root ::= 'a'"}},
+        {"prompt": 'say "response_format"'},
+    ],
+)
+def test_a_row_without_a_form_that_can_be_checked_asks_for_none(fields):
+    assert form_text(json.dumps({"prompt": "Where?", **fields})) is None
+
+
+@pytest.mark.parametrize("schema", [{"type": "no such type"}, {"pattern": "["}, "{", 7])
+def test_what_cannot_be_checked_is_not_called_missed(schema):
+    form = form_text(json.dumps({"structured_outputs": {"json": schema}}))
+    assert has_form('{"a": 1}', form) and not has_form("{", form)
+
+
+def rows_of(path, count, **fields):
+    lines = [json.dumps({"prompt": f"prompt {number}", **fields}) for number in range(count)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def answer(body: bytes, text: str, reason: str, tokens: int = 16) -> tuple[int, bytes]:
+    request = json.loads(body)
+    choices = [
+        {"index": number, "text": text, "finish_reason": reason}
+        for number in range(request.get("n", 1))
+    ]
+    usage = {"prompt_tokens": 8, "completion_tokens": tokens}
+    reply = {"id": f"cmpl-{next(NUMBERS)}", "model": request["model"], "choices": choices, "usage": usage}
+    return 200, json.dumps(reply).encode()
+
+
+@pytest.fixture
+def server(faulty, monkeypatch):
+    """A server that cuts an answer that may have fewer than `needs` tokens; its context has 2,048."""
+
+    def start(needs=40, whole='{"city": "Boston"}', cut='{"city": "Bos', context=2048):
+        started = faulty()
+        started.limits = []
+        protocol = started._protocol
+        request = protocol.request
+        other = protocol.other
+
+        def decide(self, path, body):
+            if not path.endswith(b"completions"):
+                return request(self, path, body)
+            asked = json.loads(body)
+            limit = asked.get("max_tokens", 16)
+            started.asked.append(asked["prompt"])
+            started.limits.append(limit)
+            if limit >= needs:
+                return self.answer(*answer(body, whole, "stop", needs))
+            return self.answer(*answer(body, cut, "length", limit))
+
+        def models(self, path):
+            status, data = other(self, path)
+            if path.endswith(b"/models"):
+                entries = json.loads(data)
+                entries["data"][0]["max_model_len"] = context
+                data = json.dumps(entries).encode()
+            return status, data
+
+        monkeypatch.setattr(protocol, "request", decide)
+        monkeypatch.setattr(protocol, "other", models)
+        return started
+
+    return start
+
+
+def run(path, out, server, quick, **options):
+    return batch.run(path, out, url=server.url, limits=quick, **options)
+
+
+def test_the_summary_counts_finish_reasons_and_forms_that_were_missed(tmp_path, server, quick):
+    path = rows_of(tmp_path / "in.jsonl", 30, max_tokens=24, response_format=JSON_SCHEMA)
+    path.write_text(path.read_text() + "\n" + json.dumps({"prompt": "free", "max_tokens": 50}))
+    started = server()
+    first = run(path, tmp_path / "out.jsonl", started, quick)
+    assert (first.answered, first.finish_reasons) == (31, {"length": 30, "stop": 1})
+    assert (first.form_asked, first.form_missed) == (30, 30)
+    assert "30 of 30 rows that ask for a form" in str(first) and "30 length" in str(first)
+    again = run(path, tmp_path / "out.jsonl", started, quick)  # of the output, not of the run
+    assert (again.new, again.finish_reasons) == (0, {"length": 30, "stop": 1})
+    assert (again.form_asked, again.form_missed) == (30, 30)
+    recorded = read_meta(Paths(tmp_path / "out.jsonl"))["runs"][-1]
+    assert recorded["finish_reasons"] == {"length": 30, "stop": 1}
+    assert recorded["form_missed"] == 30
+
+
+def test_retry_answers_rows_that_ended_in_length_again_and_no_other(
+    tmp_path, server, quick, answers, capsys
+):
+    path = rows_of(tmp_path / "in.jsonl", 30, max_tokens=24, response_format=JSON_SCHEMA)
+    path.write_text(path.read_text() + "\n" + json.dumps({"prompt": "free", "max_tokens": 50}))
+    out, started = tmp_path / "out.jsonl", server()
+    run(path, out, started, quick)
+    started.asked.clear()
+    started.limits.clear()
+    summary = run(path, out, started, quick, retry="length")
+    assert set(started.limits) == {96} and len(started.asked) == 30 and "free" not in started.asked
+    assert (summary.exit_code, summary.answered, summary.retried) == (0, 31, 30)
+    assert summary.finish_reasons == {"stop": 31} and summary.form_missed == 0
+    lines = answers(out)
+    assert sorted(line["row"] for line in lines) == list(range(31))
+    retried = [line for line in lines if "retry" in line]
+    assert len(retried) == 30 and retried[0]["retry"] == {"max_tokens": 96}
+    assert "30 rows ended in length: they are asked again with 4 times" in capsys.readouterr().err
+    frame = batch.load(out)
+    assert len(frame) == 31 and set(frame.finish_reason) == {"stop"}
+    last = run(path, out, started, quick)
+    assert (last.new, last.superseded, len(started.asked)) == (0, 0, 30)
+
+
+def test_a_second_retry_asks_for_more_than_the_first(tmp_path, server, quick):
+    path = rows_of(tmp_path / "in.jsonl", 3)  # without max_tokens: 16
+    started = server(needs=200)
+    for retry in (None, "length", "length"):
+        run(path, tmp_path / "out.jsonl", started, quick, retry=retry)
+    assert started.limits == [16] * 3 + [64] * 3 + [256] * 3
+
+
+def test_a_row_that_fills_its_context_is_not_asked_again(tmp_path, server, quick):
+    path = rows_of(tmp_path / "in.jsonl", 3, max_tokens=24)
+    started = server(needs=1000, context=40)  # the prompt has 8 tokens of it
+    for retry in (None, "length", "length"):
+        summary = run(path, tmp_path / "out.jsonl", started, quick, retry=retry)
+    assert started.limits == [24] * 3 + [32] * 3
+    assert (summary.full, summary.answered, summary.new) == (3, 3, 0)
+    assert "3 rows fill the model's context" in str(summary)
+
+
+def test_an_answer_stays_if_its_second_attempt_fails(tmp_path, server, quick, monkeypatch):
+    path = rows_of(tmp_path / "in.jsonl", 3, max_tokens=24)
+    out, started = tmp_path / "out.jsonl", server()
+    run(path, out, started, quick)
+    before = out.read_text()
+    monkeypatch.setattr(
+        started._protocol, "request", lambda self, path, body: self.answer(400, b"{}")
+        if path.endswith(b"completions") else self.answer(*self.other(path))
+    )  # fmt: skip
+    summary = run(path, out, started, quick, retry="length")
+    assert (summary.exit_code, summary.answered, summary.errors) == (1, 3, 3)
+    assert out.read_text() == before and len(batch.load(out)) == 3
+
+
+def test_a_retry_that_was_killed_loses_nothing_and_leaves_each_row_once(
+    tmp_path, server, quick, answers, monkeypatch
+):
+    path = rows_of(tmp_path / "in.jsonl", 20, max_tokens=24)
+    out, started = tmp_path / "out.jsonl", server()
+    run(path, out, started, quick)
+    from workshop.batch.session import Session
+
+    with monkeypatch.context() as killed:  # as if the process had ended before it tidied up
+        killed.setattr(Session, "_remove_replaced", lambda self: (_ for _ in ()).throw(KeyError))
+        with pytest.raises(KeyError):
+            run(path, out, started, quick, retry="length")
+    assert len(answers(out)) == 40  # both answers of each row are there
+    assert set(batch.load(out).finish_reason) == {"stop"} and len(batch.load(out)) == 20
+    started.asked.clear()
+    summary = run(path, out, started, quick)
+    assert (summary.new, summary.answered, summary.superseded) == (0, 20, 0)
+    assert len(answers(out)) == 20 and not started.asked
+
+
+def test_samples_are_counted_one_by_one_and_asked_again_together(tmp_path, server, quick):
+    path = rows_of(tmp_path / "in.jsonl", 2, max_tokens=24)
+    out, started = tmp_path / "out.jsonl", server()
+    summary = run(path, out, started, quick, samples=3, temperature=1.0)
+    assert summary.finish_reasons == {"length": 6}
+    summary = run(path, out, started, quick, samples=3, temperature=1.0, retry="length")
+    assert (summary.finish_reasons, summary.retried) == ({"stop": 6}, 2)
+
+
+def test_a_parquet_output_has_the_second_answers(tmp_path, server, quick):
+    path = rows_of(tmp_path / "in.jsonl", 5, max_tokens=24)
+    out, started = tmp_path / "out.parquet", server()
+    run(path, out, started, quick)
+    run(path, out, started, quick, retry="length")
+    import pandas
+
+    assert set(pandas.read_parquet(out).finish_reason) == {"stop"}
+    assert len(batch.load(out)) == 5
+
+
+def test_there_is_no_other_retry(tmp_path):
+    with pytest.raises(BadInput, match="no retry of 'stop'"):
+        batch.Batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", retry="stop")
+
+
+def test_the_limit_of_a_chat_is_replaced_in_its_place():
+    from workshop.batch.rows import with_more_tokens
+
+    body = '{"messages": [], "max_completion_tokens" : 9, "seed": 1.50}'
+    assert with_more_tokens(body, 36) == body.replace(": 9", ": 36")
+    assert with_more_tokens('{"prompt": "a"}', 64) == '{"max_tokens":64,"prompt": "a"}'
+
+
+def test_tool_calls_are_not_a_missed_form():
+    form = form_text(json.dumps({"response_format": JSON_SCHEMA}))
+    calls = {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}
+    assert not forms.outcome([calls], form).misses_form

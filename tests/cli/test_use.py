@@ -1,0 +1,337 @@
+"""`workshop ask`, `logs`, `batch --name`, rosters, and what an unknown command is told."""
+
+from __future__ import annotations
+
+import csv
+import http.server
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli import COMMANDS, group, nearest_command
+from workshop.errors import BadInput
+from workshop.servers import records
+from workshop.servers.guard import keys, roster
+from workshop.servers.records import ServerRecord
+
+CLI = [sys.executable, "-m", "workshop"]
+
+
+def workshop(*args: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, **options)
+
+
+class Streaming(http.server.BaseHTTPRequestHandler):
+    """A server that streams one answer in pieces; `template`: whether its model has a chat template."""
+
+    template = True
+    ending = "stop"
+    pieces = ("A KV ", "cache keeps\x1b[31m ", "keys.")
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        self.reply(200, {"object": "list", "data": [{"id": "stub"}]})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append((self.path, body))
+        if self.path.endswith("/chat/completions") and not self.template:
+            message = "As of transformers v4.44, default chat template is no longer allowed"
+            return self.reply(400, {"error": {"message": message}})
+        chat = self.path.endswith("/chat/completions")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        common = {"id": self.headers["X-Request-Id"], "model": "stub", "created": 0}
+        for text in self.pieces:
+            choice = {"index": 0, "finish_reason": None, "logprobs": None}
+            choice |= {"delta": {"content": text}} if chat else {"text": text}
+            self.event({**common, "object": "x", "choices": [choice]})
+        choice = {"index": 0, "finish_reason": self.ending, "logprobs": None}
+        choice |= {"delta": {}} if chat else {"text": ""}
+        self.event({**common, "object": "x", "choices": [choice]})
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+        self.event({**common, "object": "x", "choices": [], "usage": usage})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def event(self, data):
+        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+    def reply(self, status, data):
+        raw = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+
+@pytest.fixture
+def server(workshop_home):
+    started = []
+
+    def start(**changes):
+        handler = type("Handler", (Streaming,), changes)
+        made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        made.bodies = []
+        made.url = f"http://127.0.0.1:{made.server_address[1]}/v1"
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        made.shutdown()
+
+
+def ask(*args: str, **options):
+    return CliRunner().invoke(group, ["ask", *args], catch_exceptions=False, **options)
+
+
+def test_ask_sends_one_prompt_and_prints_the_answer_alone(server):
+    started = server()
+    done = ask("What is a KV cache?", "--url", started.url, "--temperature", "0", "--seed", "3")
+    assert (done.exit_code, done.stdout) == (0, "A KV cache keeps\\x1b[31m keys.\n")
+    ((path, body),) = started.bodies
+    assert path == "/v1/chat/completions"
+    assert body["messages"] == [{"role": "user", "content": "What is a KV cache?"}]
+    assert (body["temperature"], body["seed"], body["model"]) == (0, 3, "stub")
+
+
+def test_ask_reads_the_prompt_from_standard_input(server):
+    started = server()
+    assert ask("-", "--url", started.url, input="from a pipe").exit_code == 0
+    assert started.bodies[0][1]["messages"][0]["content"] == "from a pipe"
+
+
+def test_ask_continues_the_prompt_of_a_model_that_cannot_chat(server):
+    started = server(template=False)
+    done = ask("Once upon", "--url", started.url)
+    assert done.exit_code == 0 and "no chat template" in done.stderr
+    assert [path for path, _ in started.bodies] == ["/v1/chat/completions", "/v1/completions"]
+    assert started.bodies[1][1]["prompt"] == "Once upon"
+    assert started.bodies[1][1]["max_tokens"] == 256
+
+
+def test_ask_says_that_an_answer_was_cut(server):
+    done = ask("Why?", "--url", server(ending="length").url)
+    assert done.exit_code == 0 and "--max-tokens" in done.stderr
+
+
+def test_ask_as_json_has_the_whole_answer(server):
+    started = server()
+    data = json.loads(ask("Why?", "--url", started.url, "--json").stdout)
+    assert data.pop("seconds") >= 0
+    assert data == {
+        "model": "stub",
+        "url": started.url,
+        "text": "A KV cache keeps\x1b[31m keys.",
+        "reasoning": None,
+        "finish_reason": "stop",
+        "prompt_tokens": 5,
+        "completion_tokens": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["", "--url", "http://127.0.0.1:9/v1"], "The prompt is empty"),
+        (["a", "--url", "x", "--name", "y"], "both given"),
+        (["a", "--sampling", '{"n": 2}'], "one answer"),
+        (["a", "--sampling", "[]"], "no JSON object"),
+        (["a", "--system", "b", "--complete"], "--system is for a chat"),
+    ],
+)
+def test_wrong_use_of_ask_is_one_sentence(args, says, workshop_home):
+    done = workshop("ask", *args)
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def record_of(name: str, home: Path, **fields) -> ServerRecord:
+    (home / "servers").mkdir(parents=True, exist_ok=True)
+    log = home / f"{name}.log"
+    log.write_text("first line\nsecond \x1b[31mline\n")
+    record = ServerRecord(
+        name=name, url="http://127.0.0.1:9/v1", model="stub", api_key="k", log=str(log), **fields
+    )
+    records.write(record)
+    return record
+
+
+def test_logs_shows_what_a_server_wrote_and_its_control_characters_as_escapes(workshop_home):
+    record_of("mine", workshop_home, state="failed", reason="for the test")
+    done = workshop("logs", "mine")
+    assert (done.returncode, done.stdout) == (0, "first line\nsecond \\x1b[31mline\n")
+    assert workshop("logs", "mine", "-n", "1").stdout == "second \\x1b[31mline\n"
+    assert workshop("logs", "mine", "--follow").returncode == 0  # it has ended: nothing comes
+
+
+def test_logs_follows_a_server_until_it_ends(workshop_home):
+    import time
+
+    record = record_of("mine", workshop_home, state="ready")
+    following = subprocess.Popen(
+        [*CLI, "logs", "mine", "-f", "-n", "0"], stdout=subprocess.PIPE, text=True
+    )
+    with open(record.log, "a") as log:
+        log.write("third line\n")
+        log.flush()
+        time.sleep(2)
+        log.write("last line\n")
+    records.remove("mine")
+    shown, _ = following.communicate(timeout=30)
+    assert shown.splitlines()[-1] == "last line" and "first line" not in shown
+
+
+def test_logs_of_nobody_names_who_there_is(workshop_home):
+    record_of("mine", workshop_home, state="failed", reason="for the test")
+    done = workshop("logs", "yours")
+    assert done.returncode == 2 and "mine" in done.stderr
+    assert workshop("logs", "../mine").returncode == 2
+
+
+def test_logs_of_a_job_lead_to_its_own_command(workshop_home):
+    record_of("job", workshop_home, where="slurm", job_id="7", state="failed", reason="x")
+    done = workshop("logs", "job")
+    assert done.returncode == 2 and "workshop slurm logs job" in done.stderr
+
+
+def test_with_several_servers_batch_and_ask_name_their_own_option(server, workshop_home, tmp_path):
+    started = server()
+    (workshop_home / "servers").mkdir(parents=True, exist_ok=True)
+    for name in ("first", "second"):
+        made = ServerRecord(name=name, url=started.url, model="stub", api_key="k", state="ready")
+        records.write(made)
+    (tmp_path / "in.json").write_text('["a"]')
+    for args in (["batch", str(tmp_path / "in.json"), str(tmp_path / "out.jsonl")], ["ask", "a"]):
+        done = workshop(*args)
+        assert done.returncode == 1 and "--name first" in done.stderr
+        assert "connect(" not in done.stderr
+        assert "several" in done.stderr.lower()
+    done = workshop("ask", "a", "--name", "second")
+    assert "several" not in done.stderr.lower()
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("severs", "servers"),
+        ("sevre", "serve"),
+        ("reconsile", "reconcile"),
+        ("sim", "simulate"),
+        ("run-batch", "batch"),
+        ("chat", "ask"),
+        ("log", "logs"),
+        ("download", "prefetch"),
+    ],
+)
+def test_an_unknown_command_gets_the_nearest(word, command):
+    assert nearest_command(word) == command
+    done = CliRunner().invoke(group, [word])
+    assert done.exit_code == 2 and f"Did you mean '{command}'?" in done.stderr
+
+
+def test_a_word_like_no_command_leads_to_the_list():
+    done = CliRunner().invoke(group, ["qqqq"])
+    assert done.exit_code == 2 and "Did you mean" not in done.stderr and "--help" in done.stderr
+
+
+def test_help_is_one_screen_in_five_groups():
+    text = CliRunner().invoke(group, ["--help"], terminal_width=80).stdout
+    heads = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert [head for head in heads if head != "Options"] == [
+        "Start",
+        "Plan",
+        "Serve",
+        "Use",
+        "Teach",
+    ]
+    assert len(text.splitlines()) <= 46
+    assert all(re.search(rf"^  {name} ", text, re.MULTILINE) for name in COMMANDS)
+
+
+def read(path: Path) -> dict[str, str]:
+    with path.open(newline="") as file:
+        return {row["learner"]: row["api_key"] for row in csv.DictReader(file)}
+
+
+def test_a_roster_gives_each_name_one_key_and_again_changes_nothing(workshop_home, tmp_path):
+    path = tmp_path / "class.csv"
+    path.write_text("id,name\n1,Ada Lovelace\n2,José Núñez\n3,grace@uni.edu\n")
+    assert workshop("keys", "add", "--roster", str(path)).returncode == 0
+    output = tmp_path / "class.keys.csv"
+    assert output.stat().st_mode & 0o777 == 0o600
+    first = read(output)
+    assert list(first) == ["Ada.Lovelace", "Jose.Nunez", "grace@uni.edu"]
+    assert len(set(first.values())) == 3
+    before = output.read_text()
+    again = workshop("keys", "add", "--roster", str(path), "--json")
+    assert output.read_text() == before
+    assert json.loads(again.stdout)["new"] == [] and first["Ada.Lovelace"] not in again.stdout
+    path.write_text(path.read_text() + "4,Edsger\n")
+    assert "1 new key, 3 unchanged" in workshop("keys", "add", "--roster", str(path)).stdout
+    assert {name: read(output)[name] for name in first} == first
+    server_side = keys.Learners(workshop_home / "servers" / "any.json")
+    assert server_side.who(first["Jose.Nunez"].encode()) == "Jose.Nunez"
+
+
+def test_a_revoked_key_is_not_given_again_by_a_roster(workshop_home, tmp_path):
+    path = tmp_path / "class.csv"
+    path.write_text("name\nada\nbob\n")
+    roster.add_keys(path, tmp_path / "keys.csv")
+    keys.revoke("bob")
+    result = roster.add_keys(path, tmp_path / "keys.csv")
+    assert (result.new, result.unchanged, result.revoked) == ([], ["ada"], ["bob"])
+
+
+def test_a_key_from_elsewhere_is_kept_and_named(workshop_home, tmp_path):
+    keys.add("ada")
+    path = tmp_path / "class.csv"
+    path.write_text("ada\nbob\n")
+    result = roster.add_keys(path, tmp_path / "keys.csv")
+    assert (result.new, result.elsewhere) == (["bob"], ["ada"])
+
+
+def test_nobody_has_a_key_if_the_file_of_keys_cannot_be_written(workshop_home, tmp_path):
+    path = tmp_path / "class.csv"
+    path.write_text("ada\n")
+    with pytest.raises(Exception, match="Cannot write"):
+        roster.add_keys(path, tmp_path / "nowhere" / "keys.csv")
+    assert keys.listed() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no name"),
+        ("name\n", "holds no name"),
+        ("name;age\nada;3\n;4\n", "row 2 has no name"),
+        ("name\nAda L\nAda.L\n", "are both the learner"),
+        ("name\n###\n", "cannot be a learner's name"),
+    ],
+)
+def test_a_roster_that_is_none_is_refused(text, says, workshop_home, tmp_path):
+    path = tmp_path / "class.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=says):
+        roster.add_keys(path, tmp_path / "keys.csv")
+    assert not (tmp_path / "keys.csv").exists() and keys.listed() == []
+
+
+def test_a_file_that_is_not_ours_is_not_written_over(workshop_home, tmp_path):
+    path = tmp_path / "class.csv"
+    path.write_text("name\nada\n")
+    (tmp_path / "mine.csv").write_text("precious")
+    for output in (tmp_path / "mine.csv", path):
+        with pytest.raises(Exception, match=r"no file of keys|roster itself"):
+            roster.add_keys(path, output)
+    assert (tmp_path / "mine.csv").read_text() == "precious" and keys.listed() == []

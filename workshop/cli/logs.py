@@ -1,0 +1,77 @@
+import time
+from pathlib import Path
+
+import click
+
+from workshop.cli.say import say
+from workshop.errors import BadInput
+from workshop.files import reason
+from workshop.servers import records
+from workshop.servers.home import home
+from workshop.servers.records import ServerRecord
+
+POLL_S = 0.3
+RUNS = ("ready", "starting")
+
+
+@click.command
+@click.argument("name")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Show what comes, until the server ends or Ctrl-C."
+)
+@click.option("--tail", "-n", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
+def command(name: str, follow: bool, tail: int | None) -> None:
+    """Show what the server NAME (see `workshop servers`) of this machine has written: its log.
+
+    The log of a server that has ended stays until the next one of that name starts. For a job: workshop slurm logs.
+    """
+    record = records.read(name)
+    path = _log_of(name, record)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+            if tail is not None:
+                lines = lines[len(lines) - min(tail, len(lines)) :]
+            for line in lines:
+                _print(line)
+            if follow and record is not None:
+                _follow(name, file)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {reason(error)}.", "Look at the file.") from None
+    except KeyboardInterrupt:
+        return
+
+
+def _log_of(name: str, record: ServerRecord | None) -> Path:
+    """Return the log of a server of this machine. Raises BadInput: there is none, or the server is elsewhere."""
+    if record is not None and record.where == "slurm":
+        raise BadInput(f"{name} is a job of SLURM.", f"Its log: workshop slurm logs {name}")
+    if record is not None and record.log:
+        return Path(record.log)
+    path = home() / "logs" / f"{name}.log"
+    if path.name == f"{name}.log" and path.is_file():
+        return path
+    names = [other.name for other in records.own() if other.where != "slurm"]
+    remedy = "`workshop servers` lists those known here."
+    if names:
+        remedy = f"There are: {', '.join(names)}."
+    raise BadInput(f"No server called {name!r} has a log here.", remedy)
+
+
+def _follow(name: str, file) -> None:
+    """Print what is appended to a log, until the server has ended."""
+    while True:
+        line = file.readline()
+        if line:
+            _print(line)
+            continue
+        record = records.read(name)
+        if record is None or record.state not in RUNS:
+            for last in file:
+                _print(last)
+            return
+        time.sleep(POLL_S)
+
+
+def _print(line: str) -> None:
+    say(line.rstrip("\n").rstrip("\r"))
