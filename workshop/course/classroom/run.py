@@ -25,6 +25,7 @@ from workshop.servers.progress import Progress
 MOST_LEARNERS = 500
 LEAST_S, MOST_S = 10.0, 3600.0
 PATIENCE_S = 120.0  # then a learner gives up on an answer
+OVERTIME = 2.0  # so many times the seconds may pass before a learner leaves out a cell
 TICK_S = 0.5  # between two looks at /metrics
 THINK_S = (0.5, 2.0)  # after a cell that took too long, before the next
 
@@ -34,7 +35,8 @@ class Classroom:
 
     Args:
         learners: 1 to 500.
-        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them follow faster.
+        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them follow faster. Who is
+            late runs the rest of the first pass in up to OVERTIME times as long.
         url: ends in /v1; by default the server that `connect()` finds. Key: WORKSHOP_API_KEY.
         name: of a server record.
         report: called twice a second with a Progress, whose fraction is that of the time.
@@ -150,7 +152,9 @@ class Classroom:
                 self.found.late += 1
                 wait = dice.uniform(*THINK_S)
             await asyncio.sleep(max(0.0, wait))
-            if self._now() > self.seconds:
+            # Whoever is late still runs each cell once: otherwise the last cells get no verdict.
+            allowed_s = OVERTIME * self.seconds if turn < len(cells) else self.seconds
+            if self._now() > allowed_s:
                 self.found.not_reached += turns - turn
                 return
             cell = cells[turn % len(cells)]
