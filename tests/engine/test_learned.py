@@ -270,3 +270,34 @@ def test_a_card_that_shows_other_memory_here_is_planned_with_it(workshop_home):
     plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     assert plan.requested_gib_per_gpu == pytest.approx(0.92 * 78.00, abs=0.01)
     assert plan.fit.requested / GIB == pytest.approx(0.92 * 78.00, abs=0.01)
+
+
+def test_simulations_tuning_and_sliders_take_it(workshop_home):
+    from workshop.course.widgets.memory.case import Case, memory
+    from workshop.simulate.load import simulate
+
+    load = {"burst": 64, "prompt": (512, 512), "output": (32, 32), "vllm_version": "0.32.0"}
+    sliders = memory(Case(gpu="h100")).stages[0].room
+    usage = simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max
+    kept_with_more(workshop_home, activations=20)
+    assert sliders - memory(Case(gpu="h100")).stages[0].room == pytest.approx(20 * GIB, rel=0.02)
+    assert simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max > usage * 1.3
+
+
+def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
+    """50 GiB more of activations leave 5 GiB, and 131,072 tokens of 8B need 16."""
+    from workshop.cli.kubernetes import command as kubernetes
+
+    words = [
+        "llama-3.1-8b",
+        "--gpu",
+        "h100",
+        "--vllm-version",
+        "0.32.0",
+        "--max-model-len",
+        "131072",
+    ]
+    words += ["--tensor-parallel-size", "1"]
+    assert CliRunner().invoke(kubernetes, words).exit_code == 0
+    kept_with_more(workshop_home, activations=50)
+    assert CliRunner().invoke(kubernetes, words).exit_code == 1

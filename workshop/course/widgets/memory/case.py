@@ -12,10 +12,12 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.deployment import Deployment, prepare
+from inference_planner.learned import Start
 from inference_planner.memory import Fit, fit
 from inference_planner.refusals import Finding, check, with_seqs_that_start
 
 from workshop.course.numbers import counted, gib
+from workshop.engine.exact import kept_starts
 from workshop.errors import BadInput
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
@@ -94,9 +96,13 @@ def weight_words(m: ModelConfig, weights: str) -> str:
     return f"{q.method}, {q.weight_bits} bits a weight"
 
 
-@lru_cache(maxsize=512)
 def deployment(case: Case) -> Deployment:
     """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what cannot be."""
+    return _deployment(case, kept_starts(exact=False))
+
+
+@lru_cache(maxsize=512)
+def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
     m = load_model(case.model)
     settings = {
         "quantization": None if case.weights == "as published" else case.weights,
@@ -104,7 +110,9 @@ def deployment(case: Case) -> Deployment:
         "gpu_memory_utilization": case.gpu_memory_utilization,
         "max_model_len": min(case.context, m.max_position_embeddings),
     }
-    return with_seqs_that_start(choose.spread(known(prepare(m, case.gpu, **settings)), case.gpus))
+    return with_seqs_that_start(
+        choose.spread(known(prepare(m, case.gpu, learned=learned, **settings)), case.gpus)
+    )
 
 
 def memory(case: Case) -> Memory:
@@ -152,10 +160,14 @@ def verdict(result: Memory, remedy: bool = True) -> str:
     return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
 
 
-@lru_cache(maxsize=256)
 def remedies(case: Case) -> tuple[str, ...]:
     """Return the single changes that would make the whole case fit, the cheapest for the asker first."""
-    d, found = deployment(replace(case, requests=1)), []
+    return _remedies(case, kept_starts(exact=False))
+
+
+@lru_cache(maxsize=256)
+def _remedies(case: Case, learned: tuple[Start, ...]) -> tuple[str, ...]:
+    d, found = _deployment(replace(case, requests=1), learned), []
     words = {
         "kv_fp8": "an fp8 KV cache",
         "weights_fp8": "fp8 weights",
