@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -162,6 +162,7 @@ class Ground:
         same_version: this version was measured on some card.
         same_weights: weights stored like these were measured on a card of this generation, and so were their kernels;
             those of 16 bit are the same everywhere.
+        same_formulas: the formulas are those of the version; False for a log whose version has none of its own.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
     """
 
@@ -169,7 +170,15 @@ class Ground:
     same_kind: bool = False
     same_version: bool = False
     same_weights: bool = False
+    same_formulas: bool = True
     learned: bool = False
+
+    def of_another_version(self) -> "Ground":
+        """Return the ground of a case whose version has no formulas, so that those of another one were used."""
+        basis = self.basis
+        if basis == "measured here":
+            basis = "measured on this kind of GPU"
+        return replace(self, basis=basis, same_version=False, same_formulas=False, learned=False)
 
 
 # The ground of a case for which this site kept a log of the same card, version and kind of model.

@@ -84,6 +84,7 @@ def _over_pcie(d: Deployment) -> bool:
 
 DOUBTS = (
     Doubt("a version that was never measured", lambda d, g: not g.same_version, 0.15),
+    Doubt("the formulas of another version", lambda d, g: not g.same_formulas, 0.5),
     Doubt("weights whose kernels were never measured", lambda d, g: not g.same_weights, 0.1, 0.25),
     Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
     Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.1, 0.25),
@@ -156,8 +157,8 @@ def _root_of_squares(*halves: float) -> float:
 
 
 def around(value: float, half: float) -> Interval:
-    """Return a size and its half width as an interval that begins at 0 or above."""
-    return Interval(max(0.0, value - half), value + half)
+    """Return a size and its half width as an interval whose ends are 0 or above."""
+    return Interval(max(0.0, value - half), max(0.0, value + half))
 
 
 def of_speed(value: float, share: float) -> Interval:
@@ -172,9 +173,8 @@ def whole(interval: Interval) -> Interval:
 
 @dataclass(frozen=True)
 class Capacities:
-    """What the KV cache may hold: its memory on the tightest GPU, blocks, tokens and requests of max_model_len."""
+    """What the KV cache may hold: blocks, tokens and requests of max_model_len."""
 
-    available_gib: Interval
     blocks: Interval
     tokens: Interval
     max_concurrency: Interval
@@ -193,16 +193,16 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
         values = (low[index], middle[index], high[index])
         return Interval(min(values), max(values))
 
-    return Capacities(interval(0), interval(1), interval(2), interval(3))
+    return Capacities(interval(0), interval(1), interval(2))
 
 
-def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[float, int, int, float]:
-    """Return GiB, blocks, tokens and requests if every GPU has so much more (or less); zeros if no request fits."""
+def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:
+    """Return blocks, tokens and requests if every GPU has so much more (or less); zeros if no request fits."""
     available = [size + round(more_gib * GIB) for size in fit.available]
     if min(available) <= 0:
-        return 0.0, 0, 0, 0.0
+        return 0, 0, 0.0
     stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
     holds = kv_cache.capacity(fit.layout, stages, available, d.settings.max_model_len)
     if holds.max_concurrency < 1:
-        return 0.0, 0, 0, 0.0
-    return min(available) / GIB, holds.blocks, holds.tokens, holds.max_concurrency
+        return 0, 0, 0.0
+    return holds.blocks, holds.tokens, holds.max_concurrency

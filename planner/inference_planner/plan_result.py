@@ -284,19 +284,25 @@ class Plan:
     def intervals(self) -> dict[str, intervals.Interval]:
         """The low and the high value of each figure in UNCERTAIN; nine of ten measured ones lie between."""
         half = self.spread
+        free_gib = self.fit.available[self.fit.tightest] / GIB
         cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
         speed = intervals.of_speed(self.single_stream_tokens_per_s, half.time_share)
         requests = intervals.of_speed(self.learners_at_once, half.time_share)
         return {
             "weights_gib_per_gpu": intervals.around(self.weights_gib_per_gpu, half.weights_gib),
             "overhead_gib_per_gpu": intervals.around(self.overhead_gib_per_gpu, half.overhead_gib),
-            "available_kv_gib_per_gpu": cache.available_gib,
+            "available_kv_gib_per_gpu": intervals.around(free_gib, half.available_gib),
             "kv_cache_tokens": cache.tokens,
             "max_concurrency": cache.max_concurrency,
             "single_stream_tokens_per_s": speed,
             "learners_at_once": intervals.whole(requests),
             "num_gpu_blocks": cache.blocks,
         }
+
+    @property
+    def may_not_start(self) -> bool:
+        """True if the plan fits, but at the low end of the interval the KV cache would not hold one request."""
+        return self.fits and self.kv_cache_tokens > 0 and not self.intervals["kv_cache_tokens"].low
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""

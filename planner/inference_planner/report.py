@@ -159,16 +159,38 @@ def _verdict(plan: Plan, width: int) -> list[str]:
         lines = textwrap.wrap(doubt, width, break_on_hyphens=False)
         return [ink(line, "yellow") for line in lines]
     figures = [
-        f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache",
+        f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache ({_plus_minus(plan)})",
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
     ]
     if plan.decode:
-        figures.append(f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one request")
+        speed = plan.intervals["single_stream_tokens_per_s"]
+        figures.append(
+            f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one request "
+            f"({speed.low:.0f} to {speed.high:.0f})"
+        )
         figures.append(_first_tokens(plan.learners_at_once))
     else:
         figures.append("speed unknown")
     first, *more = textwrap.wrap(" · ".join(figures), width, break_on_hyphens=False)
-    return [first.replace("✓ fits", ink("✓ fits", "green")), *more]
+    lines = [first.replace("✓ fits", ink("✓ fits", "green")), *more]
+    ground = f"  {plan.basis}: nine of ten measured figures lie within these ranges"
+    lines.append(ink(ground, "dim"))
+    if plan.may_not_start:
+        doubt = (
+            "! It may not start: at the low end of the range there is no room for one request of "
+            f"{plan.max_model_len:,} tokens. A shorter --max-model-len is safer."
+        )
+        lines += [ink(line, "yellow") for line in textwrap.wrap(doubt, width)]
+    return lines
+
+
+def _plus_minus(plan: Plan) -> str:
+    """Return the interval of the KV-cache tokens: "± 1.2 %", or "0 to 21,000" where they may not hold one request."""
+    tokens = plan.intervals["kv_cache_tokens"]
+    if plan.may_not_start:
+        return f"{tokens.low:,.0f} to {tokens.high:,.0f}"
+    half = 100 * (tokens.high - tokens.low) / 2 / plan.kv_cache_tokens
+    return f"± {half:.1f} %" if half < 10 else f"± {half:.0f} %"
 
 
 def _first_tokens(requests: int) -> str:
