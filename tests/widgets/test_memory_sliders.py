@@ -175,3 +175,11 @@ class TestView:
     def test_every_control_is_said_in_words(self, sliders):
         assert set(sliders.words()) == set(sliders.controls)
         assert all(said.value for said in sliders.says.values())
+
+
+def test_the_range_of_the_tokens_is_the_plans():
+    """The plan is asked apart: 8B on an L4, which nobody measured."""
+    sliders = MemorySliders("llama-3.1-8b", gpu="l4", gpus=1, context=8192, requests=1)
+    says = plan("llama-3.1-8b", "l4", tensor_parallel_size=1, max_model_len=8192).to_dict()
+    low, high = says["kv_cache_tokens_low"], says["kv_cache_tokens_high"]
+    assert f"{low:,} to {high:,} in vLLM's log (never measured)" in sliders.picture.value

@@ -6,7 +6,8 @@ Split, memory, remedies and command are workshop.plan's; this module adds up wha
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from inference_planner import advise, choose, kv_cache, ranks
+from inference_planner import advise, choose, intervals, kv_cache, ranks
+from inference_planner.basis import Ground, ground
 from inference_planner.builds import known
 from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
@@ -80,6 +81,17 @@ class Memory:
     def refusals(self) -> list[Finding]:
         """Why vLLM would refuse to start, as the plan says it."""
         return check(self.deployment)
+
+    @cached_property
+    def ground(self) -> Ground:
+        """How far the case is from what was measured, as the plan says it."""
+        return ground(self.deployment)
+
+    @cached_property
+    def tokens(self) -> intervals.Interval:
+        """The low and the high value of the tokens of KV cache, as the plan has them."""
+        half = intervals.spread(self.deployment, self.fit, self.ground)
+        return intervals.capacities(self.deployment, self.fit, half.available_gib).tokens
 
     @property
     def state(self) -> str:

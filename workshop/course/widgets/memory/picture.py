@@ -125,7 +125,7 @@ def _tiles(result: Memory) -> Html:
         (
             f"{result.fit.capacity.tokens:,}" if fits else "0",
             "tokens of KV cache",
-            "vLLM's log: “GPU KV cache size”",
+            _range(result) if fits else "vLLM's log: “GPU KV cache size”",
         ),
         (
             concurrency,
@@ -134,6 +134,12 @@ def _tiles(result: Memory) -> Html:
         ),
     )
     return tiles(items, columns=2)
+
+
+def _range(result: Memory) -> str:
+    """Return the interval of the tokens, and what it rests on."""
+    low, high = result.tokens.low, result.tokens.high
+    return f"{low:,.0f} to {high:,.0f} in vLLM's log ({result.ground.basis})"
 
 
 def _percent(size: float, axis: float) -> str:
