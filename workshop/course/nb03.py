@@ -10,8 +10,10 @@ Without SLURM the same calls show the plan and the recorded start, so that the n
 """
 
 import re
+import shlex
 from functools import cache
 
+import httpx
 import ipywidgets as widgets
 from IPython.display import display
 
@@ -23,17 +25,21 @@ from workshop.course.widgets.loading.view import LoadingView, moments, recorded_
 from workshop.course.widgets.server.view import status
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
+from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.programs import ask
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm import submit as slurm
+from workshop.vllm_package import installed, is_cpu
 
 __all__ = [
     "CAUSES",
     "FAILURES",
     "body",
+    "by_hand",
     "directives",
     "grep",
+    "hand_started",
     "moments",
     "record",
     "recorded_text",
@@ -48,6 +54,8 @@ __all__ = [
 DIRECTIVES = WORDS["directives"]
 STEPS = WORDS["steps"]
 FAILURES = WORDS["failures"]
+HAND_PORT = 8123  # of the server that a learner starts by hand
+HAND_KV_BYTES = 64 * 2**20
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 
@@ -66,6 +74,29 @@ def where() -> str:
     return (
         "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
     )
+
+
+def by_hand() -> str:
+    """Return the line that starts the teaching model in a terminal, in vLLM's own words.
+
+    The CPU build's `vllm` command does not find its package by its name; our module starts the same program.
+    """
+    command = ["vllm"]
+    if is_cpu(*installed()):
+        command = ["python", "-m", "workshop.servers.vllm_main"]
+    command += ["serve", str(TEACHING_FOLDER), "--host", "127.0.0.1", "--port", str(HAND_PORT)]
+    command += ["--enforce-eager", "--kv-cache-memory-bytes", str(HAND_KV_BYTES)]
+    return shlex.join(command)
+
+
+def hand_started(port: int = HAND_PORT) -> str:
+    """Return in one sentence whether the server that was started by hand answers on this machine's port."""
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
+        model = answer.json()["data"][0]
+    except (httpx.HTTPError, ValueError, LookupError):
+        return f"Nothing answers on port {port} yet. Start the server, wait for its last line, then run this cell again."
+    return f"✓ Your server answers on port {port}: {model['id']}, up to {model['max_model_len']:,} tokens per request."
 
 
 def directives(name: str) -> Table:

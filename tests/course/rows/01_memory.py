@@ -29,7 +29,13 @@ ROWS = {
         ],
     ),
     "memory.gpus_405b": (
-        [{"H100": 11, "A100": 21}],
+        [
+            {"H100": 11, "A100": 21},
+            {"h100": 11, "a100": 21},
+            {"A100": 21.0, "H100": np.int64(11)},
+            (11, 21),
+            [11, 21],
+        ],
         [
             ({"H100": 10, "A100": 20}, "round up"),
             ({"H100": 10.125, "A100": 21}, "part"),
@@ -38,6 +44,8 @@ ROWS = {
             ({"H100": 11, "A100": 2}, "too few"),
             (11, "give both"),
             ({"H100": 11, "A100": 21, "H200": 6}, "give both"),
+            ((21, 11), "fewer are enough"),
+            ((11, 21, 6), "give both"),
         ],
     ),
     "memory.kv_bytes_per_token": (
@@ -45,6 +53,8 @@ ROWS = {
         [
             (65536, "K or V"),
             ((8, 128), "all five"),
+            ((2, 16, 16, 128, 2), "not these factors"),
+            ((2, 64, 8, 64, 2), "not these factors"),
             ((2, 32, 32, 128, 2), "8 KV heads"),
             ((2, 32, 8, 64, 2), "K or V"),
             ((131, 72), "commas"),
@@ -63,7 +73,7 @@ ROWS = {
         [39.0625, 39.06, 39.1],
         [
             (40.0, "131,072"),
-            (39, "one digit after the point"),
+            (39, "one more digit"),
             (15.625, "70B has 80"),
             (0.3125, "one token"),
             (41.943, "GB"),
@@ -82,6 +92,7 @@ ROWS = {
             (8, "more than needed"),
             (16, "two nodes"),
             ((1, 3), "that is the split"),
+            ((3, 1), "does not divide the 64 heads"),
             (5, "too large"),
         ],
     ),
@@ -93,8 +104,8 @@ ROWS = {
         ],
         [
             (TIGHT_CASE, "nothing is changed"),
-            (replace(TIGHT_CASE, requests=8), "smaller requests"),
-            (replace(TIGHT_CASE, context=65536), "smaller context"),
+            (replace(TIGHT_CASE, requests=8), "fewer requests"),
+            (replace(TIGHT_CASE, context=65536), "shorter context"),
             (replace(TIGHT_CASE, gpus=8, kv_cache_dtype="fp8"), "2 changes"),
             (replace(TIGHT_CASE, weights="fp8"), "not 16"),
             ("fp8", "sliders.case"),

@@ -26,15 +26,15 @@ HALVES = parts(slice(0, 4), slice(4, 8))
 
 ROWS = {
     "parallelism.nvlink": (
-        [900],
+        [1800],
         [
-            (450, "one direction"),
-            (225, "three neighbours"),
-            (1800, "every pair once"),
-            (600, "more than four pairs"),
-            (300, "more pairs"),
-            (150, "one pair"),
-            (890, "too small"),
+            (900, "one direction"),
+            (450, "three neighbours"),
+            (3600, "every pair once"),
+            (1200, "more than four pairs"),
+            (600, "more pairs"),
+            (300, "one pair"),
+            (1780, "too small"),
         ],
     ),
     "parallelism.partial_sums": (
@@ -43,6 +43,7 @@ ROWS = {
             HALVES[::-1],
             parts(slice(0, None, 2), slice(1, None, 2)),
             [half.tolist() for half in HALVES],
+            tuple(half.round(2) for half in HALVES),
         ],
         [
             (parts(slice(0, 8), slice(0, 8)), "whole already"),
@@ -67,6 +68,7 @@ ROWS = {
             ({**DECIDED, "D": (1, 1)}, "too small"),
             ({**DECIDED, "D": (1, 71)}, "the node has 4 GPUs, and 71"),
             ({**DECIDED, "B": (1, 1)}, "too small"),
+            ({**DECIDED, "B": (2, 1)}, "little room"),
             ({**DECIDED, "C": (2, 8)}, "other way"),
             ({**DECIDED, "C": (16, 1)}, "fast network"),
             ({**DECIDED, "C": (4, 4)}, "GPUs of a node"),
@@ -75,7 +77,7 @@ ROWS = {
         ],
     ),
     "parallelism.all_reduce_bytes": (
-        [8_257_536],
+        [8_257_536, (2, 126, 16384, 2), [126, 2, 2, 16384]],
         [
             (4_128_768, "two all-reduces"),
             (65536, "one layer"),
@@ -84,6 +86,8 @@ ROWS = {
             (16 * 8_257_536, "one token"),
             (7.875, "MiB"),
             (8_000_000, "too small"),
+            (8.26e6, "every digit"),
+            ((126, 16384, 2), "give 4 numbers"),
         ],
     ),
     "parallelism.tokens_tp2": (

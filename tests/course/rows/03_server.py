@@ -68,7 +68,7 @@ ROWS = {
         [
             ((1, 229, 264), "leave out the commas"),
             ("1,229,264", "without quotes"),
-            (93.79, "GiB a GPU"),
+            (93.79, "GiB per GPU"),
             (32.89, "weights"),
             (131_072, "max_model_len"),
             (243_696, "405b-fp8"),

@@ -21,6 +21,7 @@ ROWS = {
         [0.8437947, 0.8438, 0.844, 0.84],
         [
             (0.85, "too large"),
+            (0.8, "two digits"),
             (20.0855, "divide it"),
             (0.75, "exponentiate first"),
             (23.8, "below the line"),
@@ -38,6 +39,7 @@ ROWS = {
             (0.325, "sum of the squares"),
             (76.92, "not percent"),
             (0.78, "too large"),
+            (0.8, "two digits"),
         ],
     ),
     "sampling.top_k": (
@@ -52,7 +54,7 @@ ROWS = {
             ({"city": 0.6, "port": 0.4}, "keep their ratio"),
             ({"city": 71.4, "port": 28.6}, "not percent"),
             ({"city": "0.71", "port": "0.29"}, "without quotes"),
-            (0.7, "no dictionary"),
+            (0.7, "not a dictionary"),
         ],
     ),
     "sampling.top_p": (
@@ -63,6 +65,8 @@ ROWS = {
             (4, "stop as soon"),
             (5, "all of them"),
             (0, "at least"),
+            (0.85, "how many they are"),
+            (["city", "port", "town"], "how many they are"),
             ("three", "not a number"),
         ],
     ),
@@ -70,7 +74,7 @@ ROWS = {
         [4],
         [
             (3, "divides by the temperature first"),
-            (5, "0.89"),
+            (5, "not needed"),
             (2, "0.55"),
             (1, "below 1"),
             (0, "at least"),
@@ -84,6 +88,7 @@ ROWS = {
             (4, "0.1 is"),
             (5, "0.05"),
             (0, "compared with itself"),
+            (["city", "port", "town"], "how many they are"),
         ],
     ),
     "sampling.frequency_penalty": (
@@ -94,6 +99,8 @@ ROWS = {
             (-1.5, "change of its logit"),
             (4.4817, "other way round"),
             (0.125, "not halved"),
+            (0.78, "how much it falls by"),
+            (0.2, "two digits"),
             (0.23, "too large"),
         ],
     ),

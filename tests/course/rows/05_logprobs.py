@@ -21,7 +21,7 @@ ROWS = {
     "logprobs.entries": (
         [6],
         [
-            (5, "when it is not"),
+            (5, "if it is not"),
             (1, "logprobs=0"),
             (4, "always there"),
             (10, "besides"),
@@ -43,8 +43,8 @@ ROWS = {
         [("San", "Question"), ["San", "Question"]],
         [
             (("Question", "San"), "other way round"),
-            (("San", "San"), "not rank 1"),
-            (("Question", "Question"), "what stood there"),
+            (("San", "San"), "not have rank 1"),
+            (("Question", "Question"), "what was really there"),
             (("San Francisco", "Question"), "two tokens"),
             ("San", "two texts"),
         ],
@@ -106,7 +106,7 @@ ROWS = {
             (lambda scored: max(map(total_logprob, scored.values())), "return the label"),
             (lambda scored: sum(row["logprob"] for row in scored["no"]), "attributes: row.logprob"),
             (lambda scored, rows: "no", "missing 1 required positional argument: 'rows'"),
-            ("no", "no function"),
+            ("no", "not a function"),
         ],
     ),
     "logprobs.surprising": (
@@ -130,7 +130,7 @@ ROWS = {
                 lambda rows: max(rows, key=lambda row: row["surprise_bits"]),
                 "attributes: row.logprob",
             ),
-            (" Berlin", "no function"),
+            (" Berlin", "not a function"),
         ],
     ),
     "logprobs.raw": (

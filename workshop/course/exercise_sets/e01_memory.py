@@ -1,15 +1,45 @@
 from dataclasses import fields
+from math import prod
 
-from workshop.course.judging import not_a_number
+from workshop.course.exercise_sets import words
+from workshop.course.judging import SHAPELESS, Exercise, exactly, not_a_number
 from workshop.course.widgets.memory.case import Case, memory
 
+GPU_MEMORY_GB = {"H100": 80, "A100": 40}
+KV_FACTORS = (
+    2,
+    32,
+    8,
+    128,
+    2,
+)  # K and V, layers, KV heads, head_dim, bytes: config.json of Llama 3.1 8B
+KV_WRONG: dict[object, str] = {
+    tuple(value) if isinstance(value, list) else value: why
+    for value, why in words("e01_memory")["memory.kv_bytes_per_token"]["wrong"]
+}
+EASIER = {"requests": "fewer requests", "context": "a shorter context", "model": "another model"}
 # Where the sliders stand when the exercise begins.
 TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
 
 
-def gpus_405b(answer: dict) -> str | None:
-    for name, memory_gb in (("H100", 80), ("A100", 40)):
-        number, exact = answer[name], 810 / memory_gb
+def kv_bytes_per_token(answer: object) -> str | None:
+    """Judge the product, or the five factors of it: other factors with the same product are wrong."""
+    exercise = Exercise("", exactly(prod(KV_FACTORS), "bytes"), wrong=KV_WRONG)
+    exercise.factors = len(KV_FACTORS)
+    problem = exercise.test(answer)
+    if problem is not None or not isinstance(answer, tuple | list) or len(answer) == 1:
+        return problem
+    if sorted(answer) == sorted(KV_FACTORS):
+        return None
+    return "the product is right, but not these factors: look at the printed sizes again"
+
+
+def gpus_405b(answer: object) -> str | None:
+    numbers = _both(answer)
+    if numbers is None:
+        return SHAPELESS
+    for name, memory_gb in GPU_MEMORY_GB.items():
+        number, exact = numbers[name], 810 / memory_gb
         if problem := not_a_number(number, "GPUs"):
             return f"{name}: {problem}"
         if number == int(exact):
@@ -24,6 +54,16 @@ def gpus_405b(answer: dict) -> str | None:
     return None
 
 
+def _both(answer: object) -> dict | None:
+    """Return the numbers by the kind of GPU: of a dictionary in any capitals, or of two numbers in the order asked."""
+    if isinstance(answer, tuple | list) and len(answer) == len(GPU_MEMORY_GB):
+        return dict(zip(GPU_MEMORY_GB, answer, strict=True))
+    if not isinstance(answer, dict):
+        return None
+    numbers = {str(name).strip().upper(): number for name, number in answer.items()}
+    return numbers if set(numbers) == set(GPU_MEMORY_GB) else None
+
+
 def one_change(answer: object) -> str | None:
     answer = getattr(answer, "case", answer)  # of the sliders themselves
     if not isinstance(answer, Case):
@@ -34,8 +74,8 @@ def one_change(answer: object) -> str | None:
         return "nothing is changed yet: some of the 16 requests have to wait"
     if len(changed) > 1:
         return f"these are {len(changed)} changes ({', '.join(changed)}); one is enough"
-    if changed[0] in ("requests", "context", "model"):
-        return f"a smaller {changed[0]} would do, but 16 requests of 131,072 tokens to this model are wanted"
+    if changed[0] in EASIER:
+        return f"{EASIER[changed[0]]} would do, but 16 requests of 131,072 tokens to this model are wanted"
     found = memory(answer)
     return (
         None
