@@ -18,6 +18,7 @@ from typing import NoReturn
 import click
 
 import workshop
+from workshop import install_words
 from workshop.cli.say import plain_lines
 from workshop.errors import WorkshopError
 
@@ -181,7 +182,7 @@ def _show(error: WorkshopError) -> NoReturn:
     click.secho(f"✗ {error.message}", fg="red", err=True)
     remedy = getattr(error, "command_remedy", error.remedy)
     if remedy:
-        click.echo(f"→ {remedy}", err=True)
+        click.echo(f"→ {install_words.adapted(remedy)}", err=True)
     sys.exit(error.exit_code)
 
 

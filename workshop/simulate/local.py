@@ -120,7 +120,7 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
         base_url=server.url, headers=headers, timeout=120, trust_env=False
     ) as client:
         model = (await client.get("models")).raise_for_status().json()["data"][0]
-        sender = _Sender(client, model["id"])
+        sender = Sender(client, model["id"])
         before, rate = await measure(sender)
         load = drawn(
             rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed
@@ -185,7 +185,7 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
     )
 
 
-async def measure(sender: _Sender) -> tuple[Clock, float]:
+async def measure(sender: Sender) -> tuple[Clock, float]:
     """Measure the server's clock, and a rate (requests a second) that keeps it busy but not full.
 
     Only whole answers are timed, so that a busy client measures the same: answers of few and of many tokens, of one
@@ -222,7 +222,7 @@ async def measure(sender: _Sender) -> tuple[Clock, float]:
     return clock, min(MOST_RATE, max(LEAST_RATE, rate))
 
 
-class _Sender:
+class Sender:
     """Sends requests of exact lengths, and records when their tokens arrive."""
 
     def __init__(self, client: httpx.AsyncClient, model: str):

@@ -1,0 +1,209 @@
+"""`workshop bench`: its checks name each fault that is there and none that is not, on figures and on the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+
+from workshop.engine.metrics import Metrics
+from workshop.errors import BadInput
+from workshop.servers import records
+from workshop.servers.local import TEACHING_FOLDER
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate.bench import checks, points, prediction, results
+from workshop.simulate.report import Outcome
+
+
+def snapshot(hits: float, prompt_tokens: float, requests: float) -> Metrics:
+    return Metrics(
+        time=0.0, prefix_hits_total=hits, prompt_tokens_total=prompt_tokens, requests_total=requests
+    )
+
+
+def test_prefix_hits_of_random_prompts_are_a_fault():
+    share, fault = checks.prefix_hits(snapshot(16, 1000, 3), snapshot(416, 2000, 13))
+    assert share == 0.4 and fault is not None and "40% of the prompts' tokens" in fault.sentence
+    assert checks.prefix_hits(snapshot(16, 1000, 3), snapshot(16, 2000, 13)) == (0.0, None)
+    nothing = Metrics(time=0.0)
+    assert checks.prefix_hits(nothing, nothing) == (None, None)
+
+
+def test_requests_of_others_and_a_restart_are_faults():
+    before = snapshot(0, 0, 100)
+    assert checks.other_requests(before, snapshot(0, 0, 150), 50) is None
+    fault = checks.other_requests(before, snapshot(0, 0, 157), 50)
+    assert fault is not None and "7 other requests" in fault.sentence
+    fault = checks.other_requests(before, snapshot(0, 0, 20), 50)
+    assert fault is not None and fault.kind == "restarted"
+
+
+def test_a_process_that_the_record_does_not_name_is_a_fault():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        named = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
+        assert checks.other_process(named) is None
+        stranger = replace(named, pid=2**22 - 3)
+        fault = checks.other_process(stranger)
+    assert fault is not None and f"Process {os.getpid()} answers" in fault.sentence
+    assert checks.other_process(stranger) is None  # nobody listens any more
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "rate", "starts_s", "slow"),
+    [
+        (0.4, 10.0, [0.0, 5.0, 9.9], False),
+        (0.95, None, [], True),
+        (0.2, 100.0, [i / 20 for i in range(100)], True),  # 20 a second instead of 100
+        (None, 100.0, [i / 100 for i in range(100)], False),
+    ],
+)
+def test_a_client_that_cannot_keep_up_is_a_fault(cpu_share, rate, starts_s, slow):
+    if rate == 10.0:
+        starts_s = [i / 10 for i in range(100)]
+    assert (checks.slow_client(cpu_share, rate, starts_s) is not None) == slow
+
+
+def test_a_load_too_short_for_its_percentiles_is_a_fault():
+    assert checks.too_short(100, None, 1.0) == []
+    (fault,) = checks.too_short(30, None, 1.0)
+    assert "too few for p99" in fault.sentence and "100 or more" in fault.sentence
+    (fault,) = checks.too_short(200, 3.0, 2.0)
+    assert "ended before the server was as full as it gets" in fault.sentence
+
+
+def test_loads_need_rates_or_concurrencies():
+    load, _ = points.loads([0.5, 2], [], 100, 64, 16)
+    assert (load.name, load.rate) == ("0.5 a second", 0.5)
+    for rates, concurrencies in (([], []), ([1.0], [1])):
+        with pytest.raises(BadInput, match="not clear how requests are sent"):
+            points.loads(rates, concurrencies, 100, 64, 16)
+    with pytest.raises(BadInput, match="-1 requests a second cannot be"):
+        points.loads([-1.0], [], 100, 64, 16)
+
+
+def one_at_a_time(arrivals):
+    """A server that answers one request after the other, in 2 s each."""
+    outcomes = []
+    free_s = 0.0
+    for arrival in arrivals:
+        first_s = max(free_s, arrival.arrival_s) + 1.0
+        free_s = first_s + 1.0
+        outcome = Outcome(arrival.arrival_s, arrival.prompt_tokens, first_s, free_s)
+        outcome.output_tokens = arrival.output_tokens
+        outcomes.append(outcome)
+    return outcomes
+
+
+def test_a_closed_loop_sends_the_next_request_when_one_is_answered():
+    load = points.Load(requests=12, prompt_tokens=8, output_tokens=2, concurrency=2)
+    predicted = prediction.predict(one_at_a_time, load, seed=0)
+    # two requests at once at a server of one place: each waits 2 s, and then 1 s for its first token
+    assert predicted["ttft_ms"]["p50"] == pytest.approx(3000)
+    assert predicted["tpot_ms"]["p50"] == pytest.approx(1000)
+    assert predicted["tokens_per_s"] == pytest.approx(1.0)
+
+
+def vllm_result(**more) -> dict:
+    return {
+        "date": "20261101-120000",
+        "model_id": "m",
+        "num_prompts": 200,
+        "request_rate": 4.0,
+        "max_concurrency": None,
+        "duration": 52.0,
+        "completed": 200,
+        "total_input_tokens": 204800,
+        "output_throughput": 512.5,
+        "median_ttft_ms": 80.0,
+        "p99_ttft_ms": 300.0,
+        "mean_ttft_ms": 95.0,
+        "median_tpot_ms": 9.0,
+        **more,
+    }
+
+
+def test_two_results_with_the_same_prompts_may_have_measured_the_cache(tmp_path):
+    for name, data in (
+        ("first.json", vllm_result()),
+        ("again.json", vllm_result()),
+        ("other.json", vllm_result(total_input_tokens=204811)),
+    ):
+        (tmp_path / name).write_text(json.dumps(data))
+    first, again, other = results.read(
+        sorted(tmp_path.glob("*.json"), key=lambda p: p.name != "first.json")
+    )
+    kinds = {
+        m.source.rpartition("/")[2]: [fault.kind for fault in m.faults]
+        for m in (first, again, other)
+    }
+    assert kinds == {
+        "first.json": ["prefix cache"],
+        "again.json": ["prefix cache"],
+        "other.json": ["seed unknown"],
+    }
+    assert first.figures["ttft"] == {"p50": 80.0, "p95": None, "p99": 300.0, "mean": 95.0}
+
+
+def test_guidellms_report_is_read(tmp_path):
+    times = {"mean": 40.0, "percentiles": {"p50": 38.0, "p95": 60.0, "p99": 70.0}}
+    report = {
+        "metadata": {"version": 2, "guidellm_version": "0.8.1"},
+        "config": {"seed": {"kind": "static", "value": 42}},
+        "benchmarks": [
+            {
+                "config": {"strategy": {"type_": "concurrent", "streams": 8}},
+                "duration": 30.0,
+                "metrics": {
+                    "request_totals": {"successful": 64, "incomplete": 2, "errored": 0},
+                    "time_to_first_token_ms": {"successful": times},
+                    "time_per_output_token_ms": {"successful": times},
+                    "request_latency": {"successful": {"mean": 2.0, "percentiles": {"p50": 1.5}}},
+                    "output_tokens_per_second": {"successful": {"mean": 321.0}},
+                },
+                "warnings": [{"message": "requests were sent late"}],
+            }
+        ],
+    }
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps(report))
+    (measurement,) = results.read([path])
+    assert (measurement.name, measurement.seed, measurement.tokens_per_s) == (
+        "concurrent 8",
+        42,
+        321.0,
+    )
+    assert measurement.figures["e2el"]["p50"] == 1500.0
+    sentences = [fault.sentence for fault in measurement.faults]
+    assert "64 requests are too few for p99" in sentences[0] and "sent late" in sentences[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "{}", "not JSON", '{"benchmarks": 3}', '{"benchmarks": [{}]}']
+)
+def test_other_files_are_refused_in_one_sentence(tmp_path, text):
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(BadInput):
+        results.read([path])
+
+
+@pytest.mark.live
+def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    (record, *_) = [one for one in records.own() if one.state == "ready"]
+    load = points.Load(requests=20, prompt_tokens=160, output_tokens=4, concurrency=4)
+    options = (record, record.model, str(TEACHING_FOLDER), load)
+    first = points.measure(*options, seed=987_654)
+    again = points.measure(*options, seed=987_654)
+    assert "prefix cache" not in [fault.kind for fault in first.faults]
+    assert first.prefix_hit_share == 0.0
+    assert "prefix cache" in [fault.kind for fault in again.faults]
+    # whole blocks of each prompt: 160 tokens less the last one, which is always computed
+    assert again.prefix_hit_share == pytest.approx(128 / 160, abs=0.11)
+    assert first.tokens_per_s > 0 and first.figures["ttft"]["p50"]

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workshop.cli.plan import command as plan_command
+from workshop.cli.say import force_option, json_option, say, say_json, waiting
+from workshop.cli.simulate import ENGINE, PLACE
+from workshop.client import client, reach
+from workshop.errors import BadInput, WorkshopError
+from workshop.files import check_output, is_stream, output
+from workshop.servers.record_file import ServerRecord
+
+if TYPE_CHECKING:
+    from workshop.simulate.bench.points import Load, Point
+    from workshop.simulate.bench.prediction import Simulate
+
+HEADER = (
+    f"{'':<14}{'tokens/s':>10}{'ttft p50':>10}{'p95':>9}{'tpot p50':>10}{'p95':>9}{'goodput/s':>11}"
+)
+PLAN_OPTIONS = [option for option in plan_command.params if option.name in (*PLACE, *ENGINE)]
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "n,n,…"
+
+    def __init__(self, number: type[int] | type[float]):
+        self.number = number
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        if isinstance(value, list):
+            return value
+        numbers = []
+        for part in str(value).split(","):
+            try:
+                numbers.append(self.number(part))
+            except ValueError:
+                self.fail(f"{part[:40]!r} is not a number; write 1,4,16.", param, ctx)
+        return numbers
+
+
+@click.command
+@click.option("--name", help="Name of a server that `workshop servers` lists, where several run.")
+@click.option("--url", help="Server, ending in /v1. Key: WORKSHOP_API_KEY.")
+@click.option("--rates", type=Numbers(float), help="Requests a second, one point for each.")
+@click.option(
+    "--concurrencies", type=Numbers(int), help="Or: requests at once, one point for each."
+)
+@click.option("--requests", default=100, show_default=True, help="Requests of each point.")
+@click.option(
+    "--prompt", default=256, show_default=True, help="Tokens of each prompt; they are random."
+)
+@click.option(
+    "--output", "output_tokens", default=64, show_default=True, help="Tokens of each answer."
+)
+@click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them.")
+@click.option("--seed", type=int, help="Of all points, instead of a new one for each. The same seed again reads the prefix cache.")  # fmt: skip
+@click.option("--tokenizer", help="Folder or Hub id, where the server's model folder is not here.")
+@click.option(
+    "--gpu", help="The server's GPU: adds what `workshop simulate` predicts. Not for a CPU."
+)
+@click.option(
+    "--predict/--no-predict", default=True, help="Simulate each point too.  [default: predict]"
+)
+@click.option("--plot", help="Draw the points into this new file (.svg); - is standard output.")
+@click.option("--read", "files", multiple=True, help="Instead: check result files of vllm bench serve or GuideLLM.  Repeatable.")  # fmt: skip
+@force_option()
+@json_option(
+    "{points: [{load, seed, tokens_per_s, ttft_ms, tpot_ms, e2el_ms, goodput_per_s, faults, predicted}]}"
+)
+def command(
+    name: str | None,
+    url: str | None,
+    rates: list[float] | None,
+    concurrencies: list[int] | None,
+    requests: int,
+    prompt: int,
+    output_tokens: int,
+    slo: str | None,
+    seed: int | None,
+    tokenizer: str | None,
+    gpu: str | None,
+    predict: bool,
+    plot: str | None,
+    files: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+    **plan_options: Any,
+) -> None:
+    """Measure a server with `vllm bench serve`, and name what could spoil the figures.
+
+    Each point has new random prompts and a warm-up. Beside each figure stands the simulation's.
+
+    \b
+      workshop bench --concurrencies 1,8,32
+      workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
+      workshop bench --read result.json
+    """
+    if files:
+        _read_files(files, as_json)
+        return
+    from workshop.simulate.bench import points
+    from workshop.simulate.report import parse_slo
+
+    wanted = points.loads(rates or [], concurrencies or [], requests, prompt, output_tokens)
+    parse_slo(slo)
+    if plot:
+        check_output(plot, force=force, inputs=[])
+    server = _server(name, url)
+    model, root = _model(server)
+    vocabulary = points.tokenizer_of(server, root, tokenizer)
+    simulate = None
+    if predict:
+        simulate = _simulation(server, root or model, gpu, plan_options)
+    measured = []
+    for load in wanted:
+        with waiting(f"{load.name}: {load.requests} requests …"):
+            point = points.measure(server, model, vocabulary, load, slo=slo, seed=seed)
+            measured.append(_with_prediction(point, load, simulate))
+    rows = [point.to_dict() for point in measured]
+    if plot:
+        with output(plot, force=force, inputs=[]) as file:
+            file.write(drawing(measured).encode(errors="backslashreplace"))
+    to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
+    if as_json:
+        say_json({"model": model, "url": server.url, "points": rows}, err=to_stderr)
+    else:
+        say(as_text(model, measured, simulate is not None), err=to_stderr)
+
+
+command.params += PLAN_OPTIONS  # after its own, in --help
+
+
+def _server(name: str | None, url: str | None) -> ServerRecord:
+    if name and url:
+        raise BadInput("--name and --url are both given.", "Give one of the two.")
+    if url:
+        return reach.given(url, "--url")
+    try:
+        return reach.find(name)
+    except reach.SeveralServers as error:
+        raise BadInput(str(error), error.command_remedy) from None
+
+
+def _model(server: ServerRecord) -> tuple[str, str | None]:
+    """Return the name that requests give, and the model's folder or Hub id as the server names it."""
+    models = client.Client(server).models()
+    if not models:
+        raise WorkshopError(f"{server.url} serves no model.", "Is this a vLLM server?")
+    return models[0]["id"], models[0].get("root")
+
+
+def _simulation(
+    server: ServerRecord, model: str, gpu: str | None, plan_options: dict[str, Any]
+) -> Simulate | None:
+    from workshop.simulate.bench import prediction
+
+    if gpu:
+        options = {key: value for key, value in plan_options.items() if value is not None}
+        return prediction.on_gpus(model, gpu, options)
+    if server.where == "local" and not _uses_a_gpu():
+        with waiting("measuring the server's clock …"):
+            return prediction.on_this_machine(server)
+    return None
+
+
+def _uses_a_gpu() -> bool:
+    from workshop.servers import gpus
+
+    return bool(gpus.visible())
+
+
+def _with_prediction(point: Point, load: Load, simulate: Simulate | None) -> Point:
+    from dataclasses import replace
+
+    from workshop.simulate.bench import prediction
+
+    if simulate is None:
+        return point
+    return replace(point, predicted=prediction.predict(simulate, load, point.seed))
+
+
+def as_text(model: str, measured: list[Point], predicts: bool) -> str:
+    """Return the table of the points, with the simulation's line below each, and their faults."""
+    lines = [f"{model}: milliseconds, random prompts", HEADER]
+    for point in measured:
+        figures = {f"{name}_ms": values for name, values in point.figures.items()}
+        lines.append(_row(point.load.name, point.tokens_per_s, figures, point.goodput_per_s))
+        if point.predicted:
+            lines.append(
+                _row("  simulated", point.predicted["tokens_per_s"], point.predicted, None)
+            )
+    if not predicts:
+        lines.append("· No simulation: give --gpu, the kind of GPU that the server has.")
+    sound = True
+    for point in measured:
+        for fault in point.faults:
+            sound = False
+            lines.append(f"✗ {point.load.name}: {fault.sentence}")
+    if sound:
+        lines.append(
+            "✓ No prefix-cache hits, no other client, the right process, a client that kept up, and enough requests."
+        )
+    return "\n".join(lines)
+
+
+def _row(name: str, tokens_per_s: float, figures: dict[str, Any], goodput: float | None) -> str:
+    cells = f"{name:<14}{tokens_per_s:>10,.0f}"
+    for measure, width in (("ttft_ms", 10), ("tpot_ms", 10)):
+        for percentile, more in (("p50", 0), ("p95", -1)):
+            value = figures[measure][percentile]
+            shown = "–" if value is None else format(value, ",.1f")
+            cells += f"{shown:>{width + more}}"
+    shown = "–" if goodput is None else format(goodput, ".2f")
+    return f"{cells}{shown:>11}"
+
+
+def drawing(measured: list[Point]) -> str:
+    """Return the points as SVG: tokens/s over the load, measured and simulated."""
+    from workshop.course.figure import figure, svg
+
+    tokens_per_s: dict[str, dict[float, float]] = {"measured": {}}
+    for point in measured:
+        amount = float(point.load.rate or point.load.concurrency or 0)
+        tokens_per_s["measured"][amount] = point.tokens_per_s
+        if point.predicted:
+            simulated = tokens_per_s.setdefault("simulated", {})
+            simulated[amount] = point.predicted["tokens_per_s"]
+    drawn = figure(
+        tokens_per_s,
+        xlabel="requests per second" if measured[0].load.rate else "requests at once",
+        ylabel="tokens/s",
+        title="What the server answered at each load",
+    )
+    return svg(drawn, alone=True)
+
+
+def _read_files(files: tuple[str, ...], as_json: bool) -> None:
+    from workshop.simulate.bench import results
+
+    measurements = results.read([Path(file) for file in files])
+    if as_json:
+        rows = []
+        for measurement in measurements:
+            rows.append({**measurement.to_dict(), "unknown": results.unknown(measurement)})
+        say_json({"measurements": rows})
+        return
+    lines = [HEADER]
+    for measurement in measurements:
+        figures = {f"{name}_ms": values for name, values in measurement.figures.items()}
+        lines.append(_row(measurement.name[:14], measurement.tokens_per_s or 0.0, figures, None))
+        lines.append(f"  {measurement.tool}, {measurement.requests} requests, {measurement.source}")
+        for fault in measurement.faults:
+            lines.append(f"✗ {fault.sentence}")
+        for sentence in results.unknown(measurement):
+            lines.append(f"? {sentence}")
+    say("\n".join(lines))

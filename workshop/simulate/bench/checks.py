@@ -1,0 +1,164 @@
+"""What can spoil a measurement: each fault is one sentence, from figures that were observed beside the measurement."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psutil
+
+from workshop.engine.metrics import Metrics
+from workshop.servers.record_file import ServerRecord
+
+# A percentile is told apart from the maximum only if at least one request lies beyond it.
+FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}
+BUSY_CLIENT = 0.9  # of one core: vllm bench serve is one thread of Python
+LATE_CLIENT = 1.1  # times as long to send all requests as their rate says
+LATE_BY_S = 0.5  # a shorter delay is the start of the client
+FULL_LOAD = 2.0  # times as long as an answer takes: shorter loads end before the server is as full as it gets
+SAFE_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One reason not to trust a point. kind: a lasting name for `--json`."""
+
+    kind: str
+    sentence: str
+
+
+def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | None]:
+    """Return the share of prompt tokens that came from the prefix cache, and the fault if it is above zero.
+
+    The prompts are random, so a hit means that the server had read the same prompts before: an earlier run with the
+    same seed. None: this server publishes no such counter.
+    """
+    if before.prefix_hits_total is None or after.prefix_hits_total is None:
+        return None, None
+    if before.prompt_tokens_total is None or after.prompt_tokens_total is None:
+        return None, None
+    hits = after.prefix_hits_total - before.prefix_hits_total
+    prompt_tokens = after.prompt_tokens_total - before.prompt_tokens_total
+    if prompt_tokens <= 0:
+        return None, None
+    share = hits / prompt_tokens
+    if hits <= 0:
+        return share, None
+    sentence = (
+        f"{share:.0%} of the prompts' tokens came from the prefix cache, although the prompts are random: the server "
+        "has read them before. Leave --seed out, or restart the server."
+    )
+    return share, Fault("prefix cache", sentence)
+
+
+def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
+    """Return the fault if the server answered other clients' requests too, or was started again meanwhile."""
+    if before.requests_total is None or after.requests_total is None:
+        return None
+    answered = after.requests_total - before.requests_total
+    if answered < 0:
+        return Fault("restarted", "The server was started again during the measurement.")
+    others = round(answered - sent)
+    if others > 0:
+        sentence = (
+            f"The server answered {others} other requests meanwhile: somebody else was using it."
+        )
+        return Fault("other requests", sentence)
+    return None
+
+
+def listening_pids(port: int) -> set[int]:
+    """Return the processes of this machine that listen on a TCP port, as far as this user may see them."""
+    pids = set()
+    for connection in psutil.net_connections(kind="tcp"):
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr
+            and connection.laddr.port == port
+            and connection.pid
+        ):
+            pids.add(connection.pid)
+    return pids
+
+
+def other_process(server: ServerRecord) -> Fault | None:
+    """Return the fault if another process listens at the record's address than the one that the record names.
+
+    None also where that cannot be seen: a server on another machine, or another user's process.
+    """
+    if server.where != "local" or not server.pid:
+        return None
+    parts = urlsplit(server.url)
+    port = parts.port or SAFE_PORTS[parts.scheme]
+    try:
+        listening = listening_pids(port)
+    except (psutil.Error, OSError):
+        return None
+    if not listening or listening & _family(server.pid):
+        return None
+    pid = min(listening)
+    sentence = (
+        f"Process {pid} answers on port {port}, and the record of {server.name!r} names process {server.pid}: an older "
+        f"server may still run there. End process {pid}, and start the server again."
+    )
+    return Fault("other process", sentence)
+
+
+def _family(pid: int) -> set[int]:
+    """Return the process and all that it has started."""
+    family = {pid}
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children(recursive=True):
+            family.add(child.pid)
+    return family
+
+
+def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[float]) -> Fault | None:
+    """Return the fault if the client, and not the server, set the pace.
+
+    Args:
+        cpu_share: of one core that the client took.
+        rate: requests a second that it was asked to send; None without a rate.
+        starts_s: when it sent each request.
+    """
+    if rate is not None and len(starts_s) > 1:
+        planned_s = (len(starts_s) - 1) / rate
+        taken_s = max(starts_s) - min(starts_s)
+        if taken_s > LATE_CLIENT * planned_s + LATE_BY_S:
+            sentence = (
+                f"The client took {taken_s:.1f} s to send what {rate:g} requests a second would have sent in "
+                f"{planned_s:.1f} s: it was slower than the load. Give fewer requests a second, or more clients."
+            )
+            return Fault("slow client", sentence)
+    if cpu_share is not None and cpu_share >= BUSY_CLIENT:
+        sentence = (
+            f"The client took {cpu_share:.0%} of a core, which is all that it can use: it may have been slower than the "
+            "server. Run it on another machine, or give fewer requests at once."
+        )
+        return Fault("slow client", sentence)
+    return None
+
+
+def too_short(requests: int, arriving_s: float | None, answer_s: float) -> list[Fault]:
+    """Return the faults of a load that is too short for its percentiles.
+
+    Args:
+        requests: how many were answered.
+        arriving_s: seconds between the first and the last request of a load with a rate; None with a concurrency.
+        answer_s: how long nine of ten answers took at most, in seconds.
+    """
+    faults = []
+    missing = [name for name, fewest in FEWEST_REQUESTS.items() if requests < fewest]
+    if missing:
+        fewest = max(FEWEST_REQUESTS[name] for name in missing)
+        names = " and ".join(missing)
+        sentence = f"{requests} requests are too few for {names}: give --requests {fewest} or more."
+        faults.append(Fault("too short", sentence))
+    if arriving_s is not None and arriving_s < FULL_LOAD * answer_s:
+        sentence = (
+            f"Requests arrived for {arriving_s:.1f} s and an answer took up to {answer_s:.1f} s: the load ended before "
+            "the server was as full as it gets. Give more --requests."
+        )
+        faults.append(Fault("too short", sentence))
+    return faults

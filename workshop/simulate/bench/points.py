@@ -1,0 +1,283 @@
+"""One measured point for each rate or concurrency: a new seed, a warm-up, the figures, and what could spoil them."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from workshop.engine import metrics
+from workshop.engine.metrics import Metrics
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate.bench import checks, client
+from workshop.simulate.bench.checks import Fault
+from workshop.simulate.report import PERCENTILES, parse_slo
+
+MEASURES = ("ttft", "tpot", "e2el")
+WARMUPS = 4  # requests before each point, which are not counted
+WARMUP_TOKENS = 16
+WARMUP_S = 300.0  # a first request may compile
+WARMUP_IDS = (10, 1000)  # every vocabulary has these tokens
+MOST_REQUESTS = 100_000
+MOST_TOKENS = 1_000_000
+LARGEST_SEED = 2**31
+
+Figures = dict[str, dict[str, float | None]]  # measure → p50, p95, p99 and mean in ms
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load of random prompts. Exactly one of rate (requests a second, Poisson) and concurrency is set."""
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    rate: float | None = None
+    concurrency: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return how a table calls it: "4 a second" or "16 at once"."""
+        if self.rate is not None:
+            return f"{self.rate:g} a second"
+        return f"{self.concurrency} at once"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured load.
+
+    figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without an SLO.
+    prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the same figures and
+    tokens_per_s from the simulation; None if nothing could be simulated.
+    """
+
+    load: Load
+    seed: int
+    seconds: float
+    tokens_per_s: float
+    requests_per_s: float
+    goodput_per_s: float | None
+    figures: Figures
+    prefix_hit_share: float | None
+    client_cpu_share: float | None
+    faults: list[Fault] = field(default_factory=list)
+    predicted: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `--json` prints it."""
+        data = asdict(self)
+        for measure, values in data.pop("figures").items():
+            data[f"{measure}_ms"] = values
+        return data
+
+
+def loads(
+    rates: Sequence[float],
+    concurrencies: Sequence[int],
+    requests: int,
+    prompt_tokens: int,
+    output_tokens: int,
+) -> list[Load]:
+    """Return the loads to measure. Raises BadInput: both or neither of the lists, or a number out of range."""
+    if bool(rates) == bool(concurrencies):
+        raise BadInput(
+            "It is not clear how requests are sent.",
+            "Give --rates 1,4,16 (requests a second) or --concurrencies 1,8,64 (requests at once).",
+        )
+    if not 1 <= requests <= MOST_REQUESTS:
+        raise BadInput(f"{requests} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
+    for name, tokens in (("--prompt", prompt_tokens), ("--output", output_tokens)):
+        if not 1 <= tokens <= MOST_TOKENS:
+            raise BadInput(f"{name} {tokens} cannot be.", f"Give 1 to {MOST_TOKENS:,} tokens.")
+    result = []
+    for rate in rates:
+        if not 0.001 <= rate <= 10_000:
+            raise BadInput(f"{rate:g} requests a second cannot be.", "Give 0.001 to 10,000.")
+        result.append(Load(requests, prompt_tokens, output_tokens, rate=rate))
+    for concurrency in concurrencies:
+        if not 1 <= concurrency <= MOST_REQUESTS:
+            raise BadInput(
+                f"{concurrency} requests at once cannot be.", f"Give 1 to {MOST_REQUESTS:,}."
+            )
+        result.append(Load(requests, prompt_tokens, output_tokens, concurrency=concurrency))
+    return result
+
+
+def measure(
+    server: ServerRecord,
+    model: str,
+    tokenizer: str,
+    load: Load,
+    *,
+    slo: str | None = None,
+    seed: int | None = None,
+) -> Point:
+    """Measure one load with `vllm bench serve`, and look for what could spoil the figures.
+
+    Args:
+        server: where it is, and its key.
+        model: the name that requests give.
+        tokenizer: a folder or a Hub id.
+        slo: limits such as "ttft=500ms,tpot=50ms".
+        seed: of the prompts; None draws a new one, so that no prompt was seen before.
+
+    Raises:
+        WorkshopError: the client failed, or some requests were not answered.
+    """
+    seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
+    fault = checks.other_process(server)
+    _warm_up(server, model, load)
+    before = _metrics(server)
+    ran = client.run(
+        server,
+        {**_options(model, tokenizer, load, seed), **_goodput(slo)},
+        ("--ignore-eos",),
+    )
+    after = _metrics(server)
+    faults = [fault] if fault else []
+    hit_share, more_faults = _server_faults(before, after, load.requests)
+    faults += more_faults + _client_faults(ran, load)
+    result = ran.result
+    return Point(
+        load=load,
+        seed=seed,
+        seconds=result["duration"],
+        tokens_per_s=result["output_throughput"],
+        requests_per_s=result["request_throughput"],
+        goodput_per_s=result.get("request_goodput"),
+        figures=figures_of(result),
+        prefix_hit_share=hit_share,
+        client_cpu_share=ran.cpu_share,
+        faults=faults,
+    )
+
+
+def figures_of(result: dict[str, Any]) -> Figures:
+    """Return the percentiles of a result of vllm bench serve; None where it has no value."""
+    figures: Figures = {}
+    for name in MEASURES:
+        times_ms: dict[str, float | None] = {}
+        for p in PERCENTILES:
+            times_ms[f"p{p}"] = result.get(f"p{p}_{name}_ms")
+        if times_ms["p50"] is None:
+            times_ms["p50"] = result.get(f"median_{name}_ms")
+        times_ms["mean"] = result.get(f"mean_{name}_ms")
+        figures[name] = times_ms
+    return figures
+
+
+def _options(model: str, tokenizer: str, load: Load, seed: int) -> dict[str, str | list[str]]:
+    options: dict[str, str | list[str]] = {
+        "--model": model,
+        "--tokenizer": tokenizer,
+        "--dataset-name": "random",
+        "--random-input-len": str(load.prompt_tokens),
+        "--random-output-len": str(load.output_tokens),
+        "--num-prompts": str(load.requests),
+        "--seed": str(seed),
+        "--percentile-metrics": ",".join(MEASURES),
+        "--metric-percentiles": ",".join(map(str, PERCENTILES)),
+    }
+    if load.rate is not None:
+        options["--request-rate"] = f"{load.rate:g}"
+    if load.concurrency is not None:
+        options["--max-concurrency"] = str(load.concurrency)
+    return options
+
+
+def _goodput(slo: str | None) -> dict[str, str | list[str]]:
+    limits = parse_slo(slo)
+    if not limits:
+        return {}
+    return {"--goodput": [f"{name}:{limit:g}" for name, limit in limits.items()]}
+
+
+def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
+    """Send a few other prompts of the same length, so that nothing is compiled while it counts.
+
+    vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits the prefix cache.
+    """
+    dice = random.Random()
+    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
+    with httpx.Client(
+        base_url=server.url, headers=headers, timeout=WARMUP_S, trust_env=False
+    ) as http:
+        for _ in range(WARMUPS):
+            prompt = [dice.randrange(*WARMUP_IDS) for _ in range(load.prompt_tokens)]
+            body = {
+                "model": model,
+                "prompt": prompt,
+                "max_tokens": min(load.output_tokens, WARMUP_TOKENS),
+                "ignore_eos": True,
+            }
+            try:
+                answer = http.post("completions", json=body)
+            except httpx.HTTPError as error:
+                raise WorkshopError(
+                    f"{server.url} does not answer: {error or type(error).__name__}.",
+                    "Is the server running? `workshop servers` lists those known here.",
+                ) from None
+            if answer.status_code != 200:
+                raise WorkshopError(
+                    f"{server.url} refuses a prompt of {load.prompt_tokens} tokens: {answer.text[:300]}",
+                    "Check --prompt and --output, and the key in WORKSHOP_API_KEY.",
+                )
+
+
+def _metrics(server: ServerRecord) -> Metrics | None:
+    try:
+        return metrics.fetch(server.url, server.api_key)
+    except WorkshopError:
+        return None  # behind a gateway that hides them
+
+
+def _server_faults(
+    before: Metrics | None, after: Metrics | None, sent: int
+) -> tuple[float | None, list[Fault]]:
+    if before is None or after is None:
+        sentence = (
+            "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or "
+            "whether others used it."
+        )
+        return None, [Fault("no metrics", sentence)]
+    hit_share, fault = checks.prefix_hits(before, after)
+    faults = [fault] if fault else []
+    others = checks.other_requests(before, after, sent)
+    if others:
+        faults.append(others)
+    return hit_share, faults
+
+
+def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:
+    faults = []
+    starts_s = ran.result.get("start_times", [])
+    slow = checks.slow_client(ran.cpu_share, load.rate, starts_s)
+    if slow:
+        faults.append(slow)
+    arriving_s = None
+    if load.rate is not None and len(starts_s) > 1:
+        arriving_s = max(starts_s) - min(starts_s)
+    answer_ms = ran.result.get("p95_e2el_ms") or 0.0
+    return faults + checks.too_short(load.requests, arriving_s, answer_ms / 1e3)
+
+
+def tokenizer_of(server: ServerRecord, root: str | None, given: str | None) -> str:
+    """Return the tokenizer for the client: the one given, else the model's folder or Hub id as the server names it.
+
+    Raises BadInput: the server's model lies in a folder of another machine.
+    """
+    if given:
+        return given
+    if root and (not root.startswith("/") or Path(root).exists()):
+        return root
+    raise BadInput(
+        f"The model of {server.url} lies in {root or 'an unknown folder'}, which is not on this machine.",
+        "Give --tokenizer: a folder with its tokenizer.json, or the model's Hub id.",
+    )

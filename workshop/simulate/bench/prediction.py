@@ -1,0 +1,133 @@
+"""The simulated figures of a load, to stand beside the measured ones.
+
+A server on this machine's CPU is simulated on a clock that is measured first; a server on GPUs on the planner's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+
+from workshop.errors import WorkshopError
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate import local, process
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.bench.points import MEASURES, Load
+from workshop.simulate.report import Outcome, percentiles
+
+GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
+ROUNDS = 12  # beyond one for each generation, until the times no longer change
+SETTLED_S = 0.002  # two rounds that differ by less are the same
+
+# requests in order of arrival → their outcomes in the same order
+Simulate = Callable[[Sequence[Arrival]], list[Outcome]]
+
+
+def on_this_machine(server: ServerRecord) -> Simulate:
+    """Return a simulation of a CPU server: its clock is measured now, by a few requests.
+
+    Raises WorkshopError: the server does not answer as vLLM does.
+    """
+    try:
+        clock, max_model_len = asyncio.run(_measured_clock(server))
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise WorkshopError(
+            f"{server.url} does not answer as vLLM does ({error!r}).", f"Its log is {server.log}."
+        ) from None
+    rules = local.rules(server, max_model_len)
+
+    def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
+        outcome = process.run(rules, clock, arrivals)
+        if outcome is None:
+            raise LookupError("a simulation without a watcher always has a result")
+        return outcome["requests"]
+
+    return simulate
+
+
+async def _measured_clock(server: ServerRecord):
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=headers, timeout=120, trust_env=False
+    ) as http:
+        model = (await http.get("models")).raise_for_status().json()["data"][0]
+        clock, _ = await local.measure(local.Sender(http, model["id"]))
+        return clock, model["max_model_len"]
+
+
+def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
+    """Return a simulation of a plan. options: of `plan`. Raises BadInput: the plan cannot be made, or does not fit."""
+    from workshop.engine.exact import plan
+    from workshop.simulate.load import on_plan
+
+    planned = plan(model, gpu, **options)
+
+    def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
+        return on_plan(planned, arrivals).requests
+
+    return simulate
+
+
+def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
+    """Return the simulated tokens_per_s, and p50, p95, p99 and mean of ttft_ms, tpot_ms and e2el_ms."""
+    if load.rate is not None:
+        outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
+    else:
+        outcomes = _closed_loop(simulate, load, load.concurrency or 1)
+    first_s = min(outcome.arrival_s for outcome in outcomes)
+    last_s = max(outcome.last_s for outcome in outcomes)
+    tokens = sum(outcome.output_tokens for outcome in outcomes)
+    result: dict[str, Any] = {"tokens_per_s": tokens / (last_s - first_s)}
+    for name in MEASURES:
+        result[f"{name}_ms"] = percentiles(_times_ms(outcomes, name))
+    return result
+
+
+def _times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
+    times_ms = []
+    for outcome in outcomes:
+        time_ms = getattr(outcome, f"{measure}_ms")
+        if time_ms is not None:
+            times_ms.append(time_ms)
+    return times_ms
+
+
+def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
+    """Return Poisson arrivals as vllm bench serve sends them: stretched so that they take requests ÷ rate seconds."""
+    dice = random.Random(seed)
+    times_s = []
+    now_s = 0.0
+    for _ in range(load.requests):
+        now_s += dice.expovariate(rate)
+        times_s.append(now_s)
+    stretch = load.requests / rate / now_s
+    arrivals = []
+    for time_s in times_s:
+        arrivals.append(Arrival(time_s * stretch, load.prompt_tokens, load.output_tokens))
+    return arrivals
+
+
+def _closed_loop(simulate: Simulate, load: Load, concurrency: int) -> list[Outcome]:
+    """Return the outcomes where a new request is sent as soon as one is answered.
+
+    The simulator takes arrival times, and here they depend on the answers. So it is run again and again: request
+    number n + concurrency arrives when the n-th answer of the round before came, until the times no longer change.
+    """
+    requests = min(load.requests, GENERATIONS * concurrency)
+    at_once = min(concurrency, requests)
+    arrivals_s = [0.0] * requests
+    outcomes: list[Outcome] = []
+    for _ in range(ROUNDS + GENERATIONS):
+        arrivals = [Arrival(at_s, load.prompt_tokens, load.output_tokens) for at_s in arrivals_s]
+        outcomes = simulate(arrivals)
+        ends_s = sorted(outcome.last_s for outcome in outcomes)
+        next_s = [0.0] * at_once + ends_s[:-at_once]
+        moved_s = max(abs(a - b) for a, b in zip(arrivals_s, next_s, strict=True))
+        arrivals_s = next_s
+        if moved_s < SETTLED_S:
+            break
+    return outcomes

@@ -1,0 +1,247 @@
+"""Reads what other measurements wrote: result files of `vllm bench serve` (.json) and of GuideLLM (benchmarks.json).
+
+For each measurement it names the faults that the file shows, and those that it could have and does not rule out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workshop.errors import BadInput
+from workshop.files import open_regular
+from workshop.simulate.bench import checks
+from workshop.simulate.bench.checks import Fault
+from workshop.simulate.bench.points import MEASURES, Figures, figures_of
+from workshop.simulate.report import PERCENTILES
+
+MOST_BYTES = 512 << 20
+GUIDELLM_MEASURES = {
+    "ttft": "time_to_first_token_ms",
+    "tpot": "time_per_output_token_ms",
+    "e2el": "request_latency",  # in seconds
+}
+REMEDY = "Give a file of `vllm bench serve --save-result`, or GuideLLM's benchmarks.json."
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measurement of a file. prompts: what tells its prompts apart, where the file has it."""
+
+    source: str
+    tool: str
+    name: str
+    requests: int
+    seconds: float | None
+    tokens_per_s: float | None
+    figures: Figures
+    seed: int | None = None
+    prompts: str = ""
+    faults: list[Fault] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `--json` prints it."""
+        data = asdict(self)
+        del data["prompts"]
+        for measure, values in data.pop("figures").items():
+            data[f"{measure}_ms"] = values
+        return data
+
+
+def read(paths: Sequence[str | Path]) -> list[Measurement]:
+    """Read measurements from files. Raises BadInput: a file is neither tool's."""
+    measurements = []
+    for path in paths:
+        objects = list(_objects(path))
+        if not objects:
+            raise BadInput(f"{path} is empty.", REMEDY)
+        for data in objects:
+            if "benchmarks" in data:
+                measurements += _guidellm(str(path), data)
+            elif "completed" in data and "duration" in data:
+                measurements.append(_vllm_bench(str(path), data))
+            else:
+                raise BadInput(f"{path} holds no measurement that is known here.", REMEDY)
+    _note_same_prompts(measurements)
+    return measurements
+
+
+def _objects(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file: one, or one each line (vllm bench serve --append-result)."""
+    with open_regular(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadInput(f"{path} is larger than {MOST_BYTES >> 20} MiB.", REMEDY)
+    text = content.decode("utf-8", errors="replace")
+    decoder = json.JSONDecoder()
+    position = 0
+    while text[position:].strip():
+        position += len(text[position:]) - len(text[position:].lstrip())
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            raise BadInput(f"{path} is not JSON.", REMEDY) from None
+        if not isinstance(value, dict):
+            raise BadInput(f"{path} holds no JSON object.", REMEDY)
+        yield value
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
+    requests = int(_number(data["completed"]) or 0)
+    rate = data.get("request_rate")
+    at_once = data.get("max_concurrency")
+    parts = []
+    if _number(rate) is not None:
+        parts.append(f"{rate:g} a second")
+    if _number(at_once) is not None:
+        parts.append(f"{at_once} at once")
+    figures = figures_of(data)
+    seconds = _number(data["duration"])
+    starts_s = [start for start in data.get("start_times", []) if _number(start) is not None]
+    faults = _short(requests, figures, _number(rate), starts_s)
+    slow = checks.slow_client(None, _number(rate), starts_s)
+    if slow:
+        faults.append(slow)
+    prompts = _fingerprint(data)
+    return Measurement(
+        source=source,
+        tool="vllm bench serve",
+        name=", ".join(parts) or "all at once",
+        requests=requests,
+        seconds=seconds,
+        tokens_per_s=_number(data.get("output_throughput")),
+        figures=figures,
+        prompts=prompts,
+        faults=faults,
+    )
+
+
+def _fingerprint(data: dict[str, Any]) -> str:
+    """Return what two runs with one seed have in common: the number of prompts and all their lengths."""
+    lengths = data.get("input_lens")
+    total = data.get("total_input_tokens")
+    return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id")])
+
+
+def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
+    seed = _seed(data)
+    benchmarks = data["benchmarks"]
+    if not isinstance(benchmarks, list):
+        raise BadInput(f"{source} holds no list of benchmarks.", REMEDY)
+    measurements = []
+    for benchmark in benchmarks:
+        numbers = benchmark.get("metrics", {}) if isinstance(benchmark, dict) else {}
+        if not numbers:
+            raise BadInput(f"{source} holds a benchmark without metrics.", REMEDY)
+        figures = {}
+        for measure, name in GUIDELLM_MEASURES.items():
+            in_ms = 1000.0 if measure == "e2el" else 1.0
+            figures[measure] = _guidellm_figures(numbers.get(name), in_ms)
+        requests = int(_number((numbers.get("request_totals") or {}).get("successful")) or 0)
+        strategy = _strategy(benchmark)
+        faults = _short(requests, figures, None, [])
+        for warning in benchmark.get("warnings") or []:
+            if isinstance(warning, dict) and warning.get("message"):
+                faults.append(Fault("slow client", f"GuideLLM itself warns: {warning['message']}"))
+        tokens = ((numbers.get("output_tokens_per_second") or {}).get("successful")) or {}
+        measurements.append(
+            Measurement(
+                source=source,
+                tool="GuideLLM",
+                name=strategy,
+                requests=requests,
+                seconds=_number(benchmark.get("duration")),
+                tokens_per_s=_number(tokens.get("mean")),
+                figures=figures,
+                seed=seed,
+                prompts=json.dumps(["guidellm", seed]) if seed is not None else "",
+                faults=faults,
+            )
+        )
+    return measurements
+
+
+def _seed(data: dict[str, Any]) -> int | None:
+    """Return the seed of a GuideLLM report: since 0.6 an object in its config, before that `random_seed` of its args."""
+    config = data.get("config") or data.get("args") or {}
+    seed = config.get("seed", config.get("random_seed"))
+    if isinstance(seed, dict):
+        seed = seed.get("value")
+    return seed if isinstance(seed, int) else None
+
+
+def _strategy(benchmark: dict[str, Any]) -> str:
+    strategy = (benchmark.get("config") or {}).get("strategy") or {}
+    if not isinstance(strategy, dict):
+        return str(strategy)
+    kind = str(strategy.get("type_") or strategy.get("kind") or "load")
+    for name in ("rate", "streams", "max_concurrency"):
+        if _number(strategy.get(name)) is not None:
+            return f"{kind} {strategy[name]:g}"
+    return kind
+
+
+def _guidellm_figures(summary: object, in_ms: float) -> dict[str, float | None]:
+    successful = summary.get("successful") if isinstance(summary, dict) else None
+    if not isinstance(successful, dict):
+        successful = {}
+    percentiles = successful.get("percentiles") or {}
+    values: dict[str, float | None] = {}
+    for name in [f"p{p}" for p in PERCENTILES]:
+        value = _number(percentiles.get(name))
+        values[name] = None if value is None else value * in_ms
+    mean = _number(successful.get("mean"))
+    values["mean"] = None if mean is None else mean * in_ms
+    return values
+
+
+def _short(
+    requests: int, figures: Figures, rate: float | None, starts_s: list[float]
+) -> list[Fault]:
+    arriving_s = None
+    if rate is not None and len(starts_s) > 1:
+        arriving_s = max(starts_s) - min(starts_s)
+    answer = figures["e2el"]
+    answer_ms = answer["p95"] or answer["p99"] or 0.0
+    return checks.too_short(requests, arriving_s, answer_ms / 1e3)
+
+
+def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
+    """Add the fault of measurements that may have read each other's prompts from the prefix cache."""
+    counts = Counter(measurement.prompts for measurement in measurements if measurement.prompts)
+    for measurement in measurements:
+        others = counts[measurement.prompts] - 1
+        if others > 0:
+            known = "had the same prompts (same seed and lengths)"
+            sentence = (
+                f"{others} other measurements of these files {known}: all but the first may have measured the prefix "
+                "cache. Give each a seed of its own."
+            )
+            measurement.faults.append(Fault("prefix cache", sentence))
+        elif measurement.tool == "vllm bench serve":
+            sentence = (
+                "The file does not name its seed, which is 0 unless --seed was given: an earlier run with the same "
+                "seed would have filled the prefix cache."
+            )
+            measurement.faults.append(Fault("seed unknown", sentence))
+
+
+def unknown(measurement: Measurement) -> list[str]:
+    """Return what no result file can show, in one sentence each."""
+    missing = [name for name in MEASURES if measurement.figures[name]["p50"] is None]
+    sentences = [
+        "Whether the prefix cache was hit, and who else used the server: /metrics shows it."
+    ]
+    if missing:
+        sentences.append(f"{', '.join(missing)}: not in the file.")
+    return sentences
