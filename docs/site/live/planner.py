@@ -69,7 +69,7 @@ def picture(p: Plan) -> html.Html:
         (f"{p.kv_cache_tokens:,}", "tokens of KV cache"),
         (f"{p.max_concurrency:,.2f}", f"requests of {p.max_model_len:,} tokens"),
         (f"{p.single_stream_tokens_per_s:,.0f}", "tokens/s for one"),
-        (p.basis, "what the numbers rest on"),
+        (p.basis, "how near it was measured"),
     ]
     run = [html.bold("Run"), html.tag("pre", p.command, cls="mono")] if p.fits else []
     lists = [
