@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 
 from workshop.cli.say import Seconds, console, json_option, say, say_json, shown
+from workshop.client import configurations, reach
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
@@ -16,6 +17,12 @@ Look = metrics.Metrics | WorkshopError | None
 
 
 @click.command
+@click.argument("name", required=False)
+@click.option(
+    "--client",
+    metavar="KIND",
+    help=f"Print what connects another program to server NAME: {', '.join(configurations.KINDS)}.",
+)
 @json_option("A list of records, without keys.")
 @click.option(
     "--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C."
@@ -28,11 +35,25 @@ Look = metrics.Metrics | WorkshopError | None
     show_default=True,
     help="--watch: new looks.",
 )
-def command(as_json: bool, watch: bool, every: float) -> None:
-    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED)."""
-    if as_json and watch:
-        raise BadInput("--json and --watch print different things.", "Give one of them.")
+def command(name: str | None, client: str | None, as_json: bool, watch: bool, every: float) -> None:
+    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED); with NAME, that one.
+
+    \b
+      workshop servers
+      workshop servers teaching-model --client langchain
+    """
+    if as_json + watch + (client is not None) > 1:
+        raise BadInput("--json, --watch and --client print different things.", "Give one of them.")
+    if client is not None:
+        _say_configuration(reach.choose(name), client)
+        return
     found = _known()
+    if name is not None:
+        found = [record for record in found if record.name == name]
+        if not found:
+            raise WorkshopError(
+                f"No server is called {name!r} here.", "List them: workshop servers"
+            )
     if watch:
         _watch(every)
     elif as_json:
@@ -42,6 +63,17 @@ def command(as_json: bool, watch: bool, every: float) -> None:
     else:
         for record in found:
             _say_record(record)
+
+
+def _say_configuration(record: ServerRecord, kind: str) -> None:
+    """Print the configuration alone on standard output, and what it needs beside it on standard error."""
+    say(configurations.configuration(kind, record.name, record.url, record.model))
+    path = records.path_of(record.name)
+    note = f"The key is read from {configurations.KEY}."
+    if path.exists():
+        read_key = f"import json; print(json.load(open('{path}'))['api_key'])"
+        note += f' Set it with:\n  export {configurations.KEY}="$(python3 -c "{read_key}")"'
+    say(note, err=True)
 
 
 def _say_record(record: ServerRecord) -> None:

@@ -1,0 +1,81 @@
+"""`workshop servers NAME --client KIND`: each configuration parses as what it is, and none holds a key."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shlex
+import subprocess
+from dataclasses import replace
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from workshop.cli.servers import command
+from workshop.client import configurations
+from workshop.errors import BadInput
+from workshop.servers import records
+
+URL, MODEL = "http://gpu17:8000/v1", "llama"
+
+
+def text(kind: str) -> str:
+    return configurations.configuration(kind, "my-server", URL, MODEL)
+
+
+@pytest.mark.parametrize("kind", configurations.KINDS)
+def test_each_names_the_server_and_takes_the_key_from_the_environment(kind):
+    assert URL in text(kind) and MODEL in text(kind)
+    assert "WORKSHOP_API_KEY" in text(kind)
+
+
+@pytest.mark.parametrize("kind", ["openai", "langchain"])
+def test_python_is_python(kind):
+    ast.parse(text(kind))
+
+
+def test_litellm_is_a_model_list():
+    (model,) = yaml.safe_load(text("litellm"))["model_list"]
+    assert model["litellm_params"] == {
+        "model": "hosted_vllm/llama",
+        "api_base": URL,
+        "api_key": "os.environ/WORKSHOP_API_KEY",
+    }
+
+
+def test_opencode_is_json_with_the_provider_and_its_model():
+    settings = json.loads(text("opencode").partition("\n")[2])
+    provider = settings["provider"]["my-server"]
+    assert provider["options"] == {"baseURL": URL, "apiKey": "{env:WORKSHOP_API_KEY}"}
+    assert settings["model"] == "my-server/llama" and list(provider["models"]) == ["llama"]
+
+
+def test_curls_key_is_on_no_command_line(tmp_path):
+    """A `curl` that notes its arguments and its standard input stands for the real one."""
+    noted = tmp_path / "noted"
+    curl = tmp_path / "curl"
+    curl.write_text(f'#!/bin/sh\necho "$@" > {noted}\ncat >> {noted}\n')
+    curl.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["WORKSHOP_API_KEY"] = "secret-key"
+    subprocess.run(["sh", "-c", text("curl")], env=environment, check=True)
+    arguments, header = noted.read_text().splitlines()
+    assert "secret-key" not in arguments and header == "Authorization: Bearer secret-key"
+    assert URL in shlex.split(arguments)[0]
+
+
+def test_another_kind_is_refused_with_those_that_are_known():
+    with pytest.raises(BadInput, match=r"'emacs' is no client.*opencode"):
+        text("emacs")
+
+
+def test_the_command_prints_it_without_the_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
+    record = records.new(name="one", url=URL, model=MODEL, log="")
+    record = replace(record, state="ready", pid=os.getpid(), where="given")
+    records.write(record)
+    done = CliRunner().invoke(command, ["one", "--client", "langchain"], catch_exceptions=False)
+    assert done.exit_code == 0 and "ChatOpenAI" in done.stdout
+    assert record.api_key not in done.output and "export WORKSHOP_API_KEY" in done.stderr
