@@ -3,18 +3,37 @@
 python docs/checks.py            (again after each change of an exercise's words or of a notebook's first or last text)
 """
 
+# ruff: noqa: E402      the rows of the tests are found by the path that is set first
+
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-
-from workshop.course.course_map import Chapter, chapters
-from workshop.course.exercises import all_exercises
-from workshop.course.judging import Exercise
+from types import SimpleNamespace
+from typing import ClassVar
+from unittest import mock
 
 HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
+sys.path.insert(0, str(TESTS))
+
+import check_rows  # pyright: ignore[reportMissingImports]  it lies in tests/
+
+import workshop
+from workshop.course.course_map import Chapter, chapters
+from workshop.course.exercises import all_exercises
+from workshop.course.judging import SHAPELESS, Exercise
+
 GUIDE = HERE / "teaching.md"
+MOST_WRONG = 4  # wrong answers of one check, where a judge has words for many
+LONGEST = 200  # characters of a right answer that is shown
+OUTPUT_NAME = "answers.jsonl"
 MARKS = "<!-- checks -->\n", "<!-- /checks -->"
 
 
@@ -37,19 +56,100 @@ def plain(text: str) -> str:
 
 
 def line_of(key: str, exercise: Exercise) -> str:
-    """Return one line on a check: its title, and each wrong answer with what it tells."""
+    """Return one line on a check: its title, and each typical wrong answer with what it is told."""
+    wrong = []
     if exercise.options:
-        wrong = [
-            f"*{text}* {why}"
-            for each, (text, why) in exercise.options.items()
-            if exercise.judge(each)
-        ]
+        for letter, (text, why) in exercise.options.items():
+            if exercise.judge(letter):
+                wrong.append(f"*{text}* {why}")
+    elif exercise.wrong:
+        for value, why in exercise.wrong.items():
+            wrong.append(f"{_in_words(value)}: {why}")
     else:
-        wrong = [
-            f"{', '.join(map(str, value)) if isinstance(value, tuple) else value}: {why}"
-            for value, why in exercise.wrong.items()
-        ]
-    return f"- **{exercise.title}** (`{key}`) {' · '.join(wrong) or 'What it says depends on the answer.'}"
+        wrong = judged(key, exercise)
+    return f"- **{exercise.title}** (`{key}`) {' · '.join(wrong)}"
+
+
+def _in_words(value: object) -> str:
+    """Return an answer of the exercises' files as a reader writes it."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def judged(key: str, exercise: Exercise) -> list[str]:
+    """Return a right answer and typical wrong ones with what the judge says to them, from the rows of the tests."""
+    rights, wrongs = rows()[key]
+    lines = []
+    for right in rights:
+        if is_plain(right) and len(short(right)) <= LONGEST:
+            lines.append(f"right: `{short(right)}`")
+            break
+    sentences: list[str] = []
+    shapes: list[str] = []  # of answers that are no answer at all: only if there is nothing better
+    for answer, words in wrongs:
+        sentence = sentence_of(exercise, answer, words)
+        if sentence in sentences or sentence in shapes:
+            continue
+        if sentence.startswith(("give ", "one number", SHAPELESS)):
+            shapes.append(sentence)
+        else:
+            sentences.append(sentence)
+    return lines + (sentences or shapes)[:MOST_WRONG]
+
+
+def sentence_of(exercise: Exercise, answer: object, words: str) -> str:
+    """Return what the judge says to a wrong answer; `words` of it, where it needs what is not here (a server)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / OUTPUT_NAME
+        names = ("a", "b", "a", "c")  # the output of a batch in which a row stands twice
+        path.write_text("".join(json.dumps({"custom_id": name}) + "\n" for name in names))
+        if isinstance(answer, tuple) and answer[0] is check_rows.OUTPUT:
+            answer = path, *answer[1:]
+        with mock.patch.object(workshop, "connect", _StandIn):
+            sentence = exercise.test(answer)
+        if sentence is None or words not in sentence:
+            raise ValueError(f"{exercise.title}: {answer!r} is told {sentence!r}, not {words!r}")
+        return " ".join(sentence.replace(str(path), OUTPUT_NAME).split())
+
+
+class _StandIn:
+    """Stands for a client of the teaching model: it counts tokens as that does, and generates nothing."""
+
+    url = check_rows.URL
+    prompt_tokens: ClassVar = {"San Francisco is a": 5, "Question: What is Boston?\nAnswer:": 9}
+
+    def complete(self, prompt: str, *, max_tokens: int, **sampling: object) -> SimpleNamespace:
+        response = check_rows.response(max_tokens, prompt=self.prompt_tokens[prompt])
+        return SimpleNamespace(usage=SimpleNamespace(**response["usage"]))
+
+
+def is_plain(value: object) -> bool:
+    """Return True if an answer is made of numbers and texts alone."""
+    if isinstance(value, Mapping):
+        return is_plain(list(value.items()))
+    if isinstance(value, tuple | list):
+        return all(map(is_plain, value))
+    return isinstance(value, str | int | float | bool)
+
+
+def short(value: object) -> str:
+    """Return an answer on one line, without line breaks and backquotes."""
+    return " ".join(repr(value).replace("`", "'").replace("\\n", " ").split())
+
+
+@cache
+def rows() -> dict[str, tuple[list, list]]:
+    """Return {key of a check: (right answers, wrong answers with words that they get)}, as the tests have them."""
+    collected: dict[str, tuple[list, list]] = {}
+    for path in sorted((TESTS / "course" / "rows").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(f"rows_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        collected |= module.ROWS
+    return collected
 
 
 def fold(chapter: Chapter) -> str:

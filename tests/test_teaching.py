@@ -96,6 +96,29 @@ def test_a_day_runs_forward_and_gives_each_notebook_its_minutes(rows):
     print(f"{taught} minutes are taught")
 
 
+LONGEST_WITHOUT_A_BREAK = 120  # minutes
+
+
+@pytest.mark.parametrize("rows", days(), ids=lambda rows: rows[0][1].split("|")[1].strip())
+def test_nobody_sits_for_more_than_two_hours_without_a_break(rows):
+    began = rows[0][0]
+    for at, rest in rows:
+        if re.match(r"\| \*(break|lunch|end)", rest):
+            assert at - began <= LONGEST_WITHOUT_A_BREAK, rest
+        elif began is None:
+            began = at
+        if re.match(r"\| \*(break|lunch)", rest):
+            began = None
+
+
+def test_every_check_of_the_guide_names_a_wrong_answer():
+    checks = GUIDE.split("<!-- checks -->")[1].split("<!-- /checks -->")[0]
+    lines = re.findall(r"^- \*\*.+?\*\* \(`([a-z_.0-9]+)`\) ?(.*)$", checks, re.MULTILINE)
+    assert len(lines) >= 130
+    assert [key for key, words in lines if len(words) < 30] == []
+    assert "depends on the answer" not in checks
+
+
 def headings_of(page: str) -> set[str]:
     """The anchors of a page, as GitHub makes them of its headings."""
     lines = [line.lstrip("# ") for line in page.splitlines() if line.startswith("#")]

@@ -9,6 +9,7 @@ from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.servers.flags import words
 from workshop.servers.slurm import options as sbatch_options
 from workshop.servers.slurm import queue as slurm_queue
+from workshop.servers.slurm import site as slurm_site
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm import submit as slurm
 
@@ -72,7 +73,7 @@ class WithSbatchOptions(click.Command):
 
 @click.group
 def command() -> None:
-    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster: slurm/site.sh."""
+    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster: slurm/site.sh, or your own (`site`)."""
 
 
 @command.command(cls=WithSbatchOptions)
@@ -160,6 +161,20 @@ def script(name: str) -> None:
     For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch my-70b.sbatch
     """
     click.echo(slurm.script_for_site(name), nl=False)
+
+
+@command.command
+def site() -> None:
+    """Make your own site.sh, in your own folder, and print where it is: edit it there.
+
+    It counts instead of the one that came with the workshop. An upgrade never touches it, nor does this command.
+    """
+    path, is_new = slurm_site.make_own_file()
+    if is_new:
+        say("Edit its lines marked EDIT; then workshop doctor checks it.", err=True)
+    else:
+        say("It is there already, and stays as it is.", err=True)
+    click.echo(path)
 
 
 def cluster_option(command):

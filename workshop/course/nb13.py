@@ -20,6 +20,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from workshop import install_words
 from workshop.client.client import Client
 from workshop.course import labs, recordings
 from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS, toy
@@ -48,9 +49,7 @@ __all__ = [
 ]
 
 RECORDED = recordings.DATA / "scale_out.json"
-REMEDY = (
-    "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
-)
+REMEDY = f"Set the numbers back to those of the notebook, or run `{install_words.setup_command()}` on a machine with Linux."
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workshop import own_packages
+from workshop import install_words, own_packages
 from workshop.errors import WorkshopError
 from workshop.servers import gpus, machine, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
@@ -66,14 +66,15 @@ def examine() -> list[Check]:
                 or "Look at what this names; the other lines hold all the same."
             )
             found.append(Check(name, NOTE, why, remedy))
-    return [_without_itself(check) for check in found]
+    return [_in_words_of_here(check) for check in found]
 
 
-def _without_itself(check: Check) -> Check:
-    """Return a check whose remedy is not this report: who reads it has just run it."""
-    if "workshop doctor" not in check.remedy:
-        return check
-    return replace(check, remedy="Ask whoever runs this machine or cluster, with these words.")
+def _in_words_of_here(check: Check) -> Check:
+    """Return a check whose remedy exists here, and is not this report: who reads it has just run it."""
+    if "workshop doctor" in check.remedy:
+        remedy = "Ask whoever runs this machine or cluster, with these words."
+        return replace(check, remedy=remedy)
+    return replace(check, remedy=install_words.adapted(check.remedy))
 
 
 def _packages() -> Iterator[Check]:
@@ -297,11 +298,13 @@ def _servers() -> Iterator[Check]:
             )
         elif record.state == "ready":
             yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
-    if not any(record.state == "ready" for record in known):
-        can = bool(installed()[0])
-        remedy = (
-            "workshop serve --background"
-            if can
-            else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
-        )
-        yield Check("Server", NOTE if can else LACK, "none is running", remedy)
+    if any(record.state == "ready" for record in known):
+        return
+    if installed()[0]:
+        yield Check("Server", NOTE, "none is running", "workshop serve --background")
+    elif shutil.which("sbatch"):  # a login node starts none itself
+        remedy = "A job starts one: workshop slurm submit MODEL"
+        yield Check("Server", NOTE, "none is running, and none is needed on a login node", remedy)
+    else:
+        remedy = "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
+        yield Check("Server", LACK, "none is running", remedy)

@@ -13,6 +13,7 @@ from typing import Any
 
 from inference_planner import attention
 
+from workshop import install_words
 from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
 from workshop.vllm_package import WITHOUT_A_MODEL, installed
@@ -189,7 +190,7 @@ def check_installed() -> None:
     if not version:
         problem = "vLLM is not installed here, and the simulation runs vLLM's own scheduler."
         remedy = (
-            "On Linux `make workshop` installs it for the CPU; "
+            f"On Linux `{install_words.setup_command()}` installs it for the CPU; "
             "or set WORKSHOP_VLLM_PYTHON to a Python that has it."
         )
         raise WorkshopError(problem, remedy)

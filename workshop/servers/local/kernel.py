@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from workshop import own_packages
+from workshop import install_words, own_packages
 from workshop.errors import WorkshopError
 from workshop.servers.home import writing
 from workshop.servers.local import terminal
@@ -61,7 +61,7 @@ def install() -> list[str]:
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
         said = f"This environment has no widgets' extension in {source}."
-        raise WorkshopError(said, "Install ipywidgets: make workshop")
+        raise WorkshopError(said, f"Install ipywidgets: {install_words.setup_command()}")
     with writing(user, "Is there space, and may you write there?"):
         folder = kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
         _ignore_current_folder(Path(folder, "kernel.json"))

@@ -106,6 +106,18 @@ def of_record(record: ServerRecord) -> str:
     return named(record.job_id, record.cluster or remembered(record.job_id))
 
 
+def numbers_of_name(name: str) -> list[str]:
+    """Return the numbers of this user's jobs of that name that wait or run; none where SLURM cannot be asked."""
+    if not available():
+        return []
+    try:
+        lines = _ask("", "squeue", "--noheader", "--me", "--name", name, "--format", "%A|%j")
+    except WorkshopError:
+        return []
+    rows = [line.strip().partition("|") for line in lines.splitlines()]
+    return [number for number, _, job in rows if number.isdigit() and job == name]
+
+
 def find(job: str) -> Job | None:
     """Return what SLURM knows about the job; None if it knows nothing, or nothing any more.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from inference_planner.catalog import load_gpu
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.local import course
 from workshop.servers.programs import ask
 from workshop.servers.slurm import options
@@ -37,6 +38,8 @@ REFUSALS = {
 }
 # an administrator's, for all users: slurm/site.sh, as it came, reads it
 FOR_ALL = Path("/etc/workshop/site.sh")
+# in a user's own file, so that jobs and plain sbatch read it, too
+OWN_LINE = 'export WORKSHOP_SITE=$(realpath "${BASH_SOURCE[0]}")    # this file counts, whatever an upgrade brings'
 
 
 def scripts_folder() -> Path:
@@ -45,10 +48,40 @@ def scripts_folder() -> Path:
     return Path(chosen).expanduser().resolve() if chosen else course.course_folder("slurm")
 
 
-def site_file() -> Path:
-    """Return the file that is read: $WORKSHOP_SITE, else site.sh beside the scripts."""
+def own_file() -> Path:
+    """Return where a user's own site.sh is, in $WORKSHOP_HOME; `make_own_file` makes it."""
+    return home() / "site.sh"
+
+
+def chosen_file() -> Path | None:
+    """Return the site file of this user: $WORKSHOP_SITE, else the own file if it is there; None: there is none."""
     chosen = os.environ.get("WORKSHOP_SITE")
-    path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    if own_file().is_file():
+        return own_file().resolve()
+    return None
+
+
+def make_own_file() -> tuple[Path, bool]:
+    """Copy the site file that counts for this user to the own file, to be edited; return (own file, it is new).
+
+    An own file that is there is never written over: it may be edited, and an upgrade must not touch it.
+    """
+    own = own_file()
+    if own.exists():
+        return own, False
+    source = FOR_ALL if FOR_ALL.is_file() else scripts_folder() / "site.sh"
+    text = source.read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    private_folder()
+    write_private(own, f"{first}\n{OWN_LINE}\n{rest}", 0o644)
+    return own, True
+
+
+def site_file() -> Path:
+    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else site.sh beside the scripts."""
+    path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
         remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
         raise WorkshopError(f"There is no site file {path}.", remedy)

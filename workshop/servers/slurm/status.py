@@ -49,6 +49,12 @@ def resolve(text: str) -> str:
     record = records.stored(text)
     if record and record.job_id:
         return record.job_id
+    waiting = slurm_queue.numbers_of_name(text)  # a job writes its record when it begins
+    if len(waiting) == 1:
+        return waiting[0]
+    if waiting:
+        problem = f"{len(waiting)} jobs are called {text!r}: {', '.join(waiting)}."
+        raise WorkshopError(problem, "Give the number of one of them.")
     servers = ", ".join(record.name for record in records.own() if record.job_id) or "none"
     remedy = f"Known: {servers}. Give the job's number; `squeue --me` lists yours."
     raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)

@@ -417,7 +417,7 @@ def _folder(what: str, site: dict[str, str]) -> Path:
 def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, str]:
     """Return the variables for the scripts; only those that differ from their own choice."""
     variables = {"WORKSHOP_SLURM": str(scripts_folder())}
-    if os.environ.get("WORKSHOP_SITE"):
+    if slurm_site.chosen_file():
         variables["WORKSHOP_SITE"] = str(slurm_site.site_file())
     if changed_gpu:
         variables["WORKSHOP_MIN_GPU_GIB"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"

@@ -1,0 +1,335 @@
+"""Every command that the instructor's guide prints runs to its end, in the state that the page describes there.
+
+The cluster, the Hub and the server are stand-ins; what starts a real server runs with the tests marked `starts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+from hub_server import FakeHub, model
+from test_teaching import GUIDE, ROOT
+
+from workshop.cli import group
+from workshop.course.classroom import plan as classroom_plan
+from workshop.course.classroom import run as classroom
+from workshop.servers import doctor, records
+from workshop.servers.records import ServerRecord
+from workshop.servers.weights import prefetch
+
+CLASS = grp.getgrgid(os.getgid()).gr_name
+LLAMA_70B = {  # of its config.json on the Hub
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 80,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+SCALE = 20.0  # so many times faster a class runs here
+
+# The page's commands, by the state in which they are run, in the page's order.
+WEEKS_BEFORE = (
+    "workshop doctor",
+    "workshop prefetch 70b --to /shared/models",
+    "workshop slurm submit 70b --learners 30 --dry-run",
+)
+DAY_BEFORE = (
+    "workshop slurm submit 70b --learners 30 --reservation=course",
+    "workshop slurm status 70b",  # while the job waits
+    "workshop slurm logs 70b --follow",
+    "workshop share 70b --group my_class --to /shared/class",
+    "workshop classroom --learners 30 --name 70b",
+    "workshop classroom --learners 30",
+)
+KEYS = (
+    "workshop keys add --roster class.csv",
+    "workshop keys add ada",
+    "workshop keys list",
+    "workshop keys revoke ada",
+)
+LEARNER = (
+    "workshop servers",
+    "workshop progress --share",
+    "workshop progress --share Ada",
+    "workshop progress --withdraw",
+    "workshop batch prompts.json answers.jsonl --max-tokens 100",
+    "workshop test pre",
+    "workshop test post",
+    "workshop kernel install",
+    "workshop fresh 01_memory",
+)
+ON_THE_DAY = (
+    "workshop servers",
+    "workshop slurm status 70b",
+    "workshop classroom --learners 30 --name 70b --seconds 40",
+    "workshop progress --shared",
+    "workshop progress --shared --json",
+    "workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4",
+    "workshop slurm submit 70b --dry-run",
+    "workshop share 70b --stop",
+    "workshop stop 70b",
+)
+WITHOUT_A_CLUSTER = (
+    "workshop serve --background --host 0.0.0.0 --name class",
+    "workshop share class --group my_class --to /shared/class",
+    "workshop classroom --learners 30 --name class",
+    "workshop serve --background",
+    "workshop servers",
+    "workshop stop teaching-model",
+)
+# Not for a test of this file: what runs them, or why they are no whole command.
+ELSEWHERE = {
+    "workshop reconcile LOG": "tests/engine",
+    "workshop serve MODEL --host 0.0.0.0 --learners 30": "tests/servers/guard",
+    "workshop keys add NAME": "keys add ada",
+    "workshop share": "a name of a command",
+}
+
+
+def printed() -> set[str]:
+    """Every `workshop …` of the page, without its comments."""
+    text = GUIDE.split("<!-- checks -->")[0]
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
+    inline = re.findall(r"`(workshop [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    lines = [line.partition("#")[0].strip() for line in [*blocks, *inline]]
+    return {line for line in lines if line.startswith("workshop ")}
+
+
+def test_every_command_of_the_page_is_run_here_or_named_where():
+    run_here = {*WEEKS_BEFORE, *DAY_BEFORE, *KEYS, *LEARNER, *ON_THE_DAY, *WITHOUT_A_CLUSTER}
+    assert printed() == run_here | set(ELSEWHERE)
+
+
+class Cluster:
+    """A login node whose SLURM, Hub and server are stand-ins, with folders in the place of /shared."""
+
+    def __init__(self, folder: Path, shared: Path, monkeypatch):
+        self.folder = folder
+        self.shared = shared  # everybody may enter it
+        folder.mkdir()
+        (self.shared / "class").mkdir()
+        (self.shared / "models").mkdir()
+        (folder / "bin").mkdir()
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.chdir(folder)
+        self.queue("PENDING|Priority||0:00|8:00:00")
+        self.command("sinfo", 'echo "gpu|4|gpu:h100:4|h100"')
+        self.command("sacct", "exit 1")
+        self.command("scontrol", "exit 1")
+        gone = f"printf '#!/bin/bash\\nexit 0\\n' >{folder / 'bin' / 'squeue'}"
+        self.command("scancel", gone)
+        self.command("sbatch", '[[ " $* " == *--test-only* ]] || echo "4711"')
+        site = folder / "site.sh"
+        python = folder / "bin" / "engine_python"
+        self.command("engine_python", "echo vllm 0.32.0")
+        site.write_text(
+            (ROOT / "slurm" / "site.sh").read_text()
+            + f"\nexport WORKSHOP_MODELS={self.shared / 'models'} SBATCH_PARTITION=gpu\n"
+            + f"workshop_environment() {{ python=({python}); }}\n"
+        )
+        monkeypatch.setenv("WORKSHOP_SITE", str(site))
+        for name in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_SLURM"):
+            monkeypatch.delenv(name, raising=False)
+
+    def command(self, name: str, line: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/bash\n{line}\n")
+        path.chmod(0o755)
+
+    def queue(self, job: str) -> None:
+        """Let squeue show the job 4711 in this state, to whoever asks for it by number or name."""
+        whole = f"4711|70b|{job}|{self.folder}"
+        self.command("squeue", f'case "$*" in *--name*) echo "4711|70b";; *) echo "{whole}";; esac')
+
+    def run(self, line: str, *, code: int | None = 0, **options):
+        """Run a line of the page, with this machine's folders and group; it must end with that code (None: any)."""
+        here = line.replace("/shared/", f"{self.shared}/").replace("my_class", CLASS)
+        done = CliRunner().invoke(group, shlex.split(here)[1:], **options)
+        assert code in (None, done.exit_code), f"{line}\n{done.output}\n{done.exception!r}"
+        return done
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch, workshop_home):
+    with tempfile.TemporaryDirectory(prefix="workshop-shared-") as shared:
+        Path(shared).chmod(0o755)
+        yield Cluster(tmp_path / "cluster", Path(shared), monkeypatch)
+
+
+@pytest.fixture
+def model_server():
+    """The address of a server that streams short answers, as vLLM's API does."""
+    loop = asyncio.new_event_loop()
+
+    async def models(request):
+        entry = {"id": "Llama-3.1-70B-Instruct", "max_model_len": 32768}
+        return web.json_response({"object": "list", "data": [entry]})
+
+    async def complete(request):
+        body = await request.json()
+        number = body.get("n", 1)
+        usage = {"prompt_tokens": 5, "completion_tokens": number}
+        common = {"id": request.headers.get("X-Request-Id", "x"), "model": body["model"]}
+        chat = "messages" in body
+        choices = []
+        for index in range(number):
+            text = {"message": {"content": " a"}} if chat else {"text": " a"}
+            choices.append({"index": index, "finish_reason": "stop", "logprobs": None, **text})
+        if not body.get("stream"):
+            return web.json_response({**common, "choices": choices, "usage": usage})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for choice in choices:
+            text = {"delta": {"content": " a"}} if chat else {"text": " a"}
+            piece = {"index": choice["index"], "finish_reason": "stop", **text}
+            data = {**common, "choices": [piece], "usage": usage}
+            await response.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def start():
+        app = web.Application()
+        app.router.add_get("/v1/models", models)
+        app.router.add_post("/v1/completions", complete)
+        app.router.add_post("/v1/chat/completions", complete)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site._server.sockets[0].getsockname()[1]
+
+    port = loop.run_until_complete(start())
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{port}/v1"
+    loop.call_soon_threadsafe(loop.stop)
+
+
+@pytest.fixture
+def quick_class(monkeypatch):
+    """Let the class run SCALE times faster: the same requests, in the same order."""
+    monkeypatch.setattr(classroom, "EVERY_S", classroom_plan.EVERY_S / SCALE)
+    monkeypatch.setattr(classroom, "THINK_S", (0.0, 0.01))
+    play = classroom.Classroom._play
+
+    async def faster(self):
+        self.seconds /= SCALE
+        return await play(self)
+
+    monkeypatch.setattr(classroom.Classroom, "_play", faster)
+
+
+def running(cluster: Cluster, url: str, home: Path) -> None:
+    """The job runs, and its server has written its record."""
+    cluster.queue("RUNNING|None|n1|1:02|7:58:58")
+    folder = cluster.folder / "70b_4711"
+    folder.mkdir(exist_ok=True)
+    (folder / "output_4711.out").write_text("INFO: Application startup complete.\n")
+    (folder / "error_4711.out").write_text("")
+    (home / "servers").mkdir(parents=True, exist_ok=True)
+    records.write(
+        ServerRecord(
+            name="70b",
+            url=url,
+            model="Llama-3.1-70B-Instruct",
+            api_key="k",
+            where="slurm",
+            host=socket.gethostname(),
+            job_id="4711",
+            log=str(folder / "output_4711.out"),
+            state="ready",
+            started=records.now(),
+        )
+    )
+
+
+def test_weeks_before_on_a_login_node_with_the_base_set(cluster, monkeypatch, workshop_home):
+    monkeypatch.setattr(doctor, "installed", lambda: ("", ""))  # LOCAL=no: no vLLM here
+    files = model() | {"config.json": json.dumps(LLAMA_70B).encode()}
+    hub = FakeHub("meta-llama/Llama-3.1-70B-Instruct", files)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HOME", str(cluster.folder / "hf"))
+    monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
+    first, second, third = (cluster.run(line) for line in WEEKS_BEFORE)
+    hub.close()
+    assert first.output.rstrip().endswith("Everything that the course needs is here.")
+    assert (cluster.shared / "models" / "Llama-3.1-70B-Instruct" / "config.json").is_file(), second
+    assert "--tensor-parallel-size" in third.output or "70b.sbatch" in third.output
+
+
+def test_the_day_before(cluster, model_server, quick_class, workshop_home):
+    submit, status, logs, share, first_class, second_class = DAY_BEFORE
+    cluster.run(submit)
+    assert "waits in the queue" in cluster.run(status).output
+    running(cluster, model_server, workshop_home)
+    assert "ready" in cluster.run(logs).output
+    cluster.run(share)
+    assert (cluster.shared / "class" / "70b.json").is_file()
+    assert "It will hold" in cluster.run(first_class).output
+    cluster.run(second_class)
+
+
+def test_on_the_day_and_in_the_evening(cluster, model_server, quick_class, workshop_home):
+    running(cluster, model_server, workshop_home)
+    cluster.run("workshop share 70b --group my_class --to /shared/class")
+    line = next(
+        line for line in GUIDE.splitlines() if line.startswith("mkdir /shared/class/progress")
+    )
+    here = line.replace("/shared/", f"{cluster.shared}/").replace("my_class", CLASS)
+    subprocess.run(["bash", "-c", here], check=True)
+    os.environ["WORKSHOP_SHARED"] = str(cluster.shared / "class")
+    try:
+        for line in ON_THE_DAY:
+            done = cluster.run(line)
+            if "classroom" in line:
+                assert "It will hold" in done.output and "No verdict" not in done.output
+    finally:
+        del os.environ["WORKSHOP_SHARED"]
+    assert not (cluster.shared / "class" / "70b.json").exists()
+
+
+def test_a_learners_day(cluster, model_server, workshop_home, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_SHARED", str(cluster.shared / "class"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(tmp_path / "notebooks"))
+    (cluster.shared / "class" / "progress").mkdir()
+    running(cluster, model_server, workshop_home)
+    (cluster.folder / "prompts.json").write_text('["San Francisco is a"]')
+    for line in LEARNER:
+        cluster.run(line, input="a\n" * 10)
+    assert (cluster.folder / "answers.jsonl").is_file()
+
+
+def test_keys_of_a_class(cluster):
+    (cluster.folder / "class.csv").write_text("name\nGrace Hopper\nAlan Turing\n")
+    for line in KEYS:
+        cluster.run(line)
+    assert (cluster.folder / "class.keys.csv").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.starts
+def test_without_a_cluster_everything_goes_on_with_local_servers(
+    cluster, quick_class, workshop_home
+):
+    for line in WITHOUT_A_CLUSTER:
+        done = cluster.run(line, code=0 if "classroom" not in line else None)
+        if "classroom" in line:
+            assert "No verdict" not in done.output
+    cluster.run("workshop stop class")

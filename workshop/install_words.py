@@ -1,0 +1,42 @@
+"""How this copy of the workshop was installed, and remedies in words that fit it.
+
+A checkout has a Makefile and slurm/site.sh to edit. An installed wheel has neither: its users run pip, and keep a
+`site.sh` of their own (`workshop slurm site`).
+
+>>> from workshop import install_words
+>>> install_words.adapted("Run `make workshop`.", checkout=False)
+"Run `pip install 'distributed-inference-workshop[local]'`."
+"""
+
+from pathlib import Path
+
+import workshop
+
+DISTRIBUTION = "distributed-inference-workshop"
+REPOSITORY = Path(workshop.__file__).parents[1]
+# What a remedy says for a checkout, and what stands for it elsewhere; the longer texts come first.
+WHEEL_WORDS = {
+    "make test installs it": f"pip install '{DISTRIBUTION}[dev]'",
+    "make workshop": f"pip install '{DISTRIBUTION}[local]'",
+    "Copy slurm/site.sh, edit it": "Copy your site.sh (workshop slurm site makes it), edit it",
+    "slurm/site.sh": "your site.sh (workshop slurm site makes it)",
+}
+
+
+def is_checkout() -> bool:
+    """Return True if this package lies in its repository, where `make` and slurm/ are."""
+    return (REPOSITORY / "Makefile").is_file() and (REPOSITORY / "slurm" / "site.sh").is_file()
+
+
+def setup_command() -> str:
+    """Return the command that installs vLLM for the CPU into this environment."""
+    return adapted("make workshop")
+
+
+def adapted(text: str, checkout: bool | None = None) -> str:
+    """Return a remedy with commands and files that exist here; `checkout`: by default what this copy is."""
+    if is_checkout() if checkout is None else checkout:
+        return text
+    for words, wheel_words in WHEEL_WORDS.items():
+        text = text.replace(words, wheel_words)
+    return text
