@@ -315,6 +315,7 @@ class Plan:
                 data[f"{key}_low"] = interval.low if known else None
                 data[f"{key}_high"] = interval.high if known else None
         data["refusals"] = [asdict(finding) for finding in self.refusals]
+        data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]
         data["decode"] = [asdict(term) for term in self.decode]

@@ -5,7 +5,7 @@ import shutil
 import textwrap
 from typing import Any
 
-from inference_planner import catalog
+from inference_planner import catalog, intervals
 from inference_planner.errors import plain
 from inference_planner.machines import Offer
 from inference_planner.plan_result import Plan
@@ -148,7 +148,10 @@ def _title(plan: Plan) -> str:
 def _verdict(plan: Plan, width: int) -> list[str]:
     """Return whether the plan fits, and its most important figures."""
     if not plan.fit.fits:
-        return [ink("✗ does not fit", "red")]
+        verdict = "✗ does not fit"
+        if plan.intervals["kv_cache_tokens"].high:
+            verdict += f"; at the high end of the range it would ({plan.basis})"
+        return [ink(verdict, "red")]
     if plan.refusals:
         reasons = "; ".join(plain(finding.what) for finding in plan.refusals)
         refusal = f"✗ fits, but vLLM would refuse to start: {reasons}"
@@ -231,6 +234,16 @@ def _paragraphs(title: str, mark: str, sentences: list[str], width: int) -> list
     return ["", ink(title, "bold"), *grid(rows, width)]
 
 
+def _halves(gib: float, time_share: float) -> str:
+    """Return half widths of memory and time in words, those that are not 0."""
+    parts: list[str] = []
+    if gib:
+        parts.append(f"± {gib:.2f} GiB")
+    if time_share:
+        parts.append(f"± {100 * time_share:.0f} % of the time")
+    return ", ".join(parts)
+
+
 def _sources(plan: Plan, width: int) -> list[str]:
     """Return the source of each overhead and of each part of a decoding step."""
     rows: list[tuple[str, ...]] = []
@@ -238,9 +251,11 @@ def _sources(plan: Plan, width: int) -> list[str]:
         size = f"{overhead.bytes / MIB:7,.0f} MiB"
         rows.append((f" {overhead.name}", size, f"{overhead.reason}; source: {overhead.source}"))
     lines = ["", ink("Overheads of one GPU", "bold"), *grid(rows, width, gap=2)]
-    if plan.gpu != "h200":
-        doubt = "  Kernels and NCCL were measured on an H200. On other GPUs they may differ by about 0.3 GiB."
-        lines.append(ink(doubt, "dim"))
+    lines += ["", ink("How far a GPU's memory and a step's time may be off", "bold")]
+    half = plan.spread
+    lines.append(f" {_halves(half.available_gib, half.time_share)}: {plan.basis}")
+    for doubt in intervals.doubts(plan.deployment, plan.ground):
+        lines.append(ink(f"   {doubt.name}: {_halves(doubt.gib, doubt.time_share)}", "dim"))
     rows = []
     for term in plan.decode:
         doubt = f"{term.source}; may be off by {term.uncertainty}"

@@ -12,6 +12,7 @@ from inference_planner.catalog import list_gpus
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import PlannerError
 from inference_planner.plan_result import UNCERTAIN
+from inference_planner.report import plan_text
 
 from workshop.engine.exact import plan
 from workshop.engine.measured_runs import plan_of, runs
@@ -173,3 +174,22 @@ def test_the_ground_of_a_card_that_was_given_another_size_is_not_the_card_itself
     part = plan("llama-3.1-8b", "h100", gpu_memory_gib=64, max_model_len=2048)
     assert ground(whole.deployment).basis == "measured here"
     assert ground(part.deployment).basis == "same generation"
+
+
+def test_explain_names_what_widens_the_interval():
+    p = plan("qwen3-30b-a3b", "l40s", tensor_parallel_size=2, max_model_len=4096)
+    names = p.to_dict()["doubts"]
+    assert "an all-reduce over PCIe" in names and "experts" in names
+    text = plan_text(p, explain=True)
+    assert all(f"{name}: ±" in text for name in names)
+    home = plan("llama-3.1-8b", "h100", max_model_len=4096)
+    assert home.to_dict()["doubts"] == []
+
+
+def test_a_plan_that_does_not_fit_says_that_it_might():
+    """27,552 tokens are left on an L4, give or take 6,000."""
+    close = plan("llama-3.1-8b", "l4", tensor_parallel_size=1, max_model_len=30000)
+    assert not close.fits and close.to_dict()["kv_cache_tokens_high"] > 30000
+    assert "at the high end of the range it would" in plan_text(close)
+    far = plan("llama-3.1-8b", "l4", tensor_parallel_size=1, max_model_len=100_000)
+    assert "at the high end" not in plan_text(far)
