@@ -16,6 +16,9 @@ from workshop.course.numbers import number
 from workshop.course.widgets import style
 
 FRAME = style.GREY
+# A drawing shrinks to the room that there is, down to this width in pixels; then it scrolls. Beside the file browser
+# of a window of 900 pixels there are 440.
+LEAST_WIDTH = 400
 
 
 class Picture:
@@ -23,7 +26,7 @@ class Picture:
 
     def __init__(self, body: str, width: int, height: int, words: str):
         self.words = words
-        self.svg = svg(body, width, height, min_width=min(width, 520))
+        self.svg = svg(body, width, height, min_width=min(width, LEAST_WIDTH))
 
     def __repr__(self) -> str:
         return self.words

@@ -225,9 +225,7 @@ def to_html(made) -> str:
     for ours, theirs in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
         drawn = drawn.replace(ours, theirs)
     wide = round(made.get_figwidth() * 72)
-    drawn = (
-        f'<svg style="min-width:{min(wide, 520)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
-    )
+    drawn = f'<svg style="min-width:{min(wide, chart.LEAST_WIDTH)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
     return html.alone(
         chart.scrolled(
             html.Html(drawn), getattr(made, "words", "") or ". ".join(titles) or "A figure"

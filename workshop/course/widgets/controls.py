@@ -90,6 +90,7 @@ class Explorer(View, Generic[ResultT]):
         label_px: int = 0,
         indent_px: int | None = None,
         max_width: str | None = "1080px",
+        picture_px: int = 460,
     ):
         """Lay the controls out, and draw.
 
@@ -98,7 +99,9 @@ class Explorer(View, Generic[ResultT]):
             label_px: width of the labels; the controls stand beside the picture. With 0 they stand in a row above it.
             indent_px: where the sentences below the controls begin; by default after the labels.
             max_width: of the page, in CSS.
+            picture_px: the room that the picture needs beside the controls; with less it stands below them.
         """
+        self.picture_px = picture_px
         self.controls = dict(controls)
         self.label_px = label_px
         self.result: ResultT | None = None
@@ -115,7 +118,7 @@ class Explorer(View, Generic[ResultT]):
     def arranged(self) -> tuple[widgets.Widget, ...]:
         """Return what stands on the page, from top to bottom."""
         if self.label_px:
-            return (beside(self.control_rows(), self.picture),)
+            return (beside(self.control_rows(), self.picture, self.picture_px),)
         return in_a_row(*self.controls.values(), gap="2px 22px"), self.picture
 
     def control_rows(self) -> list[tuple[widgets.Widget, ...]]:

@@ -47,6 +47,7 @@ class Lab:
     process: subprocess.Popen
     url: str
     port: int = FIRST_PORT
+    host: str = "127.0.0.1"
     # the claim on the port, until JupyterLab listens
     held: socket.socket | None = field(default=None, repr=False)
 
@@ -71,15 +72,18 @@ def start_jupyter(
     port, held = _hold(host, port, first)
     token = secrets.token_hex(16)
     try:
+        folder = folder.absolute()
         command = jupyter.command(folder, host, port, FIRST)
         environment = jupyter.environment(token)
-        process = processes.spawn(command, new_log(_log_name(port)), env=environment)
+        log = new_log(_log_name(port))
+        # Its terminals begin where it does: beside the notebooks.
+        process = processes.spawn(command, log, env=environment, cwd=folder)
     except BaseException:
         held.close()
         raise
     address = f"[{host}]" if ":" in host else host
     url = f"http://{address}:{port}/lab/tree/{FIRST}?token={token}"
-    return Lab(process, url, port=port, held=held)
+    return Lab(process, url, port=port, host=host, held=held)
 
 
 def _log_name(port: int) -> str:
@@ -115,11 +119,21 @@ def wait_for_jupyter(lab: Lab) -> None:
         return
     lines = lab.log.read_text(errors="replace").strip().splitlines() or ["no word"]
     remedy = f"Its own words are in {lab.log}."
-    if ended() and any(PORT_LOST.search(line) for line in lines):
+    if ended() and _lost_port(lab, lines):
         raise PortLost(f"Port {lab.port} is taken.", "Give JupyterLab another --port, or none.")
     if not ended():
         raise WorkshopError(f"JupyterLab did not answer within {JUPYTER_WAIT_S:.0f} s.", remedy)
     raise WorkshopError(f"JupyterLab did not start: {lines[-1][:200]}", remedy)
+
+
+def _lost_port(lab: Lab, lines: list[str]) -> bool:
+    """Return whether a JupyterLab that ended found its port taken.
+
+    Where two chose the same port they also have the same log, and the second writes over the words of the first.
+    """
+    if any(PORT_LOST.search(line) for line in lines):
+        return True
+    return not machine.port_is_free(lab.host, lab.port)
 
 
 def _listens(lab: Lab) -> bool:

@@ -8,7 +8,7 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.communication import NETWORKS, network_link, node_link
 from inference_planner.ranks import tp_problem
 
-from workshop.course.chart import box, path, svg, text
+from workshop.course.chart import LEAST_WIDTH, box, path, svg, text
 from workshop.course.html import Html, bar, bold, div, legend, muted, panel, table, verdict
 from workshop.course.numbers import duration, size
 from workshop.course.widgets import controls as make
@@ -17,6 +17,7 @@ from workshop.course.widgets.parallelism.case import Choice, Layout, head_range,
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
+CLUSTER_WIDTH = 2 * MARGIN + 8 * STEP + 8  # of a node with eight GPUs
 ONE_NODE = "All ranks on one node: vLLM starts them itself (--distributed-executor-backend mp)."
 LINK, HOP = style.SKY, style.TEXT
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
@@ -99,7 +100,7 @@ def _cluster(result: Layout) -> Html:
     parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
     parts += [_hop(a[-1], b[0], c.gpus_per_node) for a, b in itertools.pairwise(stages)]
     return div(
-        svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=620),
+        svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=LEAST_WIDTH),
         cls="scroll",
     )
 
@@ -235,7 +236,7 @@ class ParallelismExplorer(make.Explorer[Layout]):
             "network": make.choice("network", networks, start.network),
             "requests": make.steps("requests", (1, 4, 16, 64, 256), start.requests),
         }
-        super().__init__(controls, label_px=92)
+        super().__init__(controls, label_px=92, picture_px=CLUSTER_WIDTH)
 
     @property
     def choice(self) -> Choice:

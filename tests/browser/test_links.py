@@ -1,0 +1,77 @@
+"""Every link of every notebook opens in the JupyterLab of the course, and its terminal knows `workshop`."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from pathlib import Path
+
+import pytest
+from lab_page import lab
+
+from workshop.servers.local import course
+
+pytestmark = [pytest.mark.browser]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    home = tmp_path_factory.mktemp("links")
+    with lab(home / "home", home / "mine", "--no-server") as url:
+        yield url, home / "mine"
+
+
+def local_links(path: Path) -> list[str]:
+    cells = json.loads(path.read_text())["cells"]
+    prose = "\n".join("".join(each["source"]) for each in cells if each["cell_type"] == "markdown")
+    return [link for link in LINK.findall(prose) if "://" not in link]
+
+
+def test_every_link_of_a_notebook_opens(page, opened):
+    url, folder = opened
+    page.open(url)
+    base = url.split("/lab/")[0]
+    asked = 0
+    for name in course.names():
+        for link in local_links(folder / f"{name}.ipynb"):
+            # JupyterLab asks for the path from its root; nothing is above that.
+            path = posixpath.normpath(link)
+            assert not path.startswith(".."), f"{name}: {link} leads out of JupyterLab"
+            answer = page.page.request.get(f"{base}/api/contents/{path}?content=0")
+            assert answer.status == 200, f"{name}: {link} answers {answer.status}"
+            asked += 1
+    assert asked >= 40, "the review counted 19 links to pages, and as many lead to notebooks"
+
+
+def test_the_first_link_of_the_course_shows_the_glossary(page, opened):
+    url, _ = opened
+    page.open(url)
+    page.page.locator(".jp-RenderedMarkdown a[href*='docs/']").first.click()
+    tab = page.page.locator(".lm-TabBar-tab", has_text="glossary.md")
+    tab.wait_for(timeout=20_000)
+    page.page.locator(".jp-MarkdownViewer h1", has_text="Glossary").wait_for(timeout=20_000)
+    page.shot("glossary_in_lab")
+    # and from there to a notebook
+    page.page.locator(".jp-MarkdownViewer a[href*='01_memory']").first.click()
+    page.page.locator(".lm-TabBar-tab", has_text="01_memory.ipynb").wait_for(timeout=20_000)
+
+
+def test_a_terminal_of_jupyterlab_runs_workshop(page, opened):
+    url, _ = opened
+    page.open(url)
+    page.page.get_by_role("menuitem", name="File", exact=True).click()
+    page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^New$")).hover()
+    page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Terminal$")).click()
+    terminal = page.page.locator(".jp-Terminal .xterm-screen")
+    terminal.wait_for(timeout=20_000)
+    page.page.wait_for_timeout(1500)
+    terminal.click()
+    page.page.keyboard.type("workshop --version > from_terminal.txt 2>&1\n")
+    written = opened[1] / "from_terminal.txt"
+    for _ in range(100):
+        if written.is_file() and written.read_text():
+            break
+        page.page.wait_for_timeout(200)
+    assert written.read_text().startswith("workshop, version")
