@@ -18,6 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,7 +149,10 @@ def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
     lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
     language = [stage["tensor_bytes"] - stage.get("encoder_bytes", 0) for stage in split["stages"]]
-    out = {f"weights of stage {i}": (formula_bytes(m, tp, pp, i), language[i]) for i in range(pp)}
+    text = replace(m, text_only=True)
+    out = {}
+    for i in range(pp):
+        out[f"weights of stage {i}"] = (formula_bytes(text, tp, pp, i), language[i])
     for i in range(pp):
         ours = kv_cache.pool_bytes_per_block(lay, tuple(stages[i]))
         out[f"bytes of a block on stage {i}"] = (ours, cache["pool_bytes_per_block"][i])

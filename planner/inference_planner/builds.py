@@ -133,7 +133,9 @@ def with_builds(
     predicted = whole_bytes(stored) / smallest.tp
     if smallest.experts:
         predicted = sum(_stages_bytes(stored, smallest))
-    scale = sum(smallest.loaded_bytes) / predicted
+    text_only = d.model.text_only
+    loaded = sum(smallest.stage_bytes(stage, text_only) for stage in range(smallest.pp))
+    scale = loaded / predicted
     if d.quantization:
         builds = [replace(build, loaded_bytes=_shrunk(d, build)) for build in builds]
     exact = Exact(basis, source, tuple(builds), scale, refused)
@@ -170,6 +172,7 @@ def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built
         cache["bytes_per_token"],
         found["kv_bytes_each"],
         experts,
+        tuple(stage.get("encoder_bytes", 0) for stage in found["stages"]),
     )
 
 

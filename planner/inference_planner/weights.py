@@ -15,6 +15,7 @@ from functools import lru_cache
 from inference_planner import attention
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, present
 from inference_planner.module_patterns import ModulePatterns
+from inference_planner.tower import tower_weights
 from inference_planner.weight import ExpertSplit, Weight
 
 
@@ -112,7 +113,7 @@ def head_weights(m: ModelConfig) -> Iterator[Weight]:
     """Yield the final norm and lm_head; a tied lm_head takes nothing of its own."""
     if m.traits.final_norm:
         yield Weight("norm", m.hidden_size, bias=m.traits.norm_bias)
-    if not m.tie_word_embeddings:
+    if not m.tie_word_embeddings and not m.pooling:  # adapters.py deletes a pooling model's lm_head
         quantizable = bool(m.quantization and m.quantization.head)
         yield Weight(
             "lm_head",
@@ -226,25 +227,46 @@ def whole_bytes(m: ModelConfig) -> int:
     for layer, count in Counter(stand_ins(m)).items():
         attention_tensors, other_tensors = layer_tensors(m, layer, 1)
         total += count * (sum(attention_tensors) + sum(other_tensors))
-    for w in (*embedding_weights(m), *head_weights(m)):
+    for w in (*tower_weights(m), *embedding_weights(m), *head_weights(m)):
         total += sum(tensor_bytes(m, w, 0, 1))
     if m.exact:
         return int(total * m.exact.scale)
     return total
 
 
-def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:
-    """Return the bytes of experts in MXFP4 on Hopper: (weights, scales).
+def mxfp4_padding(m: ModelConfig, hopper: bool) -> ModelConfig:
+    """Return a model with MXFP4 experts as the GPU's kernels lay them out; every other model as it is.
 
-    A rank's width is padded to 64. One byte scales 32 inputs; the rows of the scales are padded to 256.
+    Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and TensorRT-LLM's (Blackwell) round an
+    expert's width up to 128 and the hidden size to 256.
+
+    Source: fused_moe/oracle/mxfp4.py mxfp4_round_up_hidden_size_and_intermediate_size (0.32.0).
+    """
+    quantization = m.quantization
+    if quantization is None or quantization.method != "mxfp4":
+        return m
+    padding = (1, 64) if hopper else (256, 128)
+    return replace(m, quantization=replace(quantization, padding=padding))
+
+
+def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> list[int]:
+    """Return the bytes of experts in MXFP4: (weights, scales). One byte scales 32 inputs.
+
+    On Hopper the rows of the scales are padded to 256.
 
     Source: fused_moe/oracle/mxfp4.py (0.25.1); the layout of the scales was read from a loaded gpt-oss-20b.
     """
+    hidden, width = padding
     if w.split == "row":
-        cols = -(-cols // 64) * 64
+        cols = -(-cols // width) * width
+        rows = -(-rows // hidden) * hidden
     else:
-        rows = 2 * (-(-rows // 128) * 64)
-    scales = -(-rows // 256) * 256 * -(-cols // 32)
+        rows = 2 * (-(-rows // (2 * width)) * width)
+        cols = -(-cols // hidden) * hidden
+    scale_rows = rows
+    if hidden == 1:
+        scale_rows = -(-rows // 256) * 256
+    scales = scale_rows * -(-cols // 32)
     return [w.copies * rows * cols // 2, w.copies * scales]
 
 
@@ -253,7 +275,7 @@ def _quantized_bytes(
 ) -> list[int]:
     """Return the weight bytes and scale bytes of [copies, rows, cols] in this quantization's layout."""
     if q.method == "mxfp4":
-        return _mxfp4_bytes(w, rows, cols)
+        return _mxfp4_bytes(q.padding, w, rows, cols)
     tensors = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]
     if q.block:
         block_rows, block_cols = q.block
@@ -264,6 +286,7 @@ def _quantized_bytes(
         groups = rows * -(-cols // q.group_size)
         if q.method == "modelopt_fp4":
             scale_bytes = 1
+        scale_bytes = q.scale_bytes or scale_bytes
         tensors.append(w.copies * groups * scale_bytes)
         if q.zero_points:
             tensors.append(math.ceil(w.copies * groups * q.weight_bits / 8))

@@ -380,8 +380,8 @@ def test_a_model_of_states_alone_is_not_advised_to_shrink_its_cache():
 
 
 def test_a_quantization_without_formulas_is_named_with_those_that_have_some(tmp_path):
-    config = {**NEW, "quantization_config": {"quant_method": "hqq", "nbits": 4}}
-    with pytest.raises(BadInput, match=r"no formulas for .*quant_method 'hqq'") as refused:
+    config = {**NEW, "quantization_config": {"quant_method": "vptq", "nbits": 4}}
+    with pytest.raises(BadInput, match=r"no formulas for .*quant_method 'vptq'") as refused:
         plan(folder(tmp_path, config), "h200")
     assert "awq" in refused.value.remedy and "authors" not in refused.value.remedy
 

@@ -85,7 +85,10 @@ class Quantization:
     ] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
     head: bool = False  # lm_head is quantized, too
     activation_bits: int = 16
+    scale_bytes: int = 0  # of one scale of a group; 0: as wide as the model's dtype
     experts_only: bool = False  # only expert weights are quantized (gpt-oss)
+    # MXFP4 experts: what hidden size and an expert's width are rounded up to; the first is that of Triton's on Hopper
+    padding: tuple[int, int] = (1, 64)
     online: bool = False  # the checkpoint is 16 bit, and vLLM quantizes it while loading
     kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
     asked: bool = False  # --quantization names it, and the checkpoint is not stored so
@@ -144,6 +147,15 @@ class Built:
     experts: ExpertSplit | None = (
         None  # how they were shared out beside tensor parallelism; None: not
     )
+    # of loaded_bytes, those of a multimodal model's encoder; () where there is none, or it was not recorded
+    encoder_bytes: tuple[int, ...] = ()
+
+    def stage_bytes(self, stage: int, text_only: bool) -> int:
+        """Return the loaded bytes of a stage, without the encoder where vLLM does not load it."""
+        size = self.loaded_bytes[stage]
+        if text_only and self.encoder_bytes:
+            size -= self.encoder_bytes[stage]
+        return size
 
 
 @dataclass(frozen=True)
@@ -213,6 +225,12 @@ class ModelConfig:
     )
     quantization: Quantization | None = None
     exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
+    # --language-model-only, or no image, video or sound in a prompt: the encoder is not loaded
+    text_only: bool = False
+    pooling: str = ""  # what a model computes that generates no text: vectors or scores; kinds.py
+    # YaRN: the positions that the config says; vLLM multiplied them by the factor until 0.29
+    unscaled_positions: int = 0
+    overrides: str = ""  # --hf-overrides, as JSON
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""

@@ -11,7 +11,9 @@ from typing import Any
 
 from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
+from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache
 from inference_planner.json_values import as_list, as_object
+from inference_planner.tower import has_tower
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
@@ -149,6 +151,8 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
     if text["num_hidden_layers"] is None and entries is not None:
         text["num_hidden_layers"] = len(entries)
     f = Fields(text, where)
+    if _named(f) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
+        text["intermediate_size"] = f.int("intermediate_size") // 2
     if text.get("block_auto_adjust_ff_dim"):  # LFM2
         width, step = 2 * f.int("intermediate_size") / 3, f.int("block_multiple_of", 256)
         width *= f.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
@@ -207,7 +211,10 @@ def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
     """
     if any(name in raw for name in COMPRESSED):
         return "its compressed attention"
-    if not has_checkpoint and any(_is_encoder(name, value) for name, value in raw.items()):
+    if has_checkpoint or has_tower(_named(Fields(raw, ""))):
+        return ""
+    names_encoder = any(_is_encoder(name, value) for name, value in raw.items())
+    if names_encoder or is_multimodal(_named(Fields(raw, ""))):
         return "its encoder of images or sound"
     return ""
 
@@ -240,6 +247,8 @@ def decoder(f: Fields) -> dict[str, Any]:
         f.int("num_kv_shared_layers", 0, least=0),
         f.int("hidden_size_per_layer_input", 0, least=0),
     )
+    if keeps_no_cache(_named(f)):
+        return _looking_both_ways(f, _named(f))
     facts = {
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias, gated_attention=gate),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
@@ -279,6 +288,30 @@ def decoder(f: Fields) -> dict[str, Any]:
         )
         facts["window_heads"] = kv, width, f.int("swa_v_head_dim", width)
     return facts
+
+
+def _named(f: Fields) -> str:
+    """Return the architecture that the config names first."""
+    names = as_list(f.raw.get("architectures"))
+    return str(names[0]) if names else ""
+
+
+def _looking_both_ways(f: Fields, architecture: str) -> dict[str, Any]:
+    """Return the facts of an encoder such as BERT: no head, and in the older ones learned positions and two matrices an MLP."""
+    is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
+    if is_newer:
+        return {"traits": Traits(), "tie": True, "positions": 8192}
+    positions = f.int("max_position_embeddings", 512)
+    traits = Traits(
+        gated_mlp=False,
+        rope=False,
+        learned_positions=positions,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        norm_bias=True,
+    )
+    return {"traits": traits, "tie": True, "positions": positions}
 
 
 def _with_indexer(f: Fields, mla: Mla) -> Mla:

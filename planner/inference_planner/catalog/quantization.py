@@ -2,6 +2,7 @@
 
 # q the fields of a quantization_config
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,57 @@ METHODS = {
     "gptq": Quantization("gptq", 4, group_size=128),
     "gptq_marlin": Quantization("gptq_marlin", 4, group_size=128),
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
+    "modelopt_fp4": Quantization("modelopt_fp4", 4, group_size=16),
+    "mxfp8": Quantization("mxfp8", 8, group_size=32, scale_bytes=1, activation_bits=8, online=True),
+    "fp8_per_tensor": Quantization("fp8", 8, activation_bits=8, online=True),
+    "fp8_per_channel": Quantization("fp8", 8, group_size=0, activation_bits=8, online=True),
+    "fp8_per_block": Quantization("fp8", 8, block=(128, 128), activation_bits=8, online=True),
+    "int8_per_channel_weight_only": Quantization("int8", 8, group_size=0, online=True),
+    "inc": Quantization("auto-round", 4, group_size=128),
+    "torchao": Quantization("torchao", 8, group_size=0),
+    "quark": Quantization("quark", 8, activation_bits=8),
 }
+# names of vLLM for what another entry has
+SAME = {
+    "auto_gptq": "gptq",
+    "auto_awq": "awq",
+    "moe_wna16": "gptq",
+    "modelopt_mxfp8": "mxfp8",
+    "modelopt_mixed": "modelopt_fp4",
+    "gpt_oss_mxfp4": "mxfp4",
+    "auto-round": "inc",
+    "auto_round": "inc",
+    "intel/auto_round": "inc",
+    "compressed_tensors": "compressed-tensors",
+}
+# Formats that vLLM reads with a package of its own: bitsandbytes since 0.28.0 (pull request 43529), GGUF (39612).
+PLUGINS = {"bitsandbytes": "vllm-bnb-plugin", "gguf": "vllm-gguf-plugin"}
+# 4 bits in blocks of 64 with a scale in 32 bits: NF4, as it is made while loading
+BITSANDBYTES = Quantization("bitsandbytes", 4, group_size=64, scale_bytes=4, online=True)
+# Formats that older releases had, and 0.32.0 has not (model_executor/layers/quantization).
+REMOVED = (
+    *(
+        "aqlm",
+        "hqq",
+        "marlin",
+        "gptq_marlin_24",
+        "squeezellm",
+        "qqq",
+        "deepspeedfp",
+        "eetq",
+        "exl2",
+    ),
+    *(
+        "tpu_int8",
+        "ptpc_fp8",
+        "petit_nvfp4",
+        "rtn",
+        "ipex",
+        "neuron_quant",
+        "bitblas",
+        "gptq_bitblas",
+    ),
+)
 # the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may be escaped)
 LAYERS = re.compile(
     r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)"
@@ -35,10 +86,40 @@ def from_name(name: str) -> Quantization:
 
     fp8 and experts_int8 can be made by vLLM while loading; the others need a checkpoint, whose usual layout is taken.
     """
+    name = SAME.get(name, name)
+    check_readable(name, f"--quantization {name}:")
+    if name == "bitsandbytes":
+        return replace(BITSANDBYTES, asked=True)
     if name not in METHODS:
         remedy = f"{nearest(name, {n: n for n in METHODS})}Choose from: {', '.join(METHODS)}."
         raise BadInput(f"quantization {name!r} is not known.", remedy)
     return replace(METHODS[name], asked=True)
+
+
+def canonical(name: str) -> str:
+    """Return a method's name as vLLM's --quantization takes it: inc for auto-round, compressed-tensors with a hyphen."""
+    other = SAME.get(name, name)
+    return other if other in ("inc", "compressed-tensors") else name
+
+
+def check_readable(method: str, where: str) -> None:
+    """Raise BadInput for a format that vLLM no longer has, or that a plan cannot size.
+
+    Args:
+        where: how the sentence begins: the file or the flag that names the format.
+    """
+    method = method.replace("-", "_")
+    if method in REMOVED:
+        raise BadInput(
+            f"{where} vLLM 0.32.0 no longer reads {method} weights.",
+            "Give the same model in awq, gptq, fp8 or compressed-tensors.",
+        )
+    if method == "gguf":
+        raise BadInput(
+            f"{where} GGUF files hold layers of several formats, which a plan cannot size.",
+            "Plan the model that they were made from, with --quantization awq for about 4 bits. "
+            f"vLLM reads GGUF with the package {PLUGINS['gguf']} only.",
+        )
 
 
 def check_stored(q: Quantization, name: str) -> None:
@@ -62,8 +143,11 @@ def from_config(q: Fields) -> Quantization:
     # ModelOpt's hf_quant_config.json
     legacy = "modelopt" if q.object("quantization").has("quant_algo") else ""
     method = q.text("quant_method", legacy).lower().replace("_", "-")
+    alias = SAME.get(method.replace("-", "_"), method)
+    method = alias.replace("_", "-")
+    check_readable(method, f"{q.where}:")
     # None only for a method that is refused below
-    usual: Any = METHODS.get(method.replace("-", "_"))
+    usual: Any = METHODS.get(method.replace("-", "_")) or METHODS.get(method)
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
         online = not q.flag("is_checkpoint_fp8_serialized", True)
@@ -106,7 +190,16 @@ def from_config(q: Fields) -> Quantization:
                 **more,
             )
         return replace(usual, **more)
-    remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq and mxfp4."
+    if method == "modelopt-fp4":
+        return replace(usual, ignore=_ignored(q, "exclude_modules", "ignore"))
+    if method == "mxfp8":
+        return replace(usual, ignore=ignore, online=False)
+    if method in OTHERS:
+        return OTHERS[method](q)
+    remedy = (
+        "It has them for fp8, mxfp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, auto-round, torchao, quark, "
+        "bitsandbytes and mxfp4."
+    )
     raise BadInput(
         f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
     )
@@ -165,3 +258,123 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
         zero_points=not weights.flag("symmetric", True),
         kv_cache_dtype="fp8" if kv_cache.int("num_bits", 16) == 8 else "auto",
     )
+
+
+def _bitsandbytes(q: Fields) -> Quantization:
+    """Read what the bitsandbytes package saves: NF4 or FP4 in blocks of 64, or 8 bits with a scale a row."""
+    ignore = _ignored(q, "llm_int8_skip_modules")
+    if q.flag("load_in_8bit") and not q.flag("load_in_4bit"):
+        return Quantization("bitsandbytes", 8, group_size=0, ignore=ignore)
+    return replace(BITSANDBYTES, ignore=ignore, online=False)
+
+
+def _auto_round(q: Fields) -> Quantization:
+    """Read Intel's AutoRound, which vLLM packs as GPTQ or AWQ. Source: layers/quantization/inc."""
+    group_size = q.int("group_size", 128, least=-1)
+    ignore: list[str] = []
+    layers = q.object("extra_config")
+    for name in layers.raw:
+        if layers.object(name).int("bits", 4) >= 16:
+            ignore.append(name)
+    listed = {"names": ignore}
+    is_float = "fp" in q.text("data_type", "int")
+    return Quantization(
+        "auto-round",
+        q.int("bits", 4),
+        group_size=max(0, group_size),
+        scale_bytes=1 if is_float and group_size > 0 else 0,
+        zero_points=not q.flag("sym", True),
+        ignore=_ignored(Fields(listed, q.where, q.inside), "names"),
+    )
+
+
+# torchao's classes -> bits of a weight, and of an activation
+TORCHAO = {
+    "int4weightonly": (4, 16),
+    "int8weightonly": (8, 16),
+    "float8weightonly": (8, 16),
+    "int8dynamicactivationint8weight": (8, 8),
+    "float8dynamicactivationfloat8weight": (8, 8),
+    "float8staticactivationfloat8weight": (8, 8),
+    "int8dynamicactivationint4weight": (4, 8),
+    "int8dynamicactivationintxweight": (4, 8),
+    "float8dynamicactivationint4weight": (4, 8),
+    "intxweightonly": (4, 16),
+}
+
+
+def _torchao(q: Fields) -> Quantization:
+    """Read PyTorch's own quantization, whose class names the format. Source: layers/quantization/torchao.py."""
+    kind = q.object("quant_type").object("default")
+    name = kind.text("_type", "")
+    data = kind.object("_data")
+    if name in ("ModuleFqnToConfig", "FqnToConfig"):
+        modules = data.object("module_fqn_to_config" if name.startswith("M") else "fqn_to_config")
+        kind = modules.object("_default")
+        name = kind.text("_type", "")
+        data = kind.object("_data")
+    plain_name = name.lower().removesuffix("config").replace("_", "")
+    if plain_name not in TORCHAO:
+        q.refuse("quant_type", f"is {name[:60]!r}, of which the plan does not know the bits")
+    weight_bits, activation_bits = TORCHAO[plain_name]
+    group_size = 0
+    if weight_bits == 4:
+        group_size = _first_size(data, "group_size", 128)
+    return Quantization(
+        "torchao",
+        weight_bits,
+        group_size=group_size,
+        zero_points=plain_name == "int4weightonly",
+        activation_bits=activation_bits,
+        ignore=_ignored(q, "modules_to_not_convert"),
+    )
+
+
+def _first_size(data: Fields, name: str, default: int) -> int:
+    """Return a whole number above 0, or the default where the field holds something else."""
+    value = data.raw.get(name)
+    return value if type(value) is int and value > 0 else default
+
+
+# Quark's dtypes -> bits
+QUARK = {"fp8": 8, "int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "fp4": 4, "fp6": 6}
+
+
+def _quark(q: Fields) -> Quantization:
+    """Read AMD's Quark: one format for all layers but those excluded. Source: layers/quantization/quark."""
+    usual = q.object("global_quant_config")
+    weight = usual.object("weight")
+    inputs = usual.object("input_tensors")
+    weight_bits = _quark_bits(weight)
+    if not weight_bits:
+        q.refuse("global_quant_config", "names no weight with a dtype of 4, 6 or 8 bits")
+    groups = {"per_tensor": -1, "per_channel": 0}
+    stored = _first_size(weight, "group_size", 32)
+    is_float = weight.text("dtype", "").startswith(("fp4", "fp6"))
+    kv = "fp8" if q.object("export").raw.get("kv_cache_group") else "auto"
+    return Quantization(
+        "quark",
+        weight_bits,
+        group_size=groups.get(weight.text("qscheme", ""), stored),
+        scale_bytes=1 if is_float else 0,
+        activation_bits=_quark_bits(inputs) or 16,
+        ignore=_ignored(q, "exclude"),
+        kv_cache_dtype=kv,
+    )
+
+
+def _quark_bits(tensor: Fields) -> int:
+    """Return the bits of one element; 0 for a tensor that is not quantized."""
+    dtype = tensor.text("dtype", "")
+    for name, bits in QUARK.items():
+        if dtype.startswith(name):
+            return bits
+    return 0
+
+
+OTHERS: dict[str, Callable[[Fields], Quantization]] = {
+    "bitsandbytes": _bitsandbytes,
+    "inc": _auto_round,
+    "torchao": _torchao,
+    "quark": _quark,
+}

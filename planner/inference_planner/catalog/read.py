@@ -1,6 +1,7 @@
 """config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
 
 # f the fields of a config.json
+import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from inference_planner.catalog.families import (
     with_architecture,
 )
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
+from inference_planner.catalog.kinds import pooling_of
 from inference_planner.errors import BadInput, plain
 from inference_planner.json_values import as_list, as_object
 
@@ -51,6 +53,11 @@ def existing(name: str | Path) -> Path | None:
 def read_file(path: Path) -> ModelConfig:
     """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
     file = path / "config.json" if path.is_dir() else path
+    gguf = [file] if file.suffix.lower() == ".gguf" else []
+    if path.is_dir() and not file.exists():
+        gguf = sorted(path.glob("*.gguf"))
+    if gguf:
+        quant.check_readable("gguf", f"{gguf[0]}:")
     if not file.exists():
         raise BadInput(
             f"{path} holds no config.json.",
@@ -64,6 +71,9 @@ def read_file(path: Path) -> ModelConfig:
     found = replace(
         from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent)
     )
+    if file.name == "config.json":
+        pooling = pooling_of(found.architecture, found.name, file.parent)
+        found = replace(found, pooling=pooling)
     check_layers(raw, file)
     return found
 
@@ -96,6 +106,49 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
     f.layers = f.first_int("num_hidden_layers", "n_layer")
     f.layer_types()
     return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
+
+
+def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfig:
+    """Return a model with fields of its config.json replaced, as vLLM's --hf-overrides does.
+
+    Raises BadInput: no object of fields, or one with which the config is wrong.
+    """
+    remedy = """Give an object of fields, such as '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, …}}'."""
+    fields: Any = overrides
+    if isinstance(overrides, str):
+        try:
+            fields = json.loads(overrides)
+        except ValueError:
+            raise BadInput(f"hf_overrides {overrides[:80]!r} is not JSON.", remedy) from None
+    if as_object(fields) is None:
+        raise BadInput(f"hf_overrides {str(overrides)[:80]!r} is no object.", remedy)
+    raw = _merged(m.raw, fields)
+    # the same fields by their older and their newer name: the one that is given counts
+    for name, other in (("rope_scaling", "rope_parameters"), ("rope_parameters", "rope_scaling")):
+        if name in fields and other not in fields:
+            raw.pop(other, None)
+    changed = from_dict(raw, name=m.name, where=f"{m.name} with --hf-overrides")
+    return replace(
+        changed,
+        hub_ids=m.hub_ids,
+        source=m.source,
+        location=m.location,
+        published_parameters=m.published_parameters,
+        pooling=m.pooling,
+        overrides=json.dumps(fields),
+    )
+
+
+def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with changes; nested configs (text_config) are merged, other objects replaced."""
+    merged = dict(raw)
+    for name, value in changes.items():
+        inner, old = as_object(value), as_object(raw.get(name))
+        if inner is not None and old is not None and name.endswith("_config"):
+            merged[name] = _merged(old, inner)
+        else:
+            merged[name] = value
+    return merged
 
 
 def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
@@ -181,6 +234,7 @@ def _build(
         dtype=_dtype(f, architecture),
         max_position_embeddings=longest,
         default_model_len=_default_length(f),
+        unscaled_positions=positions if _is_yarn(_rope(f)) else 0,
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
         layer_windows=_windows(f, facts),
@@ -196,6 +250,7 @@ def _build(
         mla=facts.get("mla"),
         latent_projections=facts.get("latent_projections"),
         mamba=facts.get("mamba"),
+        pooling=pooling_of(architecture, name),
         attention_sizes=facts.get("attention_sizes", ()),
     )
 
@@ -244,6 +299,10 @@ def _rope_type(rope: Fields) -> str:
     return "longrope" if kind == "su" else kind
 
 
+def _is_yarn(rope: Fields) -> bool:
+    return _rope_type(rope) in ("yarn", "deepseek_yarn")
+
+
 def _original(f: Fields, rope: Fields) -> int:
     """The positions before scaling; 0 where neither the rope nor the config says it."""
     name = "original_max_position_embeddings"
@@ -254,7 +313,7 @@ def _scaled(f: Fields, positions: int) -> int:
     """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
     rope = _rope(f)
     kind, factor = _rope_type(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
-    if kind in ("yarn", "deepseek_yarn") and _original(f, rope):
+    if _is_yarn(rope) and _original(f, rope):
         positions = int(_original(f, rope) * (factor or 1))
     elif kind in ("linear", "dynamic", "ntk") and factor:
         positions = int(positions * factor)
