@@ -16,7 +16,7 @@ OPENINGS = (
     "To be, or not to",
     "The capital of California is",
 )
-TEXT = "San Francisco is a city in California. Boston is a city in the moon."
+TEXT = "San Francisco is a city in California. Boston is a city on the moon."
 LABELLED = tuple(
     f"{thing} is {label}"
     for thing in ("Boston", "A dog", "A hammer")
