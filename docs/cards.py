@@ -63,6 +63,11 @@ class Row:
     def error_percent(self) -> float:
         return 100 * (self.ours / self.published - 1)
 
+    @property
+    def half_percent(self) -> float:
+        """Half of the interval in percent of our figure."""
+        return 100 * (self.interval.high - self.interval.low) / 2 / self.ours
+
     def as_markdown(self) -> str:
         numbers = [self.published, self.ours, self.interval.low, self.interval.high]
         published, ours, low, high = [f"{number:,.{self.digits}f}" for number in numbers]
@@ -175,8 +180,15 @@ def summary(rows: list[Row]) -> list[str]:
         lines.append(
             f"| {title}, inside the interval | {coverage(part)} | {coverage(judging)} | {coverage(setting)} |"
         )
+    tokens_width = statistics.median(
+        row.half_percent for row in rows if row.figure == "KV cache, tokens"
+    )
+    speed_width = statistics.median(row.half_percent for row in speed)
     error = f"{statistics.median(tokens):.2f} % in the median, {max(tokens):.1f} % at most"
     lines += ["", f"KV-cache tokens on {len(tokens)} public points: {error}."]
+    lines += [
+        f"Their intervals are ± {tokens_width:.1f} % wide in the median, those of speed ± {speed_width:.0f} %."
+    ]
     lines += [f"At home, KV-cache tokens of the recorded runs: {at_home()}."]
     return lines
 

@@ -50,8 +50,8 @@ class Width:
 
 WIDTHS: dict[Basis, Width] = {
     "measured here": Width(0.001, 0.06, 0.035, 0.01, 0.05),
-    "measured on this kind of GPU": Width(0.002, 0.10, 0.06, 0.01, 0.08),
-    "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.10),
+    "measured on this kind of GPU": Width(0.002, 0.10, 0.06, 0.01, 0.10),
+    "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.12),
     "never measured": Width(0.003, 0.25, 0.25, 0.05, 0.16),
 }
 # Of a case that this site's own start measured (`workshop reconcile LOG --keep`).
@@ -68,7 +68,8 @@ class Doubt:
     Attributes:
         name: what it is.
         applies: whether a deployment has it.
-        gib: half width that it adds to the overheads of a GPU.
+        gib, overhead_share: half width that it adds to the overheads of a GPU: so much, or this share of them.
+        weights_share: share that it adds to the weights.
         time_share: share that it adds to the time of a step.
     """
 
@@ -76,18 +77,58 @@ class Doubt:
     applies: Callable[[Deployment, Ground], bool]
     gib: float = 0.0
     time_share: float = 0.0
+    overhead_share: float = 0.0
+    weights_share: float = 0.0
+
+    @property
+    def halves(self) -> str:
+        """The half widths in words, those that are not 0."""
+        parts: list[str] = []
+        if self.gib:
+            parts.append(f"± {self.gib:.2f} GiB")
+        shares = {
+            "overhead": self.overhead_share,
+            "weights": self.weights_share,
+            "time": self.time_share,
+        }
+        for what, share in shares.items():
+            if share:
+                parts.append(f"± {100 * share:g} % of the {what}")
+        return ", ".join(parts)
 
 
 def _over_pcie(d: Deployment) -> bool:
     return d.tp > 1 and "PCIe" in d.gpu.link
 
 
+def _packed(d: Deployment) -> bool:
+    """Return True if weights are packed into less than 8 bits."""
+    quantization = d.model.quantization
+    return quantization is not None and quantization.weight_bits < 8
+
+
 DOUBTS = (
     Doubt("a version that was never measured", lambda d, g: not g.same_version, 0.15),
-    Doubt("the formulas of another version", lambda d, g: not g.same_formulas, 0.5),
-    Doubt("weights whose kernels were never measured", lambda d, g: not g.same_weights, 0.1, 0.25),
+    Doubt(
+        "the formulas of another version",
+        lambda d, g: not g.same_formulas,
+        overhead_share=0.95,
+        weights_share=0.01,
+    ),
+    Doubt(
+        "packed weights, by the formulas of another version",
+        lambda d, g: not g.same_formulas and _packed(d),
+        weights_share=0.08,
+    ),
+    Doubt(
+        "weights whose kernels were never measured",
+        lambda d, g: not g.same_weights,
+        gib=0.1,
+        time_share=0.25,
+        weights_share=0.025,
+    ),
     Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
-    Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.1, 0.25),
+    Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.5, 0.25),
     Doubt("pipeline stages", lambda d, g: d.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda d, g: d.nodes > 1, 0.2, 0.3),
     Doubt("experts", lambda d, g: d.model.moe is not None, 0.2, 0.1),
@@ -138,11 +179,12 @@ def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
     if ground.basis != MEASURED_HERE:
         weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(d), 0.0))
     added = list(doubts(d, ground))
-    weights = weights_share * weights_gib
+    shares = [doubt.weights_share for doubt in added]
+    weights = weights_gib * _root_of_squares(weights_share, *shares)
     overhead_gib = fit.overhead[fit.tightest] / GIB
     overhead = _root_of_squares(
         width.overhead_gib + width.overhead_share * overhead_gib,
-        *[doubt.gib for doubt in added],
+        *[doubt.gib + doubt.overhead_share * overhead_gib for doubt in added],
     )
     return Spread(
         weights_gib=weights,

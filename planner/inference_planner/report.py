@@ -234,16 +234,6 @@ def _paragraphs(title: str, mark: str, sentences: list[str], width: int) -> list
     return ["", ink(title, "bold"), *grid(rows, width)]
 
 
-def _halves(gib: float, time_share: float) -> str:
-    """Return half widths of memory and time in words, those that are not 0."""
-    parts: list[str] = []
-    if gib:
-        parts.append(f"± {gib:.2f} GiB")
-    if time_share:
-        parts.append(f"± {100 * time_share:.0f} % of the time")
-    return ", ".join(parts)
-
-
 def _sources(plan: Plan, width: int) -> list[str]:
     """Return the source of each overhead and of each part of a decoding step."""
     rows: list[tuple[str, ...]] = []
@@ -253,9 +243,11 @@ def _sources(plan: Plan, width: int) -> list[str]:
     lines = ["", ink("Overheads of one GPU", "bold"), *grid(rows, width, gap=2)]
     lines += ["", ink("How far a GPU's memory and a step's time may be off", "bold")]
     half = plan.spread
-    lines.append(f" {_halves(half.available_gib, half.time_share)}: {plan.basis}")
+    lines.append(
+        f" ± {half.available_gib:.2f} GiB, ± {100 * half.time_share:.0f} % of the time: {plan.basis}"
+    )
     for doubt in intervals.doubts(plan.deployment, plan.ground):
-        lines.append(ink(f"   {doubt.name}: {_halves(doubt.gib, doubt.time_share)}", "dim"))
+        lines.append(ink(f"   {doubt.name}: {doubt.halves}", "dim"))
     rows = []
     for term in plan.decode:
         doubt = f"{term.source}; may be off by {term.uncertainty}"
