@@ -215,12 +215,16 @@ def section(point: dict, rows: list[Row]) -> list[str]:
     return [*lines, *[row.as_markdown() for row in rows]]
 
 
-def page() -> str:
+def tables() -> list[tuple[dict, list[Row]]]:
+    """Return each point with its rows."""
+    return [(point, rows_of(point)) for point in points()]
+
+
+def page(parts: list[tuple[dict, list[Row]]]) -> str:
     """Return the whole page."""
-    tables = [(point, rows_of(point)) for point in points()]
-    rows = [row for _, part in tables for row in part]
-    scored = [(point, part) for point, part in tables if part]
-    others = [point for point, part in tables if not part]
+    rows = [row for _, part in parts for row in part]
+    scored = [(point, part) for point, part in parts if part]
+    others = [point for point, part in parts if not part]
     lines = [
         "# Other people's cards: does the interval hold?",
         "",
@@ -258,7 +262,7 @@ def page() -> str:
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(tables()), encoding="utf-8")
 
 
 if __name__ == "__main__":

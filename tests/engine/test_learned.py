@@ -301,3 +301,23 @@ def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
     assert CliRunner().invoke(kubernetes, words).exit_code == 0
     kept_with_more(workshop_home, activations=50)
     assert CliRunner().invoke(kubernetes, words).exit_code == 1
+
+
+def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home):
+    """Nine of ten runs lie within it, whichever other run of the same kind was kept."""
+    inside = []
+    narrower = []
+    for kept in RUNS[::3]:
+        learned.forget_all()
+        learned.keep(start_of(kept))
+        starts = exact.kept_starts()
+        for run in RUNS:
+            plan = plan_of(run, learned=starts)
+            if run is kept or not plan.ground.learned:
+                continue
+            assert plan.basis == "measured here"
+            inside.append(run["kv_cache_tokens"] in plan.intervals["kv_cache_tokens"])
+            alone = plan_of(run).spread.available_gib
+            narrower.append(plan.spread.available_gib < alone)
+    assert len(inside) > 80 and all(narrower)
+    assert sum(inside) / len(inside) >= 0.9
