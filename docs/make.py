@@ -15,6 +15,7 @@ GENERATORS = {
     "docs/glossary.py": "docs/glossary.md and the notebooks' tooltips, from docs/glossary.toml",
     "docs/checks.py": "the checks of docs/teaching.md, from the exercises and notebooks",
     "docs/cards.py": "docs/cards.md, from the public measurements and logs",
+    "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
 }
 
