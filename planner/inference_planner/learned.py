@@ -18,6 +18,7 @@ from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.families import reads_images
 from inference_planner.catalog.gpus import GIB
+from inference_planner.versions import same_minor
 
 if TYPE_CHECKING:
     from inference_planner.deployment import Deployment
@@ -160,7 +161,8 @@ def correction(d: Deployment) -> Correction | None:
 
 def _likeness(d: Deployment, start: Start) -> Likeness | None:
     """Return what a start and a deployment have in common; None if the start says nothing of it."""
-    same_version = start.vllm_version == d.settings.vllm_version
+    same_formulas = start.vllm_version == d.settings.version.name
+    same_version = same_formulas and same_minor(start.logged_version, d.settings.vllm_version)
     if not same_version or start.split != split_of(d) or not _same_card(d, start):
         return None
     if start.kind == kind_of(d.model):

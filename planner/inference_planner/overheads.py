@@ -34,6 +34,7 @@ CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
+SORTED_LOGIT_BYTES = 39  # of the V0 engine's sampler, with top_k and top_p: versions.py
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 
 
@@ -177,6 +178,10 @@ def _sampler(d: Deployment) -> Peak:
     base += workspace(m, gpu, settings.version) + moe_workspace(d)
     if settings.version.sampler_logits == "copy in 32 bit and rows of scratch":
         base += min(requests, gpu.sm_count) * m.vocab_size * 4  # a row for each multiprocessor
+    if settings.version.sampler_logits == "sorted in 32 bit":
+        parts = f"{requests} requests × {m.vocab_size} logits, sorted, with their places"
+        size = hidden_states * dtype_bytes + logits * SORTED_LOGIT_BYTES
+        return Peak("sampler", size, parts)
     if settings.version.sampler_logits == "16 bit alone":
         # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
         parts = f"{requests} requests × {m.vocab_size} logits in 16 bit"

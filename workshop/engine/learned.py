@@ -278,7 +278,7 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Sta
     return planner.Start(
         gpu=d.gpu.name,
         engine_bytes=d.gpu.engine_bytes,
-        vllm_version=d.settings.vllm_version,
+        vllm_version=d.settings.version.name,
         logged_version=start.run["logged_version"],
         model=start.run["model"],
         shape=planner.shape_of(d.model),

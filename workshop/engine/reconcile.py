@@ -122,6 +122,7 @@ def _gpu_rows(case: LoggedRun) -> list[Row]:
         rows += [_requested_row(case), _overhead_row(case), *_overhead_parts(case)]
     reason = _available_reason(case)
     reported_gib = case.log.available_kv_gib
+    reason += _another_rank(case)
     rows.append(_row("available KV cache per GPU", available_gib, reported_gib, "GiB", reason))
     rows += _capacity_rows(case, available_gib)
     rows.append(_graphs_row(case))
@@ -197,7 +198,7 @@ def _overhead_parts(case: LoggedRun) -> list[Row]:
     weights_gib = case.stage.reported_weights_gib
     actual_other_gib = reported.non_torch_gib
     name = "of it activations"
-    why = "PyTorch's peak in the profile run: depends on max_num_batched_tokens, and on images"
+    why = "PyTorch's peak in the profile run: depends on max_num_batched_tokens, max_num_seqs and images"
     if reported.consumed_gib is not None:
         name += " and CUDA graphs"
         activations_gib += graphs_gib
@@ -244,6 +245,19 @@ def _available_reason(case: LoggedRun) -> str:
     return f"mostly {name}{part}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
 
 
+def _another_rank(case: LoggedRun) -> str:
+    """Say that the log's memory is of a rank that did not decide: its tokens take much less."""
+    available_gib, tokens = case.log.available_kv_gib, case.logged_tokens
+    ranks = case.base.tensor_parallel_size
+    if not available_gib or not tokens or case.kv_bytes or ranks == 1 or not case.stage.tightest:
+        return ""
+    held = case.capacity(round(max(0.0, available_gib) * GIB)).tokens
+    if not held or tokens > 0.95 * held:
+        return ""
+    taken_gib = available_gib * tokens / held
+    return f"; the log's tokens take {taken_gib:.2f} GiB, so a rank decided whose memory it does not print"
+
+
 def _largest_part(case: LoggedRun) -> str:
     """Return which part of the overhead differs most, in brackets; empty where the log does not split it."""
     differences: dict[str, float] = {}
@@ -258,7 +272,8 @@ def _largest_part(case: LoggedRun) -> str:
 
 def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
     log = case.log
-    tokens, concurrency = case.base.kv_cache_tokens, case.base.max_concurrency
+    tokens: int | None = case.base.kv_cache_tokens
+    concurrency: float | None = case.base.max_concurrency
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
         tokens, concurrency = capacity.tokens, capacity.max_concurrency
@@ -288,6 +303,9 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
         reason = f"the tightest stage decides, and the log prints the memory of stage {stage} only"
     else:
         reason = "available KV cache divided by the bytes of a token"
+    if logged_tokens and not tokens:
+        tokens = concurrency = None
+        reason = "the plan does not fit, and the log ran: give the model, precision, GPU and parallel sizes of the run"
     reason = _blocks_words(log) + reason
     if logged_tokens != log.kv_cache_tokens:
         reason += f"; the log's {log.kv_cache_tokens:,} count each group of layers apart, so requests times length were taken"

@@ -18,12 +18,15 @@ from inference_planner.memory import fit
 from inference_planner.ranks import tp_problem
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile_case import LoggedRun, size_words
+from workshop.engine.reconcile_case import LoggedRun, is_of_v0, size_words
 
 WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
 NULL_BLOCKS = 1  # vLLM's null block is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
+FP8_OF_V0 = (
+    8.0  # compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
+)
 ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
 
 
@@ -61,18 +64,31 @@ def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
         return value <= longest_length(log)
     if advice.flag == "--gpu-memory-utilization":
         used = log.gpu_memory_utilization
-        return used is None or value > used
+        return value <= _free_share(log) and (used is None or value > used)
     if advice.flag == "--max-num-seqs":
         return log.mamba_blocks is None or value <= log.mamba_blocks
     if advice.flag == "--max-num-batched-tokens":
+        if is_of_v0(log) and value < case.max_model_len:  # refused, unless prefill is chunked
+            return False
         return log.max_num_batched_tokens is None or value < log.max_num_batched_tokens
     if advice.flag == "--kv-cache-dtype":
         return not (log.kv_cache_dtype or "").startswith("fp8")
     if advice.flag == "--quantization":
+        if is_of_v0(log) and case.gpu is not None and case.gpu.capability < FP8_OF_V0:
+            return False
         return log.quantization is None
     if advice.flag == "--enforce-eager":
         return not log.enforce_eager
     return True
+
+
+def _free_share(log: EngineLog) -> float:
+    """Return the share of the GPU's memory that was free when vLLM started, which it does not go beyond."""
+    free_gib = log.profile.get("free_gpu_memory_gib")
+    total_gib = log.profile.get("total_gpu_memory_gib")
+    if not free_gib or not total_gib:
+        return 1.0
+    return min(1.0, free_gib / total_gib)
 
 
 def longest_length(log: EngineLog) -> float:
@@ -197,7 +213,8 @@ def _changes(case: LoggedRun) -> list[_Gain]:
 def _highest_share(case: LoggedRun) -> float:
     """Return the largest --gpu-memory-utilization that leaves room for the CUDA graphs and SPARE_GIB more."""
     left_gib = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
-    share = math.floor((1 - left_gib / case.card.engine_gib) * 100) / 100
+    left_share = 1 - left_gib / case.card.engine_gib
+    share = math.floor(min(left_share, _free_share(case.log)) * 100) / 100
     return min(planned.HIGH_UTILIZATION, share)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from inference_planner.memory import kv_capacity
 from inference_planner.overheads import Overhead
 from inference_planner.parallelism import Plan
 from inference_planner.settings import Settings, batch_defaults
+from inference_planner.weights import whole_bytes
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
@@ -43,6 +45,8 @@ SMALLEST_DEFAULT_BATCH = (
 ANOTHER_MEMORY = 0.05  # a total that is farther from a GPU's is another GPU's
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
+ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
+SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
 
 
 def size_words(size_bytes: int) -> str:
@@ -241,6 +245,9 @@ def make_case(
         assumed.append(f"The log is of a CPU, so --gpu {gpu} was not used.")
     settings = _settings(log, config, assumed)
     settings |= _parallel_sizes(log, tensor_parallel_size, pipeline_parallel_size, assumed)
+    if settings["quantization"] is None:
+        ranks_of_replica = settings["tensor_parallel_size"] * settings["pipeline_parallel_size"]
+        settings["quantization"] = _quantization_of_weights(log, config, ranks_of_replica, assumed)
     if not config.moe:  # replicas of a dense model share nothing: each is a run of its own
         settings |= {"data_parallel_size": None, "enable_expert_parallel": False}
     ranks.check_sizes(
@@ -249,7 +256,42 @@ def make_case(
         settings["pipeline_parallel_size"],
         1 if settings["enable_expert_parallel"] else None,
     )
+    if card is not None:
+        settings |= _features(log, config, card, settings, assumed)
     return LoggedRun(log, config, card, settings, _kv_bytes(log), assumed)
+
+
+# Arguments that the plan takes as vLLM does, where a log has them: drafts, adapters, and what else is in a prompt.
+FEATURES = (
+    "speculative_config",
+    "limit_mm_per_prompt",
+    "language_model_only",
+    "enable_lora",
+    "max_loras",
+    "max_lora_rank",
+    "fully_sharded_loras",
+    "decode_context_parallel_size",
+)
+
+
+def _features(
+    log: EngineLog, model: ModelConfig, card: GPU, settings: dict[str, Any], assumed: list[str]
+) -> dict[str, Any]:
+    """Return plan()'s keywords for drafts, adapters and images of the log; none where the plan cannot count them."""
+    parameters = signature(plan).parameters
+    features: dict[str, Any] = {}
+    for name in FEATURES:
+        value = log.args.get(name)
+        if name in parameters and value is not None and value is not False:
+            features[name] = value
+    if not features:
+        return {}
+    try:
+        plan(model, card, **{**settings, **features}, learned=())
+    except BadInput as error:
+        assumed.append(f"The log's {', '.join(features)} was not counted: {error.message}")
+        return {}
+    return features
 
 
 def _check_something_to_compare(log: EngineLog) -> None:
@@ -463,6 +505,16 @@ CONTAINERS = (
 )
 
 
+OF_WIDTH = {4: "awq", 8: "fp8"}  # which of the planner's formats stands for a width in bits
+
+
+def _width_of_name(name: str) -> int | None:
+    """Return the bits of a weight that the name of a checkpoint says, as in "-int4" or "-w8a8"."""
+    width = r"(?i)[-_.](?:(?:int|w|fp|nvfp|mxfp)([48])(?:a\d{1,2})?|([48])bit)(?![a-z0-9])"
+    match = re.search(width, name[:4000])
+    return int(match[1] or match[2]) if match else None
+
+
 def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
     """Take the log's quantization where the model's config says something else."""
     said = log.quantization
@@ -470,12 +522,19 @@ def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -
     if not said or (has and _method(has) == _method(said)):
         return model
     shown = said[:LONGEST_NAME]
-    known = {_method(name): value for name, value in quant.METHODS.items()}
+    known = {_method(name): value for name, value in reversed(quant.METHODS.items())}
     if has and (_method(said) in CONTAINERS or _method(said) not in known):
         assumed.append(
             f"The log's quantization={shown} does not say its width here; that of {model.name}, {has}, was taken."
         )
         return model
+    width = _width_of_name(log.model or "")
+    if not has and width and (_method(said) in CONTAINERS or _method(said) not in known):
+        assumed.append(
+            f"The log's quantization={shown} does not say its width, and its model's name says {width} bits: {OF_WIDTH[width]} "
+            "was taken."
+        )
+        return model  # plan() quantizes it, by `_settings`
     if _method(said) not in known:
         assumed.append(
             f"The log's quantization={shown} has no formulas here, so {model.name} is compared with weights in "
@@ -495,7 +554,34 @@ def _quantization_to_plan(log: EngineLog, model: ModelConfig) -> str | None:
     if model.quantization is not None or not log.quantization:
         return None
     names = {_method(name): name for name in reversed(quant.METHODS)}
-    return names.get(_method(log.quantization))
+    width = _width_of_name(log.model or "")
+    method = _method(log.quantization)
+    if width and (method in CONTAINERS or method not in names):
+        return OF_WIDTH[width]
+    return names.get(method)
+
+
+def _quantization_of_weights(
+    log: EngineLog, model: ModelConfig, ranks_of_replica: int, assumed: list[str]
+) -> str | None:
+    """Return the quantization that the log's weights show, where it names no arguments and its model is in 16 bit."""
+    measured_gib = log.weights_gib
+    if measured_gib is None or model.quantization or log.quantization or log.args or log.config:
+        return None
+    stated_gib = whole_bytes(model) / GIB / ranks_of_replica
+    if abs(stated_gib / measured_gib - 1) <= ANOTHER_WEIGHTS:
+        return None
+    for method in ("fp8", "awq"):
+        quantized = model.with_quantization(quant.from_name(method))
+        size_gib = whole_bytes(quantized) / GIB / ranks_of_replica
+        if abs(size_gib / measured_gib - 1) <= ANOTHER_WEIGHTS:
+            bits = present(quantized.quantization).weight_bits
+            assumed.append(
+                f"The log's weights of {measured_gib:.2f} GiB are those of {model.name} in {bits} bits ({size_gib:.2f} GiB), "
+                f"and not in 16 ({stated_gib:.2f}): {method} was assumed."
+            )
+            return method
+    return None
 
 
 def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GPU:
@@ -523,11 +609,21 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
                    f"{hint}Add --gpu with one of: {', '.join(list_gpus())}.")  # fmt: skip
 
 
+# Words behind a card's name that make it another card, with other memory or speed.
+OTHER_CARD = {
+    *("laptop", "mobile", "max-q", "maxq", "super", "ti", "d", "ada", "mig", "slice", "generation", "vgpu", "grid"),
+    *("nvl", "pcie", "sxm2", "sxm3", "blackwell", "workstation", "server", "max", "xt", "xtx", "gre", "dual"),
+}  # fmt: skip
+
+
 def _gpu_by_name(name: str) -> GPU | None:
-    words = re.split(
-        r"[\s_]+", name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
-    )
+    """Return the catalog's GPU of a name; None if words are left that make it another one, as in "RTX 4090 Laptop GPU"."""
+    plain = name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
+    words = re.split(r"[\s_]+", plain)
     for count in range(len(words), 0, -1):
+        rest = words[count:]
+        if any(word.lower() in OTHER_CARD for word in rest):
+            return None
         with suppress(BadInput):
             return load_gpu(" ".join(words[:count]))
     return None
@@ -535,8 +631,9 @@ def _gpu_by_name(name: str) -> GPU | None:
 
 def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:
     """Return plan()'s keywords for the run of the log; what it does not say is left to vLLM's defaults."""
-    version = _nearest_version(log.version, assumed)
-    old = log.version is not None and versions.is_before(log.version, "0.21")
+    version = _nearest_version(log, assumed)
+    v0 = is_of_v0(log)
+    old = v0 or (log.version is not None and versions.is_before(log.version, "0.21"))
     share = log.gpu_memory_utilization or (DEFAULT_UTILIZATION_BEFORE_0_21 if old else None)
     return {
         "max_model_len": log.max_model_len,
@@ -545,8 +642,9 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
         "dtype": log.dtype if log.dtype and log.dtype != model.dtype else "auto",
         "gpu_memory_utilization": share,
         "max_num_batched_tokens": log.max_num_batched_tokens or _old_batch(log, model, old),
-        "max_num_seqs": log.max_num_seqs,
-        "enforce_eager": bool(log.enforce_eager),
+        "max_num_seqs": log.max_num_seqs or (SEQS_OF_V0 if v0 else None),
+        # V0 captures its graphs after the KV cache is sized, so that they take none of it
+        "enforce_eager": bool(log.enforce_eager) or v0,
         "vllm_version": version,
         "usage": "serve" if log.server else "llm",
     }
@@ -637,8 +735,7 @@ def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
     From 32,768 tokens on, prompts of models without images were cut into chunks. Source: vLLM 0.7.3,
     engine/arg_utils.py create_engine_config, config.py SchedulerConfig.
     """
-    before_v1 = log.version is not None and versions.is_before(log.version, "0.8")
-    if not old or not (before_v1 or log.engine == "V0") or log.engine == "V1":
+    if not old or not is_of_v0(log):
         return None
     length = log.max_model_len or model.max_position_embeddings
     if length > WHOLE_PROMPTS_UP_TO and not families.reads_images(model.architecture):
@@ -646,13 +743,44 @@ def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
     return max(length, SMALLEST_DEFAULT_BATCH)
 
 
-def _nearest_version(version: str | None, assumed: list[str]) -> str:
-    """The version with formulas that is nearest to the log's."""
+def is_of_v0(log: EngineLog) -> bool:
+    """Return True for a log of the V0 engine: it says so, or its release had no other by default."""
+    if log.engine is not None:
+        return log.engine == "V0"
+    return log.version is not None and versions.is_before(log.version, "0.8")
+
+
+def outside_words(log: EngineLog) -> str:
+    """Say in a sentence that a log's release is outside of the formulas; empty for one that has some."""
+    if log.version is None:
+        return ""
+    oldest = next(iter(versions.TABLE))
+    if not versions.is_before(log.version, oldest) or versions.same_minor(log.version, oldest):
+        return ""
+    what = f"vLLM {log.version[:LONGEST_NAME]} is outside of the releases that the formulas are of"
+    if is_of_v0(log):
+        return f"{what}: those of the V0 engine rest on five public logs, and may be 10 % off."
+    return f"{what}: those of {oldest} were taken, and the predicted memory may be far off."
+
+
+def _nearest_version(log: EngineLog, assumed: list[str]) -> str:
+    """Return the version with formulas that is nearest to the log's, and say what was assumed."""
+    if is_of_v0(log):
+        if log.version is None:
+            assumed.append("The log does not say its version of vLLM; it is of the V0 engine.")
+        else:
+            assumed.append(outside_words(log))
+        oldest = log.version is not None and versions.is_before(log.version, "0.6.6")
+        return (versions.V0_ENGINE_OF_0_6_4 if oldest else versions.V0_ENGINE).name
+    version = log.version
     if version is None:
         assumed.append(f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed.")
         return versions.DEFAULT
     nearest = versions.nearest(version)
-    if not versions.same_minor(nearest, version):
+    outside = outside_words(log)
+    if outside:
+        assumed.append(outside)
+    elif not versions.same_minor(nearest, version):
         assumed.append(
             f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known."
         )

@@ -15,7 +15,7 @@ from inference_planner.catalog import list_models
 from inference_planner.catalog.read import from_dict
 
 from workshop.engine.learned import KeptStart, Measured
-from workshop.engine.reconcile_case import LoggedRun
+from workshop.engine.reconcile_case import FEATURES, LoggedRun
 from workshop.errors import BadInput
 from workshop.files import output, read_json
 
@@ -66,6 +66,8 @@ def described(case: LoggedRun) -> dict[str, Any]:
     Raises BadInput: a setting of the log that vLLM does not have.
     """
     m, s = case.model, dict(case.settings)
+    for name in FEATURES:
+        s.pop(name, None)
     sizes = {"tp": s.pop("tensor_parallel_size"), "pp": s.pop("pipeline_parallel_size")}
     s.pop("max_model_len")
     stored = {}
@@ -97,7 +99,7 @@ def described(case: LoggedRun) -> dict[str, Any]:
     run = {
         "name": name,
         "model": name,
-        "gpu": case.gpu.name,
+        "gpu": case.card.name,
         **sizes,
         "max_model_len": case.max_model_len,
     }
@@ -122,9 +124,24 @@ def kept_run(case: LoggedRun) -> dict[str, Any]:
     if case.max_num_seqs:
         run["extra"]["max_num_seqs"] = case.max_num_seqs
     run["gpu_memory_gib"] = case.card.engine_gib
+    run["extra"] |= _features(case)
     run["vllm_version"] = run["extra"].pop("vllm_version")
     run["logged_version"] = version
     return run
+
+
+def _features(case: LoggedRun) -> dict[str, Any]:
+    """Return the log's drafts, adapters and images: numbers and vLLM's own names, and no text of the log."""
+    features = {name: case.settings[name] for name in FEATURES if name in case.settings}
+    draft = features.get("speculative_config")
+    if isinstance(draft, Mapping):
+        names = ("method", "num_speculative_tokens")
+        features["speculative_config"] = {name: draft[name] for name in names if name in draft}
+    if any(re.search(r"[/\\~]", json.dumps(value)) for value in features.values()):
+        raise BadInput(
+            "The log's draft or images are given by a path.", "Such a start cannot be kept."
+        )
+    return features
 
 
 def kept_start(case: LoggedRun) -> KeptStart:

@@ -179,6 +179,8 @@ def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _blocks(log: EngineLog, match: Match, line: Line) -> None:
+    """Keep the blocks of a release that printed no tokens; the V0 engine counts blocks of the CPU beside them."""
+    log.engine = log.engine or ("V0" if "# CPU blocks" in line.text else "V1")
     log.gpu_blocks = whole(match[1])
     log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
 
@@ -190,6 +192,23 @@ def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
 
 def _share(log: EngineLog, match: Match, line: Line) -> None:
     log.gpu_memory_utilization = log.gpu_memory_utilization or decimal(match[1])
+
+
+def _before_0_4(log: EngineLog, match: Match, line: Line) -> None:
+    """Note a release that did not print its version when it started, and measured memory in another way."""
+    note = (
+        "The log is of vLLM before 0.4, which is outside of the releases that the formulas are of: "
+        "it took all memory that was in use on the GPU for its own."
+    )
+    if log.version is None and note not in log.notes:
+        log.engine = log.engine or "V0"
+        log.notes.append(note)
+
+
+def _profile_of_v0(log: EngineLog, match: Match, line: Line) -> None:
+    """Keep a rank's profile, in a line that the V0 engine alone prints."""
+    log.engine = log.engine or "V0"
+    _facts(log, match, line)
 
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
@@ -227,6 +246,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
         ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
         ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
+        ("LLM engine with", r"Initializing an LLM engine with config: ", _before_0_4),
         ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
         ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
         ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
@@ -243,7 +263,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("device_name=", r"device_name=([\w-]+)", _gpu),
         ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
         # nvidia-smi, torch and vLLM's collect_env
-        ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d\w{0,20}"
+        ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d[\w-]{0,30}"
          r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _listed_gpu),
         ("AMD Instinct", r"(AMD Instinct MI\d{2,3}\w{0,2})", _gpu),
         ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
@@ -268,11 +288,11 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         # 0.6.6 to 0.8
         ("total_gpu_memory (", r"total_gpu_memory \(<total_gpu_memory_gib>GiB\) x gpu_memory"),
         ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(([\d.]+)", _share),
-        ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B"),
+        ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B", _profile_of_v0),
         ("model weights take", "PyTorch activation peak memory takes <peak_activation_gib>Gi?B"),
         ("model weights take", r"the rest of the memory reserved for KV Cache is (?P<available_kv_gib>-?[\d.]+)GiB"),
         # since 0.10: with every start, or where a limit was set in bytes or the logging is verbose; and in errors
-        ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? \([\d.]+/<total_gpu_memory_gib> GiB\)"),
+        ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? \(<free_gpu_memory_gib>/<total_gpu_memory_gib> GiB\)"),
         ("Desired GPU memory", r"Desired GPU memory utilization is \(([\d.]+), [\d.]+ GiB\)", _share),
         ("Actual usage is", r"Actual usage is [\d.]+ GiB for weights?, .{0,200}?<non_torch_gib> GiB for non-torch memory"),
         ("Actual usage is", "Actual usage is <consumed_gib> GiB for consumed memory"),
