@@ -1,20 +1,27 @@
 """Render the course to HTML that reads well without a kernel: `make site`.
 
-    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live]
+    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live] [--fresh]
 
 Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
 without any request to elsewhere: widgets appear with their first state, solutions behind a fold. Beside them lie the
-pages that are live without a kernel (live/pages.py); --live builds these alone.
+pages that are live without a kernel (live/pages.py); --live builds these alone. A build that was stopped goes on where
+it stopped: a page is built anew only if its notebook or the code behind it changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import html
 import os
+import signal
 import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nbformat
@@ -25,13 +32,31 @@ from nbconvert.filters import markdown2html
 from static_page import local_links, neighbours, page, with_formulas, with_pictures
 from static_widgets import VIEW, Widgets
 
+from workshop.cli.say import Bar
 from workshop.course.course_map import Chapter, CourseMap, chapters
 from workshop.errors import WorkshopError
 from workshop.servers.local import course
+from workshop.servers.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 CELL_TIMEOUT_S = 600
+AT_ONCE = 2  # notebooks: most wait for the server, or for an import
+# They start a second engine, or measure time.
+ALONE = ("06_many_prompts", "11_inside_the_engine", "12_guess_and_check", "13_scale_out")
+LOOK_S = 1.0  # between two looks at the progress
+_drawing = threading.Lock()  # matplotlib, which draws the formulas, is for one thread at a time
+_kernels: set[int] = set()  # processes of the notebooks that run
+SOURCES = (".py", ".toml", ".css", ".json", ".js")  # of what a page is made
+TYPICAL_S = 45.0  # of a notebook that is not in SECONDS
+SAVED_S = 1.0  # of one that is not run
+# Seconds of each notebook on two quiet cores, measured; only the estimate needs them.
+SECONDS: dict[str, float] = {
+    "06_many_prompts": 101,
+    "07_offline_batching": 94,
+    "11_inside_the_engine": 104,
+    "13_scale_out": 140,
+}
 TEMPLATE = """
 {%- extends 'basic/index.html.j2' -%}
 {% block any_cell %}{% if 'solution' in cell.metadata.tags -%}
@@ -62,7 +87,11 @@ def main() -> int:
     parser.add_argument(
         "--saved", action="store_true", help="do not run the notebooks: take them as they are saved"
     )
+    parser.add_argument(
+        "--fresh", action="store_true", help="build also the notebooks whose pages are there"
+    )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
     everything = chapters()
     wanted = options.only or [one.name for one in everything]
     if unknown := set(wanted) - {one.name for one in everything}:
@@ -80,40 +109,164 @@ def main() -> int:
             complete = False
     if options.live:
         return 0 if complete else 1
-    try:
-        with server(options.home, needed=not options.saved):
-            for number, one in enumerate(everything):
-                if one.name in wanted:
-                    print(f"{one.title} …", flush=True)
-                    write(
-                        options.to,
-                        one.name,
-                        page(
-                            one.title,
-                            render(one, run=not options.saved),
-                            **neighbours(everything, number),
-                        ),
-                    )
-    except WorkshopError as error:
-        print(f"✗ {error}", file=sys.stderr)
-        return 1
-    write(
-        options.to,
-        "index",
-        page(
-            "Distributed LLM inference with vLLM",
-            front(
-                everything,
-                [*(path.stem for path in built), *(path.name for path in options.to.glob("lite"))],
-            ),
-        ),
-    )
+    write_index(options.to, everything, built)  # so that a build that is stopped has one, too
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
         write(options.to, path.stem, page(title_of(path), body))
+    code = write_notebooks(options, everything, wanted)
+    if code:
+        return code
     print(f"✓ {options.to / 'index.html'}")
     return 0 if complete else 1
+
+
+def write_index(folder: Path, everything: list[Chapter], built: list[Path]) -> None:
+    """Write the first page; `built`: the live pages that are there."""
+    names = [path.stem for path in built] + [path.name for path in folder.glob("lite")]
+    write(folder, "index", page("Distributed LLM inference with vLLM", front(everything, names)))
+
+
+def write_notebooks(
+    options: argparse.Namespace, everything: list[Chapter], wanted: list[str]
+) -> int:
+    """Write the pages of the notebooks that are not there yet, or are older than their sources; return the exit code."""
+    run = not options.saved
+    sources = digest_of_sources()
+    due: list[tuple[int, Chapter, str]] = []
+    for number, chapter in enumerate(everything):
+        stamp = stamp_of(chapter, sources, run)
+        if chapter.name in wanted and (options.fresh or not is_built(options.to, chapter, stamp)):
+            due.append((number, chapter, stamp))
+    there = len(wanted) - len(due)
+    if there:
+        print(f"{there} of {len(wanted)} notebooks are there already (--fresh: build them anew).")
+    if not due:
+        return 0
+    together = [item for item in due if item[1].name not in ALONE]
+    alone = [item for item in due if item[1].name in ALONE]
+    estimate = Estimate([chapter.name for _, chapter, _ in due], run)
+
+    def build(item: tuple[int, Chapter, str]) -> str:
+        """Write the page of one notebook; return its name."""
+        number, chapter, stamp = item
+        body = render(chapter, run=run)
+        text = page(chapter.title, body, **neighbours(everything, number))
+        write(options.to, chapter.name, text + stamp)
+        return chapter.name
+
+    done = 0
+    try:
+        with server(options.home, needed=run), Bar("Notebooks") as bar:
+            for items, at_once in ((together, AT_ONCE), (alone, 1)):
+                for name in in_threads(build, items, at_once, lambda: bar(estimate.progress())):
+                    estimate.finished(name)
+                    done += 1
+    except WorkshopError as error:
+        print(f"✗ {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+    if done < len(due):
+        left = len(due) - done
+        print(f"{left} of {len(wanted)} notebooks are missing; the same command goes on with them.")
+        return 1
+    return 0
+
+
+def in_threads(build, items: list, at_once: int, look: Callable[[], None]) -> Iterator[str]:
+    """Yield what `build` returns for each item, some of them at once; call `look` every second meanwhile.
+
+    An interruption, or an error of one of them, ends the kernels of the others.
+    """
+    with ThreadPoolExecutor(at_once) as pool:
+        left = list(items)
+        waiting: set[Future[str]] = set()
+        try:
+            while left or waiting:
+                while left and len(waiting) < at_once:
+                    waiting.add(pool.submit(build, left.pop(0)))
+                look()
+                finished, waiting = wait(waiting, LOOK_S, return_when=FIRST_COMPLETED)
+                # what is done counts, also if another one failed in the same second
+                for future in sorted(finished, key=lambda one: one.exception() is not None):
+                    yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for pid in list(_kernels):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            raise
+
+
+class Estimate:
+    """How long the rest takes: the seconds measured once, times how much slower this machine has been so far."""
+
+    def __init__(self, names: list[str], run: bool):
+        self._count = len(names)
+        self._left = list(names)
+        self._run = run
+        self._all_s = sum(map(self._expected_s, names))
+        self._began = time.monotonic()
+
+    def _expected_s(self, name: str) -> float:
+        if not self._run:
+            return SAVED_S
+        seconds = SECONDS.get(name, TYPICAL_S)
+        if name in ALONE:
+            return seconds
+        return seconds / AT_ONCE
+
+    def finished(self, name: str) -> None:
+        """Record that a notebook is done."""
+        self._left.remove(name)
+
+    @property
+    def fraction(self) -> float:
+        """The part of the work that is done, from 0 to 1."""
+        return 1 - sum(map(self._expected_s, self._left)) / self._all_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are probably left."""
+        left_s = sum(map(self._expected_s, self._left))
+        done_s = self._all_s - left_s
+        if not done_s:
+            return left_s
+        return left_s * (time.monotonic() - self._began) / done_s
+
+    def progress(self) -> Progress:
+        """Return how far the work is, with the time that is left."""
+        done = self._count - len(self._left)
+        return Progress(self.fraction, f"{done} of {self._count} are built, {self}")
+
+    def __str__(self) -> str:
+        minutes = max(1, round(self.left_s / 60))
+        return f"about {minutes} {'minute' if minutes == 1 else 'minutes'} left"
+
+
+def digest_of_sources() -> str:
+    """Return a digest of everything beside its notebook that a page is made of."""
+    digest = hashlib.sha256()
+    folders = (ROOT / "workshop", ROOT / "planner" / "inference_planner", Path(__file__).parent)
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in SOURCES and "node_modules" not in path.parts:
+                digest.update(path.read_bytes())
+    digest.update(repr([chapter.title for chapter in chapters()]).encode())
+    return digest.hexdigest()
+
+
+def stamp_of(chapter: Chapter, sources: str, run: bool) -> str:
+    """Return the comment at the end of a page, which says what it was made of."""
+    notebook = (course.course_folder() / f"{chapter.name}.ipynb").read_bytes()
+    digest = hashlib.sha256(notebook + sources.encode() + str(run).encode()).hexdigest()
+    return f"<!-- made of {digest} -->\n"
+
+
+def is_built(folder: Path, chapter: Chapter, stamp: str) -> bool:
+    """Return True if a notebook's page is there, whole, and of these sources."""
+    path = folder / f"{chapter.name}.html"
+    return path.is_file() and path.read_text(encoding="utf-8").endswith(stamp)
 
 
 @contextmanager
@@ -128,10 +281,10 @@ def server(home: Path | None, needed: bool):
         for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
             os.environ.pop(variable, None)
         started = None
-        if needed and not any(record.state == "ready" for record in records.own()):
-            print("Starting a server …", flush=True)
-            started = supervise.start(local.prepare()).name
         try:
+            if needed and not any(record.state == "ready" for record in records.own()):
+                print("Starting a server …", flush=True)
+                started = supervise.start(local.prepare()).name
             yield
         finally:
             if started:
@@ -146,7 +299,14 @@ def render(chapter: Chapter, run: bool) -> str:
     """
     path = course.course_folder() / f"{chapter.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    draw_widgets(notebook, execute(notebook, path) if run else {})
+    first = execute(notebook, path) if run else {}
+    with _drawing:
+        return html_of(notebook, first)
+
+
+def html_of(notebook: nbformat.NotebookNode, first: dict[str, str]) -> str:
+    """Return the HTML of a notebook's cells; `first`: of widgets as they were shown first."""
+    draw_widgets(notebook, first)
     notebook.metadata.pop("widgets", None)  # else nbconvert writes all their states into a script
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -175,21 +335,43 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
         for model_id in views(cell):
             first.setdefault(model_id, Widgets(state, output_html).html(model_id))
 
+    own_kernels: set[int] = set()
+
+    def note_kernel(cell: nbformat.NotebookNode, cell_index: int) -> None:
+        own_kernels.add(client.km.provisioner.pid)
+        _kernels.update(own_kernels)
+
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",
+        on_cell_start=note_kernel,
         on_cell_executed=keep,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    try:
-        client.execute()
-    except Exception as error:
-        raise WorkshopError(
-            f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}",
-            "Mend that cell first.",
-        ) from None
+    # Over sockets of this user's: over TCP each kernel warns that others on this machine could listen.
+    with tempfile.TemporaryDirectory(prefix="workshop-kernel-") as folder:
+        kernel = client.create_kernel_manager()
+        kernel.transport = "ipc"
+        kernel.ip = str(Path(folder) / "kernel")
+        try:
+            client.execute()
+        except Exception as error:
+            reason = last_line(error)
+            raise WorkshopError(
+                f"{path.name} does not run: {reason}", "Mend that cell first."
+            ) from None
+        finally:
+            _kernels.difference_update(own_kernels)
     return first
+
+
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's text, which says most; its kind, if it has no text."""
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return lines[-1][:300]
 
 
 def views(cell: nbformat.NotebookNode) -> list[str]:

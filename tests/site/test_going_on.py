@@ -1,0 +1,88 @@
+"""A site whose build is stopped has its index, says what is missing, and goes on from there."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("00_start", "01_memory", "02_parallelism")
+
+
+@pytest.fixture
+def build(monkeypatch, tmp_path):
+    """The script, and a function that runs it on three notebooks as they are saved."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    module = importlib.import_module("build")
+    handler = signal.getsignal(signal.SIGTERM)
+    rendered: list[str] = []
+    fault: dict[str, BaseException] = {}
+
+    def render(chapter, run):
+        if chapter.name in fault:
+            raise fault[chapter.name]
+        rendered.append(chapter.name)
+        return f"<p>{chapter.name}</p>"
+
+    monkeypatch.setattr(module, "render", render)
+    monkeypatch.setattr(module, "AT_ONCE", 1)
+    monkeypatch.setattr(module, "digest_of_sources", lambda: "one version")
+
+    def run(*options: str) -> int:
+        rendered.clear()
+        arguments = ["build.py", "--to", str(tmp_path), "--saved", "--no-live"]
+        monkeypatch.setattr(sys, "argv", [*arguments, "--only", *NAMES, *options])
+        return module.main()
+
+    run.rendered = rendered
+    run.fault = fault
+    run.module = module
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+    sys.modules.pop("build", None)
+
+
+def test_a_build_that_is_stopped_has_an_index_and_goes_on(build, tmp_path, capsys):
+    build.fault["01_memory"] = KeyboardInterrupt()
+    assert build() == 1
+    assert (tmp_path / "index.html").is_file() and (tmp_path / "batch.html").is_file()
+    printed = capsys.readouterr()
+    assert "2 of 3 notebooks are missing" in printed.out and "Traceback" not in printed.err
+    build.fault.clear()
+    assert build() == 0
+    assert build.rendered == ["01_memory", "02_parallelism"]
+    assert build() == 0 and build.rendered == []
+    assert build("--fresh") == 0 and build.rendered == list(NAMES)
+
+
+def test_a_page_is_built_anew_if_its_sources_changed(build, tmp_path, monkeypatch):
+    assert build() == 0
+    page = tmp_path / "00_start.html"
+    page.write_text(page.read_text()[:-40])  # cut, by a full disk
+    assert build() == 0 and build.rendered == ["00_start"]
+    monkeypatch.setattr(build.module, "digest_of_sources", lambda: "another version")
+    assert build() == 0 and build.rendered == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ValueError(), "ValueError"), (ValueError("\n"), "ValueError"), (ValueError("a\nb"), "b")],
+)
+def test_an_error_without_words_is_named_by_its_kind(build, error, words):
+    assert build.module.last_line(error) == words
+
+
+def test_the_estimate_follows_this_machines_speed(build, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(build.module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(build.module, "SECONDS", {"a": 60.0, "b": 120.0})
+    estimate = build.module.Estimate(["a", "b"], run=True)
+    assert str(estimate) == "about 3 minutes left" and estimate.fraction == 0
+    clock[0] += 180.0  # three times as long as on a quiet machine
+    estimate.finished("a")
+    assert str(estimate) == "about 6 minutes left"
+    assert estimate.fraction == pytest.approx(1 / 3)
