@@ -3,7 +3,8 @@
 python docs/assignment.py 01_memory --to assignment
 
 `assignment/01_memory.ipynb` goes to the learners with the folder `tests` beside it; `otter generate` makes the
-autograder of that folder. What is right is asked from the workshop itself, so the grader's environment needs it.
+autograder of that folder. What is right is asked from the workshop itself, so the folder holds its wheel and the
+planner's, with a requirements.txt that installs them in a grader's container.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from workshop.course.exercises import all_exercises
 from workshop.servers.local import course
 
+ROOT = Path(__file__).parents[1]
+GRADER_FILES = (
+    "/autograder/source/files"  # where a grader's container has the files of an autograder.zip
+)
+OTTER = "otter generate -t tests -r requirements.txt -o autograder.zip *.whl"
 CHECK = re.compile(r'^check\("([\w.]+)"(?:, (.+))?\)$', re.MULTILINE)
 START = 'import otter\n\ngrader = otter.Notebook(tests_dir="tests")'
 TEST = """OK_FORMAT = True
@@ -71,6 +79,22 @@ def assignment(notebook: dict) -> tuple[dict, dict[str, str]]:
     return {**notebook, "cells": cells}, tests
 
 
+def build_wheels(folder: Path) -> list[Path]:
+    """Build the wheels of the planner and of the workshop into a folder; return them.
+
+    Raises SystemExit: pip cannot build them; its own words are above.
+    """
+    for path in folder.glob("*.whl"):
+        path.unlink()
+    for source in (ROOT / "planner", ROOT):
+        command = [sys.executable, "-P", "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
+        command += ["--no-build-isolation", "-w", str(folder), str(source)]
+        code = subprocess.run(command, cwd=folder).returncode
+        if code:
+            raise SystemExit(f"The wheel of {source} could not be built.")
+    return sorted(folder.glob("*.whl"))
+
+
 def main() -> None:
     """Write the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -87,7 +111,12 @@ def main() -> None:
     )
     for name, text in tests.items():
         (options.to / "tests" / f"{name}.py").write_text(text, encoding="utf-8")
-    print(f"{options.to / source.name}, {len(tests)} tests")
+    wheels = build_wheels(options.to.resolve())
+    lines = [f"{GRADER_FILES}/{path.name}" for path in wheels]
+    (options.to / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    megabytes = sum(path.stat().st_size for path in wheels) / 1e6
+    print(f"{options.to / source.name}, {len(tests)} tests, {megabytes:.0f} MB of wheels")
+    print(f"cd {options.to} && {OTTER}")
 
 
 if __name__ == "__main__":
