@@ -198,6 +198,9 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
             )
     if not predicts:
         lines.append("· No simulation: give --gpu, the kind of GPU that the server has.")
+    for point in measured:
+        if point.energy:
+            lines.append(f"· {point.load.name}: {point.energy}")
     sound = True
     for point in measured:
         for fault in point.faults:

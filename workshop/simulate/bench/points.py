@@ -14,6 +14,8 @@ import httpx
 from workshop.engine import metrics
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
+from workshop.servers import energy
+from workshop.servers.energy import Energy
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate.bench import checks, client
 from workshop.simulate.bench.checks import Fault
@@ -67,12 +69,14 @@ class Point:
     figures: Figures
     prefix_hit_share: float | None
     client_cpu_share: float | None
+    energy: Energy | None = None  # of the GPUs of this machine, where the server runs here
     faults: list[Fault] = field(default_factory=list)
     predicted: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `--json` prints it."""
         data = asdict(self)
+        data["energy"] = self.energy.to_dict() if self.energy else None
         for measure, values in data.pop("figures").items():
             data[f"{measure}_ms"] = values
         return data
@@ -135,11 +139,13 @@ def measure(
     fault = checks.other_process(server)
     _warm_up(server, model, load)
     before = _metrics(server)
+    joules_before = _joules(server)
     ran = client.run(
         server,
         {**_options(model, tokenizer, load, seed), **_goodput(slo)},
         ("--ignore-eos",),
     )
+    joules_after = _joules(server)
     after = _metrics(server)
     faults = [fault] if fault else []
     hit_share, more_faults = _server_faults(before, after, load.requests)
@@ -155,6 +161,7 @@ def measure(
         figures=figures_of(result),
         prefix_hit_share=hit_share,
         client_cpu_share=ran.cpu_share,
+        energy=energy.between(joules_before, joules_after, result["total_output_tokens"]),
         faults=faults,
     )
 
@@ -236,6 +243,11 @@ def _metrics(server: ServerRecord) -> Metrics | None:
         return metrics.fetch(server.url, server.api_key)
     except WorkshopError:
         return None  # behind a gateway that hides them
+
+
+def _joules(server: ServerRecord) -> float | None:
+    """Return the reading of the GPUs' counters; None of a server on another machine."""
+    return energy.taken_joules() if server.where == "local" else None
 
 
 def _server_faults(
