@@ -1,8 +1,10 @@
 """The command of a deployment: flags as data, from which the shell line, a script and a manifest are made."""
 
 # d: a deployment
+import json
 import shlex
 
+from inference_planner import adapters
 from inference_planner.catalog.config import present
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
@@ -87,6 +89,16 @@ def flags(d: Deployment) -> dict[str, str]:
         needed["--enable-expert-parallel"] = ""
     if settings.enforce_eager:
         needed["--enforce-eager"] = ""
+    if settings.limit_mm_per_prompt:
+        needed["--limit-mm-per-prompt"] = json.dumps(dict(settings.limit_mm_per_prompt))
+    if settings.language_model_only:
+        needed["--language-model-only"] = ""
+    if settings.draft:
+        needed["--speculative-config"] = settings.draft.config
+    if settings.adapters:
+        needed |= adapters.flags(settings.adapters)
+    if model.overrides:
+        needed["--hf-overrides"] = model.overrides
     if model.quantization and model.quantization.method in DEPRECATED:
         needed[ALLOWED] = ""
     return needed

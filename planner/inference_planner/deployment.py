@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner import settings
+from inference_planner import adapters, drafts, encoders, settings, versions
 from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
+from inference_planner.catalog.read import overridden
 from inference_planner.learned import Start
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
+from inference_planner.weights import mxfp4_padding
 
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 DEFAULT_NETWORK = "infiniband-ndr"
@@ -131,6 +133,10 @@ def prepare(
     gpus_per_node: int | None = None,
     network: str = DEFAULT_NETWORK,
     learned: Sequence[Start] = (),
+    limit_mm_per_prompt: str | Mapping[str, Any] | None = None,
+    hf_overrides: str | Mapping[str, Any] | None = None,
+    speculation: Mapping[str, Any] | None = None,
+    lora: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
@@ -140,30 +146,54 @@ def prepare(
         gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, in place of the catalog's.
         free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is given.
         learned: what starts on this site measured.
+        limit_mm_per_prompt: images, videos and sounds that a prompt may hold, as `encoders.limits` reads them.
+        hf_overrides: fields that replace those of config.json, as an object or as JSON.
+        speculation: the arguments of `drafts.read` beside the model.
+        lora: the arguments of `adapters.checked`.
         more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
     quantization than the checkpoint's.
     """
     config = load_model(model)
+    if hf_overrides:
+        config = overridden(config, hf_overrides)
+    version = versions.get(more.get("vllm_version") or versions.DEFAULT)
+    if config.unscaled_positions and not version.scales_yarn:
+        config = replace(config, max_position_embeddings=config.unscaled_positions)
     kind = load_card(gpu, gpu_memory_gib)
     if free_gib is not None:
         share = settings.share_of_free(kind, free_gib)
         if more.get("gpu_memory_utilization") is None and share < settings.UTILIZATION:
             more["gpu_memory_utilization"] = share
+    if quantization:
+        quantization = quant.canonical(quantization)
     if quantization and config.quantization:
         quant.check_stored(config.quantization, quantization)
     elif quantization:
         config = config.with_quantization(quant.from_name(quantization))
+    config = mxfp4_padding(config, kind.is_hopper)
     settings.check_quantization(config, kind)
     settings.check_kv_cache_dtype(config, kind, more.get("kv_cache_dtype") or "auto")
     dtype = settings.dtype_for(config, kind, dtype)
     if dtype != "auto":
         config = replace(config, dtype=settings.DTYPES[dtype])
+    chosen = settings.resolve(
+        config,
+        kind,
+        dtype=dtype,
+        limit_mm_per_prompt=encoders.limits(limit_mm_per_prompt),
+        draft=drafts.read(config, **speculation) if speculation else None,
+        adapters=adapters.checked(**lora) if lora else None,
+        **more,
+    )
+    encoders.check_inputs(config, chosen)
+    if encoders.skips_tower(config, chosen):
+        config = replace(config, text_only=True)
     return Deployment(
         model=config,
         gpu=kind,
-        settings=settings.resolve(config, kind, dtype=dtype, **more),
+        settings=chosen,
         gpus_per_node=gpus_per_node or GPUS_PER_NODE,
         network=network,
         quantization=quantization,

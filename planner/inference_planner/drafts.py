@@ -39,6 +39,10 @@ SUFFIX_TOKENS = 24  # suffix_decoding_max_tree_depth, the default of num_specula
 AUXILIARY_LAYERS = 3  # hidden states of so many layers of the model go into an EAGLE-3 head
 DRAFT_VOCABULARY = 32000  # of published EAGLE-3 heads
 MLP_OF_EXPERTS = 4  # hidden sizes: width of a head's MLP where the model's own is not dense
+# Families whose checkpoints have MTP layers, where the config does not say how many; by model_type.
+PUBLISHED_MTP_LAYERS = dict.fromkeys(
+    ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "mimo", "qwen3_next"), 1
+)
 SAMPLED = "probabilistic"  # draft_sample_method with which logits of the draft are kept
 
 
@@ -217,7 +221,15 @@ def mtp_layers(m: ModelConfig) -> int:
             count = place.get(name)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
-    raise BadInput(
+            if count == 0:
+                raise BadInput(*_without_mtp(m))
+    if m.model_type in PUBLISHED_MTP_LAYERS:
+        return PUBLISHED_MTP_LAYERS[m.model_type]
+    raise BadInput(*_without_mtp(m))
+
+
+def _without_mtp(m: ModelConfig) -> tuple[str, str]:
+    return (
         f"{m.name} has no layers for multi-token prediction: its config.json names none.",
         "Choose another method: eagle3 or draft_model with a draft, or ngram.",
     )

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from inference_planner.attention import ceil_div, grouped, has_states, kind_of_spec, main_kind
+from inference_planner.attention import (
+    Attention,
+    ceil_div,
+    grouped,
+    has_states,
+    kind_of_spec,
+    main_kind,
+)
 from inference_planner.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 
@@ -68,6 +75,19 @@ def kv_bytes_for_context(
 
 
 @dataclass(frozen=True)
+class DraftLayers:
+    """What a draft adds to the KV cache (speculative decoding): `count` layers on the last pipeline stage.
+
+    token_bytes: what one token leaves in one of them on a rank. tokens: draft tokens of a step, for each of which a
+    layer with states keeps one more state.
+    """
+
+    count: int = 0
+    token_bytes: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Layout:
     """The groups of layers that share the pool of blocks. Source: kv_cache_utils.get_kv_cache_groups."""
 
@@ -75,6 +95,14 @@ class Layout:
     block_size: int
     # known from a build by vLLM: (a stage's first layer, bytes of a block there)
     pools: tuple[tuple[int, int], ...] = ()
+    # a draft's layers, numbered after those of the model, which are in one of the groups
+    draft_layers: tuple[int, ...] = ()
+    # of a draft whose pages have another size, in each block
+    draft_block_bytes: int = 0
+    last_layer: int = -1  # of the model: the draft is on the rank that has it
+
+
+NO_DRAFT = DraftLayers()
 
 
 @lru_cache(maxsize=512)
@@ -87,51 +115,75 @@ def layout(
     *,
     starts: tuple[int, ...] = (0,),
     cached_states: bool = True,
+    draft: DraftLayers = NO_DRAFT,
 ) -> Layout:
     """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size.
 
     starts: the first layer of each pipeline stage. cached_states: requests keep a further state for others with the same
-    prefix, as 0.32.0 does and 0.25.1 does not.
+    prefix, as 0.32.0 does and 0.25.1 does not. draft: what speculative decoding adds.
     """
     built = m.exact.of(tp, len(starts)) if m.exact else None
+    if built and draft.tokens and len(built.groups) > 1:
+        built = None  # a draft's layers change how the others are grouped
     element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
     if built:
         sizes = (
             main_kind(m).token_bytes(m, 1, built.kv_bytes_each),
             main_kind(m).token_bytes(m, 1, element_bytes),
         )
-        return _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
+        lay = _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
+        return _with_draft(lay, m, draft)
     token_bytes = main_kind(m).token_bytes(m, tp, element_bytes)
     largest_token_bytes = token_bytes
+    sees_all = any(kind is main_kind(m) and size == 0 for kind, size, _ in grouped(m))
+    joins = draft.count > 0 and draft.token_bytes == token_bytes and sees_all
+    draft_layers = tuple(range(m.num_hidden_layers, m.num_hidden_layers + draft.count))
+    members: list[tuple[Attention, int, tuple[int, ...]]] = []
+    for kind, size, layers in grouped(m):
+        if joins and kind is main_kind(m) and size == 0:
+            layers = (*layers, *draft_layers)
+        members.append((kind, size, layers))
     counts: list[int] = []
-    for kind, _, layers in grouped(m):
+    for kind, _, layers in members:
         counts.append(len(layers))
         largest_token_bytes = max(largest_token_bytes, kind.token_bytes(m, tp, element_bytes))
-    block = _block_size(m, tp, token_bytes)
+    block = _block_size(m, tp, token_bytes, draft.tokens)
     page = block * largest_token_bytes
     # the rarest kind's count, unless the kinds are about equally many
     group_size = min(counts)
     if max(counts) < min(counts) * 1.5:
         group_size = max(counts)
     groups: list[Group] = []
-    for kind, size, layers in grouped(m):
+    for kind, size, layers in members:
         parts = ceil_div(len(layers), group_size)
         kind_token_bytes = kind.token_bytes(m, tp, element_bytes) or token_bytes
         # all pages have one size: a page of smaller tokens holds more of them
         tokens = page // (block * kind_token_bytes) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
-        states = kind.states(m, tp)
-        if states and cached_states:
-            blocks = states.blocks
+        states = kind.drafted_states(m, tp, draft.tokens)
+        if states:
+            blocks = states.blocks if cached_states else blocks + draft.tokens
         for part in range(parts):
             layers_of_group = layers[part::parts]
             groups.append(
                 Group(kind.key, layers_of_group, tokens, page, blocks, size, kind.keeps_states)
             )
-    return Layout(tuple(groups), block)
+    lay = Layout(tuple(groups), block)
+    if joins:
+        return replace(lay, draft_layers=draft_layers, last_layer=m.num_hidden_layers - 1)
+    return _with_draft(lay, m, draft)
 
 
-def _block_size(m: ModelConfig, tp: int, token_bytes: int) -> int:
+def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:
+    """Return a layout with the layers of a draft whose pages are added to each block as they are."""
+    if not draft.count:
+        return lay
+    smallest_block = lay.block_size
+    size = draft.count * draft.token_bytes * smallest_block
+    return replace(lay, draft_block_bytes=size, last_layer=m.num_hidden_layers - 1)
+
+
+def _block_size(m: ModelConfig, tp: int, token_bytes: int, draft_tokens: int) -> int:
     """Return the tokens of a block. Beside layers with states, a page of attention must hold a state.
 
     Source: platforms/interface.py, _align_hybrid_block_size.
@@ -141,7 +193,7 @@ def _block_size(m: ModelConfig, tp: int, token_bytes: int) -> int:
     step = main_kind(m).block_step
     largest = 0
     for kind, _, _ in grouped(m):
-        states = kind.states(m, tp)
+        states = kind.drafted_states(m, tp, draft_tokens)
         if states:
             largest = max(largest, states.bytes)
     return step * max(1, ceil_div(largest, step * token_bytes))
@@ -196,11 +248,15 @@ def pool_bytes_per_block(lay: Layout, layers: Sequence[int]) -> int:
 
     The rank has as many tensors as the longest group has layers there; the groups share them.
     """
+    has_draft = lay.last_layer in layers
+    beside = lay.draft_block_bytes if has_draft else 0
     if lay.pools:
-        return dict(lay.pools)[layers[0]]
+        return dict(lay.pools)[layers[0]] + beside
     layers_of_rank = set(layers)
+    if has_draft:
+        layers_of_rank.update(lay.draft_layers)
     tensors = max(len(layers_of_rank.intersection(group.layers)) for group in lay.groups)
-    return tensors * lay.groups[0].page_bytes
+    return tensors * lay.groups[0].page_bytes + beside
 
 
 def blocks_per_request(lay: Layout) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inference_planner import kv_cache, learned, ranks
+from inference_planner import drafts, kv_cache, learned, ranks
 from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.kinds import keeps_no_cache
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.overheads import Overhead, overheads
@@ -40,6 +41,9 @@ class Fit:
     capacity: kv_cache.Capacity
     layout: kv_cache.Layout
     needed: int  # what one request of max_model_len takes on the fullest stage
+    has_cache: bool = (
+        True  # False: the model's attention looks both ways, and vLLM keeps no KV cache
+    )
 
     @property
     def tightest(self) -> int:
@@ -53,6 +57,8 @@ class Fit:
     @property
     def fits(self) -> bool:
         """True if at least one request of max_model_len fits, which vLLM asks for before it starts."""
+        if not self.has_cache:
+            return self.loads
         return self.loads and self.capacity.max_concurrency >= 1
 
 
@@ -74,6 +80,7 @@ def fit(d: Deployment) -> Fit:
     available: list[int] = []
     for stage in range(d.pp):
         size = ranks.stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
+        size += ranks.added_bytes(d, stage)
         formulas.append(_stage_overheads(d, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))
@@ -97,6 +104,7 @@ def fit(d: Deployment) -> Fit:
         capacity=kv_cache.capacity(layout, stages, available, d.settings.max_model_len),
         layout=layout,
         needed=block_bytes * kv_cache.blocks_per_request(layout),
+        has_cache=not keeps_no_cache(d.model.architecture),
     )
 
 
@@ -128,10 +136,23 @@ def kv_layout(
         tokens_in_flight(settings, pp),
         starts=tuple(stage[0] for stage in stages),
         cached_states=settings.version.caches_states,
+        draft=draft_layers(model, settings, tp),
     )
     if dcp > 1:
         return kv_cache.shared_out(layout, dcp)
     return layout
+
+
+def draft_layers(model: ModelConfig, settings: Settings, tp: int) -> kv_cache.DraftLayers:
+    """Return what speculative decoding adds to the KV cache of one rank."""
+    draft = settings.draft
+    if draft is None:
+        return kv_cache.NO_DRAFT
+    token_bytes = 0
+    if draft.layers:
+        element_bytes = kv_cache.kv_dtype_bytes(model, settings.kv_cache_dtype)
+        token_bytes = drafts.token_bytes(model, draft, tp, element_bytes)
+    return kv_cache.DraftLayers(draft.layers, token_bytes, draft.tokens)
 
 
 def kv_capacity(

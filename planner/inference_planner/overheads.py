@@ -11,13 +11,15 @@ runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/
 """
 
 # m model, d deployment
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from inference_planner import drafts
 from inference_planner.attention import Peak, ProfileRun, Widths, has_states, kinds, main_kind
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.gpus import GPU, MIB
 from inference_planner.deployment import Deployment
+from inference_planner.encoders import LEFT_BY_ENCODER, encoder_run
 from inference_planner.ranks import partition_layers
 from inference_planner.settings import Settings
 from inference_planner.versions import Version
@@ -198,6 +200,55 @@ def _sampler(d: Deployment) -> Peak:
     return Peak("sampler", base + logits * (dtype_bytes + 12), parts)
 
 
+def _draft_peak(d: Deployment) -> Iterator[Peak]:
+    """Yield the peak of the draft's first run: the hidden states that it takes from the model, joined, and its MLP.
+
+    EAGLE-3 takes those of three layers, which stay until then (v1/worker/gpu/spec_decode/target_dependent_ar).
+    """
+    draft, m = d.settings.draft, d.model
+    if draft is None or not draft.layers:
+        return
+    hidden, mlp, _ = drafts.width(m, draft)
+    taken = 1
+    if draft.method == "eagle3":
+        taken = drafts.AUXILIARY_LAYERS
+    elements = (2 * taken + 1) * m.hidden_size + 2 * hidden + 3 * mlp // d.tp
+    tokens = d.settings.max_num_batched_tokens
+    size = tokens * elements * DTYPE_BYTES[m.dtype]
+    size += workspace(m, d.gpu, d.settings.version) + moe_workspace(d)
+    yield Peak("draft", size, f"{tokens} tokens × {elements} elements")
+
+
+def draft_buffers(d: Deployment) -> int:
+    """Return the bytes of what the speculator keeps: hidden states of a step, and logits of the draft if they are kept."""
+    draft, m, settings = d.settings.draft, d.model, d.settings
+    if draft is None or not draft.layers or not settings.version.counts_all_allocations:
+        return 0
+    hidden, _, vocabulary = drafts.width(m, draft)
+    size = settings.max_num_batched_tokens * hidden * DTYPE_BYTES[m.dtype]
+    if draft.keeps_logits:
+        size += settings.max_num_seqs * draft.tokens * vocabulary * 4
+    return size
+
+
+def draft_graphs(d: Deployment) -> int:
+    """Return what vLLM sets aside for the draft's own graphs: pieces, and two full ones of each size of decoding.
+
+    The largest full graph holds the draft's logits. Source: v1/worker/gpu/spec_decode/target_dependent_ar (capture);
+    not measured.
+    """
+    draft, settings = d.settings.draft, d.settings
+    if draft is None or not draft.layers or settings.enforce_eager or not settings.graph_sizes:
+        return 0
+    if not settings.version.graphs_are_estimated:
+        return 0
+    kinds = 1 if draft.tokens == 1 else 2
+    full_graphs = kinds * len(settings.decode_graph_sizes) * MIB
+    pieces = draft.layers * len(settings.graph_sizes) * LAYER_GRAPHS // 51
+    logits = settings.decode_graph_sizes[-1] * d.model.vocab_size * DTYPE_BYTES[d.model.dtype]
+    return full_graphs + pieces + logits
+
+
 def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:
     """Return the peak of timing the kernel that looks embeddings up, on a copy of the table.
 
@@ -219,9 +270,12 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
     """
     m, settings = d.model, d.settings
     peaks = list(_layers(d))
-    if last:
+    if last and not m.pooling:
         peaks.append(_sampler(d))
-    if first and (compiles(settings) or (d.tp == 1 and not settings.enforce_eager)):
+    # a multimodal model looks embeddings up outside of what is compiled
+    embeds = encoder_run(m, settings, d.tp) is not None
+    compiled = compiles(settings) or (d.tp == 1 and not settings.enforce_eager)
+    if first and compiled and not embeds:
         peaks.append(_embedding_compile(m, settings, d.tp))
     # V1 makes the tensors that it receives inside the profile run
     if not first and runner(m, settings.version) == 1:
@@ -236,8 +290,17 @@ FULL_GRAPH = 2 * MIB
 PIECEWISE_GRAPH = 6 * MIB
 PIECEWISE_GRAPH_OF_FEW_LAYERS = 4 * MIB
 FEW_LAYERS = 28
+# Of a hybrid model, whose layers with states are cut out of the graphs as attention is: 0.61 GiB for 35 sizes
+# (Qwen3.8-27B, 64 layers, TP 2 on L20, 0.28.0)
+PIECEWISE_GRAPH_OF_STATES = 16 * MIB
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
+# Of a hybrid model: 10.3 (Qwen3-Next, H200), 11.4 (Qwen3.8-27B, TP 2 on L20), and Nemotron Nano, whose layers are halves
+LAYER_GRAPHS_OF_STATES = 11 * MIB
+# Where shared experts run beside the routed ones, on a stream of their own, whose blocks the pool keeps apart: one run
+# on two H100 (GLM-4.5-Air). Latents take more kernels: one run on an H100 (GLM-4.7-Flash).
+LAYER_GRAPHS_OF_SHARED_EXPERTS = 23 * MIB
+MORE_OF_LATENTS = 5 * MIB
 # what the largest pieces compute with, and what a run before a capture leaves
 CAPTURED_BESIDE = 80 * MIB
 
@@ -245,44 +308,99 @@ CAPTURED_BESIDE = 80 * MIB
 def graph_estimate(d: Deployment, layers: int) -> int:
     """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
 
-    The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial sums: 32 splits ×
-    requests × heads × head_dim in 32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1. In
-    0.32.0 it captures all pieces and two full graphs, and takes the second for all others: 1 MiB each, since capturing it
-    first hands back what the run before it took. Those are partial sums again (`_times_summed_again`).
+    The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial sums
+    (`_partial_sums`). Model runner V1 adds so much a graph; V2 sets nothing aside before 0.29.0. From then on it captures
+    all pieces and two full graphs, and takes the second for all others: 1 MiB each, since capturing it first hands back
+    what the run before it took. Those are partial sums again (`_times_summed_again`). With adapters every size is
+    captured twice, with and without them.
     Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
     """
     m, settings = d.model, d.settings
     graph_sizes = settings.graph_sizes
     if settings.enforce_eager or not graph_sizes:
         return 0
-    decode_sizes = [size for size in graph_sizes if size <= settings.max_num_seqs]
-    decode_sizes = decode_sizes or graph_sizes[:1]
+    decode_sizes = settings.decode_graph_sizes
     largest = decode_sizes[-1]
-    request_bytes = GRAPH_SPLITS * (m.num_attention_heads // d.tp) * m.head_dim * 4
+    request_bytes = _partial_sums(d)
+    cases = 1
+    if settings.adapters:
+        cases = settings.adapters.graph_cases
     if runner(m, settings.version) == 1:
         graph = FULL_GRAPH + PIECEWISE_GRAPH
-        if m.num_hidden_layers <= FEW_LAYERS:
+        if has_states(m):
+            graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_STATES
+        elif m.num_hidden_layers <= FEW_LAYERS:
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_FEW_LAYERS
-        return largest * request_bytes + FULL_GRAPH + graph * (len(graph_sizes) - 1)
+        return largest * request_bytes + FULL_GRAPH + graph * (cases * len(graph_sizes) - 1)
     if not settings.version.graphs_are_estimated:
         return 0
     second = decode_sizes[-2] if len(decode_sizes) > 1 else largest
+    if cases > 1:
+        second = largest
     partial_sums = (largest + _times_summed_again(d) * second) * request_bytes
-    full_graphs = (len(decode_sizes) - 1) * MIB
-    pieces = layers * len(graph_sizes) * LAYER_GRAPHS // 51
+    full_graphs = (cases * len(decode_sizes) - 1) * MIB
+    layer_bytes = _layer_graphs(m)
+    pieces = layers * cases * len(graph_sizes) * layer_bytes // 51
     return partial_sums + CAPTURED_BESIDE + full_graphs + pieces
+
+
+def _partial_sums(d: Deployment) -> int:
+    """Return the bytes of partial sums that a decoding request has in a full graph: splits × heads × width in 32 bit.
+
+    FlashAttention 3, which runs on Hopper alone, splits each request of a graph GRAPH_SPLITS times. With MLA the width is
+    that of the latent. Source: v1/attention/backends/flash_attn.py and mla/flashattn_mla.py (aot_schedule).
+    """
+    if not d.gpu.is_hopper:
+        return 0
+    heads = d.model.num_attention_heads // d.tp
+    return GRAPH_SPLITS * heads * main_kind(d.model).summed_width(d.model) * 4
+
+
+def _layer_graphs(m: ModelConfig) -> int:
+    """Return the bytes that the pieces of one layer take in 51 sizes."""
+    if has_states(m):
+        return LAYER_GRAPHS_OF_STATES
+    if not _has_shared_stream(m):
+        return LAYER_GRAPHS
+    if m.mla:
+        return LAYER_GRAPHS_OF_SHARED_EXPERTS + MORE_OF_LATENTS
+    return LAYER_GRAPHS_OF_SHARED_EXPERTS
+
+
+def _has_shared_stream(m: ModelConfig) -> bool:
+    """Return True if shared experts run on a stream of their own. Those of hybrid models left no trace of it."""
+    return bool(m.moe and m.moe.shared_intermediate_size and not has_states(m))
+
+
+def _has_mrope(m: ModelConfig) -> bool:
+    """Return True if positions have three dimensions: time, height and width of an image or a video."""
+    text = m.raw.get("text_config")
+    places: list[object] = [m.raw]
+    if isinstance(text, dict):
+        places.append(text)
+    for place in places:
+        for name in ("rope_scaling", "rope_parameters"):
+            rope = place.get(name) if isinstance(place, Mapping) else None
+            if isinstance(rope, Mapping) and "mrope_section" in rope:
+                return True
+    return False
 
 
 def _times_summed_again(d: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
-    Twice where layers keep more beside them (norms of q and k, several ranks), not at all where splits are not planned
-    (windows that differ, latents, GPUs before Hopper).
+    Twice where layers keep more beside them (latents, norms of q and k, positions in three dimensions, several ranks),
+    but once beside a stream of shared experts, and not at all where splits are not planned (windows that differ).
     """
     m = d.model
-    if not d.gpu.hopper_or_newer or not main_kind(m).plans_splits or any(m.layer_windows):
+    if any(m.layer_windows):
         return 0
-    return 2 if m.traits.qk_norm or m.traits.gated_attention or d.tp > 1 else 1
+    if m.mla:
+        return 2
+    if _has_shared_stream(m):
+        return 1
+    keeps_more = m.traits.qk_norm or m.traits.gated_attention or _has_mrope(m)
+    return 2 if keeps_more or d.tp > 1 else 1
 
 
 def request_states(m: ModelConfig, settings: Settings) -> int:
@@ -313,10 +431,26 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
     m, settings, version = d.model, d.settings, d.settings.version
     last = stage == d.pp - 1
+    encoder = encoder_run(m, settings, d.tp) if stage == 0 else None
     peak = max(candidates(d, stage == 0, last), key=lambda candidate: candidate.bytes)
+    size = peak.bytes
     reason = f"peak of the profile run: {peak.name} ({peak.parts})"
     source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
-    yield Overhead("activations", peak.bytes, reason, source)
+    if encoder:
+        size = max(encoder.peak_bytes, size + encoder.output_bytes)
+        items = f"{encoder.items} × {encoder.modality} of {encoder.tokens:,} tokens"
+        if size == encoder.peak_bytes:
+            reason = f"peak of the profile run: encoding {items}"
+            source = f"{encoder.source}; one run on an H100"
+        else:
+            reason += f", beside the embeddings of {items}"
+    yield Overhead("activations", size, reason, source)
+    if encoder:
+        reason = f"embeddings of {settings.max_num_batched_tokens} tokens, which the encoder's are put into"
+        source = "v1/worker/gpu/mm/encoder_runner.py (0.32.0)"
+        yield Overhead("input embeddings", encoder.buffer_bytes, reason, source)
+        reason = "kernels and blocks that the encoder's first run leaves"
+        yield Overhead("encoder", LEFT_BY_ENCODER, reason, "one run on an H100 (0.32.0)")
 
     kernels = version.kernels_at_profile_bytes
     reason = "modules that CUDA loads when a kernel is used for the first time"
@@ -348,7 +482,7 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
         yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
 
     states = request_states(m, settings)
-    if states:
+    if states and not m.pooling:
         reason = f"token counts and masks of {settings.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
         yield Overhead("request states", states, reason, source)

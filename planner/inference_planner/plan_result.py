@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from inference_planner import intervals
+from inference_planner import drafts, intervals
 from inference_planner.basis import Basis, Ground, sizes_from
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import Choice, executor
 from inference_planner.communication import Traffic
 from inference_planner.deployment import Deployment
-from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.memory import Fit
 from inference_planner.overheads import Overhead
 from inference_planner.ranks import Rank
@@ -61,6 +62,7 @@ JSON_KEYS = (
     "exact",
     "source",
     "refusals",
+    "pooling",
 )
 # The figures that have a low and a high value beside them, as `…_low` and `…_high`.
 UNCERTAIN = (
@@ -164,6 +166,16 @@ class Plan:
         return check(self.deployment)
 
     @property
+    def pooling(self) -> str:
+        """What a model that generates no text computes: vectors or scores; "" for one that generates."""
+        return self.config.pooling
+
+    @property
+    def has_speed(self) -> bool:
+        """True if tokens per second can be said: of a model that generates text, on a card whose bandwidth is known."""
+        return self.deployment.gpu.has_known_speed and not self.pooling
+
+    @property
     def starts(self) -> bool:
         """True if the plan fits, and vLLM has a class for the architecture."""
         return self.fits and bool(self.command)
@@ -179,32 +191,36 @@ class Plan:
 
     @property
     def available_kv_gib_per_gpu(self) -> float:
-        if not self.fit.fits:
-            return 0.0
-        return self.fit.available[self.fit.tightest] / GIB
+        """What is left for the KV cache, also where it is too little for one request; 0 if nothing is."""
+        return max(0, self.fit.available[self.fit.tightest]) / GIB
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """KV-cache bytes of one token for the whole model, before tensor parallelism."""
-        return kv_cache_bytes_per_token(self.config, self.settings.kv_cache_dtype)
+        """KV-cache bytes of one token for the whole model and its draft, before tensor parallelism."""
+        if not self.fit.has_cache:
+            return 0
+        settings = self.settings
+        element_bytes = kv_dtype_bytes(self.config, settings.kv_cache_dtype)
+        size = kv_cache_bytes_per_token(self.config, settings.kv_cache_dtype)
+        return size + drafts.cache_bytes_per_token(self.config, settings.draft, element_bytes)
 
     @property
     def kv_cache_tokens(self) -> int:
         """The tokens that vLLM will print as "GPU KV cache size"; with data parallelism those of one replica."""
-        if not self.fit.fits:
+        if not self.fit.fits or not self.fit.has_cache:
             return 0
         return self.fit.capacity.tokens
 
     @property
     def max_concurrency(self) -> float:
         """The requests of max_model_len that the KV cache holds, which vLLM prints as "Maximum concurrency"."""
-        if not self.fit.fits:
+        if not self.fit.fits or not self.fit.has_cache:
             return 0.0
         return self.fit.capacity.max_concurrency
 
     @property
     def num_gpu_blocks(self) -> int:
-        if not self.fit.fits:
+        if not self.fit.fits or not self.fit.has_cache:
             return 0
         return self.fit.capacity.blocks
 
@@ -288,6 +304,10 @@ class Plan:
         cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
         speed = intervals.of_speed(self.single_stream_tokens_per_s, half.time_share)
         requests = intervals.of_speed(self.learners_at_once, half.time_share)
+        if not self.fit.has_cache:
+            none = intervals.around(0.0, 0.0)
+            cache = replace(cache, tokens=intervals.whole(none), max_concurrency=none)
+            cache = replace(cache, blocks=intervals.whole(none))
         return {
             "weights_gib_per_gpu": intervals.around(self.weights_gib_per_gpu, half.weights_gib),
             "overhead_gib_per_gpu": intervals.around(self.overhead_gib_per_gpu, half.overhead_gib),
@@ -308,7 +328,7 @@ class Plan:
         """Return plain data, as `workshop plan --json` prints it."""
         data: dict[str, Any] = {}
         for key in JSON_KEYS:
-            known = self.deployment.gpu.has_known_speed or key not in SPEEDS
+            known = self.has_speed or key not in SPEEDS
             data[key] = getattr(self, key) if known else None
             if key in UNCERTAIN:
                 interval = self.intervals[key]
@@ -320,8 +340,16 @@ class Plan:
         data["communication"] = [asdict(message) for message in self.communication]
         data["decode"] = [asdict(term) for term in self.decode]
         data["ranks"] = [_rank_data(rank) for rank in self.ranks]
-        data["settings"] = asdict(self.settings)
+        data["settings"] = _settings_data(self.settings)
         return data
+
+
+def _settings_data(settings: Settings) -> dict[str, Any]:
+    """Return the settings as plain data; those of a draft as vLLM takes them."""
+    data = asdict(replace(settings, draft=None))
+    del data["draft"]
+    data["speculative_config"] = json.loads(settings.draft.config) if settings.draft else None
+    return data
 
 
 def _rank_data(rank: Rank) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from inference_planner import adapters, drafts
 from inference_planner.allocator import Allocator
 from inference_planner.attention import has_states, main_kind
 from inference_planner.basis import registries
@@ -17,6 +18,7 @@ from inference_planner.catalog.gpus import MIB
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_dtype_bytes
+from inference_planner.tower import tower_weights
 from inference_planner.weight import ExpertSplit
 from inference_planner.weights import (
     Weight,
@@ -32,7 +34,7 @@ from inference_planner.weights import (
 # Integer formats with one scale for a group of inputs. Dense kernels cannot split such a group over ranks; kernels of
 # experts can (moe_wna16.py), and 4-bit floats are padded.
 # Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
-GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"}
+GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round"}
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
@@ -85,6 +87,9 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
             return f"{ranks} does not divide the MLP's width {width}"
         if ranks > 1 and width // ranks % block:
             return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
+    q = m.quantization
+    if tp > 1 and q and q.method == "bitsandbytes" and not q.online:
+        return "vLLM does not split a checkpoint that bitsandbytes has quantized"
     if cols := _cut_group(m, tp):
         groups = f"groups of {present(m.quantization).group_size}, which share a scale"
         return f"{cols} inputs of a quantized product on {tp} ranks would cut its {groups}"
@@ -177,7 +182,9 @@ def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight]
     has_both_ends = m.architecture in registries()["both_ends_everywhere"]
     # a tied lm_head needs the table on the last stage too
     has_embedding = stage == 0 or (last and m.tie_word_embeddings) or has_both_ends
-    before: Iterable[Weight] = embedding_weights(m) if has_embedding else []
+    before = list(tower_weights(m))  # every stage has a multimodal model's encoder
+    if has_embedding:
+        before += embedding_weights(m)
     after: Iterable[Weight] = head_weights(m) if last or has_both_ends else []
     return before, after
 
@@ -214,7 +221,8 @@ def stage_bytes(
     """
     built = m.exact.weights_of(tp, pp, experts) if m.exact else None
     if built:
-        return built.loaded_bytes[stage] + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
+        loaded = built.stage_bytes(stage, m.text_only)
+        return loaded + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
     memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
@@ -237,6 +245,18 @@ def stage_bytes(
     return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
 
 
+def added_bytes(d: Deployment, stage: int) -> int:
+    """Return the bytes that a draft's weights and the adapters' buffers add on one rank of a stage."""
+    size = 0
+    draft, lora = d.settings.draft, d.settings.adapters
+    if draft and stage == d.pp - 1:
+        size += drafts.weight_bytes(d.model, draft, d.tp, d.expert_split)
+    if lora:
+        layers = partition_layers(d.model.num_hidden_layers, d.pp)[stage]
+        size += adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split)
+    return size
+
+
 def loads_deep_gemm(d: Deployment) -> bool:
     """True where a workspace comes with DeepGEMM while loading: in 0.25.1 (vllm/utils/deep_gemm.py), not in 0.32.0.
 
@@ -257,6 +277,7 @@ def ranks(d: Deployment) -> list[Rank]:
     deep_gemm = loads_deep_gemm(d)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
         weight_bytes = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
+        weight_bytes += added_bytes(d, stage)
         for replica in range(d.dp):
             for tp_rank in range(tp):
                 number = replica * d.replica_gpus + stage * tp + tp_rank

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 
+from inference_planner import adapters, drafts, versions
 from inference_planner.attention import main_kind
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
+from inference_planner.catalog.kinds import is_multimodal
+from inference_planner.catalog.quantization import PLUGINS
 from inference_planner.choose import executor
 from inference_planner.command import stand_in
+from inference_planner.encoders import encoder_run
 from inference_planner.learned import sentence
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import partition_layers
@@ -16,9 +20,10 @@ from inference_planner.settings import batch_defaults
 
 def reasons(plan: Plan) -> list[str]:
     """Return why the plan is as it is: first the reasons of the choice, then what follows from it."""
-    sentences = [*plan.choice.reasons, *_precision(plan), *_checkpoint(plan)]
+    sentences = [*plan.choice.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
-    sentences += _state_blocks(plan)
+    sentences += [*_encoder(plan), *_state_blocks(plan)]
+    sentences += [*_draft(plan), *_adapters(plan)]
     measured = sentence(plan.deployment)
     if measured:
         sentences.append(measured)
@@ -27,8 +32,46 @@ def reasons(plan: Plan) -> list[str]:
     return sentences
 
 
+def _version(plan: Plan) -> Iterator[str]:
+    """Say that a release has no formulas of its own."""
+    name, row = plan.vllm_version, plan.settings.version.name
+    if versions.is_outside(name):
+        yield (
+            f"There are no formulas for vLLM {name}: those of the nearest release, {row}, are used, and the figures "
+            "may be off by several GiB."
+        )
+
+
+def _draft(plan: Plan) -> Iterator[str]:
+    """Say what a draft takes, and what is not known of its speed."""
+    draft = plan.settings.draft
+    if draft:
+        yield from drafts.words(plan.config, draft, plan.tensor_parallel_size)
+
+
+def _adapters(plan: Plan) -> Iterator[str]:
+    """Say what the buffers of adapters take."""
+    lora = plan.settings.adapters
+    if lora is None:
+        return
+    d = plan.deployment
+    layers = partition_layers(d.model.num_hidden_layers, d.pp)[plan.fit.tightest]
+    size = adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split) / GIB
+    count = f"{lora.max_loras} adapter{'s' if lora.max_loras > 1 else ''}"
+    yield (
+        f"Buffers for {count} of rank {lora.max_lora_rank} take {size:.2f} GiB of each GPU, whatever the adapters' own "
+        "rank is, and every CUDA graph is captured with adapters and without. tokens/s are those of requests without one."
+    )
+
+
 def _precision(plan: Plan) -> Iterator[str]:
     gpu = plan.deployment.gpu
+    quantization = plan.config.quantization
+    if quantization and quantization.method in PLUGINS:
+        yield (
+            f"Since 0.28.0 vLLM reads {quantization.method} weights with the package {PLUGINS[quantization.method]} only: "
+            "install it beside vLLM."
+        )
     if plan.settings.dtype == "half" and not gpu.has_bfloat16:
         yield (
             f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory. "
@@ -70,7 +113,7 @@ def _memory(plan: Plan) -> Iterator[str]:
     room = plan.fit.available[plan.fit.tightest] / GIB
     rest = "are missing before the first token"
     if room > 0:
-        rest = "are left for the KV cache"
+        rest = "are left for the KV cache" if plan.fit.has_cache else "stay free"
     if not plan.fit.fits and room > 0:
         rest += f", too little for one request of {plan.max_model_len:,} tokens"
     parts = f"{plan.weights_gib_per_gpu:.2f} GiB are weights and {plan.overhead_gib_per_gpu:.2f} GiB overhead"
@@ -78,12 +121,40 @@ def _memory(plan: Plan) -> Iterator[str]:
         f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
         f"{abs(room):.2f} GiB {rest}."
     )
-    if plan.fit.fits:
+    if plan.fit.fits and plan.fit.has_cache:
         blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.block_size} tokens"
         requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
         if plan.data_parallel_size > 1:
             requests += ", in each replica"
         yield f"The KV cache holds {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."
+
+
+def _encoder(plan: Plan) -> Iterator[str]:
+    """Say what the encoder of a multimodal model takes from the KV cache, and which flag gives it back."""
+    d = plan.deployment
+    if not is_multimodal(d.model.architecture):
+        return
+    if d.model.text_only:
+        yield "It runs as a text model: the prompts may hold no image, video or sound, so vLLM does not load the encoder."
+        return
+    run = encoder_run(d.model, d.settings, d.tp)
+    if run is None:
+        yield (
+            f"{d.model.architecture[:80]} is multimodal. What its encoder takes in the profile run is not known, and not "
+            "counted: expect up to some GiB less KV cache, or give --language-model-only."
+        )
+        return
+    items = f"{run.items} {run.modality}"
+    if run.items > 1:
+        items += "s"
+    guess = ""
+    if run.guessed:
+        guess = " (a guess: there is no formula for this family)"
+    yield (
+        f"It is multimodal: before vLLM sizes the KV cache, it encodes {items} of {run.tokens:,} tokens, "
+        f"which takes {run.peak_bytes / GIB:.2f} GiB at its peak{guess}. --language-model-only leaves the encoder out; "
+        f"""--limit-mm-per-prompt '{{"{run.modality}": 0}}' allows no {run.modality} in a prompt."""
+    )
 
 
 def _state_blocks(plan: Plan) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference_planner import kv_cache, ranks, settings
+from inference_planner import adapters, kv_cache, ranks, settings
 from inference_planner.attention import has_states
 from inference_planner.basis import lacks
 from inference_planner.catalog import quantization as quant
@@ -23,9 +23,9 @@ from inference_planner.memory import Fit, fit, longest_context
 from inference_planner.settings import DTYPES, NOT_FLOAT16
 from inference_planner.versions import is_before
 
-# How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a fifth, and at least 1.5 GiB. Public logs:
-# 556 blocks on an RTX PRO 6000 where the plan has 690 (27B, recipes pull request 831), and 1.23 GiB on two L20.
-UNCERTAIN_SHARE = 0.2
+# How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at least 1.5 GiB. Public
+# log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull request 831).
+UNCERTAIN_SHARE = 0.26
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
 # What the CUDA context takes at least before vLLM looks at the free memory: 46.99 of 47.37 GiB were free in a log. The
@@ -272,6 +272,52 @@ def _offline_replicas(d: Deployment) -> Finding | None:
     return Finding(what, "--usage serve")
 
 
+# Draft tokens and adapters
+
+
+def _draft_slots(d: Deployment) -> Finding | None:
+    draft = d.settings.draft
+    tokens = d.settings.max_num_batched_tokens
+    if draft is None or not draft.extra_slots or tokens > draft.extra_slots:
+        return None
+    what = f"max_num_batched_tokens {tokens:,} leaves no slot beside those of the draft"
+    return Finding(what, f"--max-num-batched-tokens {draft.extra_slots + 1}")
+
+
+def _draft_step_with_adapters(d: Deployment) -> Finding | None:
+    if d.settings.adapters is None or d.settings.draft is None:
+        return None
+    width = d.settings.tokens_per_request
+    needed = d.settings.max_num_seqs * width
+    tokens = d.settings.max_num_batched_tokens
+    if tokens >= needed:
+        return None
+    what = (
+        f"with adapters, max_num_batched_tokens {tokens:,} must hold max_num_seqs {d.settings.max_num_seqs:,} "
+        f"requests of {width} tokens each: {needed:,}"
+    )
+    return Finding(what, f"--max-num-seqs {max(1, tokens // width)}")
+
+
+def _adapter_vocabulary(d: Deployment) -> Finding | None:
+    if d.settings.adapters is None or not adapters.adapts_embeddings(d.model):
+        return None
+    if d.model.vocab_size <= adapters.LARGEST_VOCABULARY:
+        return None
+    most = f"{adapters.LARGEST_VOCABULARY:,}"
+    return Finding(
+        f"adapters need a vocabulary of at most {most}, and {d.model.name} has {d.model.vocab_size:,}"
+    )
+
+
+def _adapters_of_dealt_experts(d: Deployment) -> Finding | None:
+    lora = d.settings.adapters
+    if lora is None or not lora.fully_sharded or not d.ep or not d.model.moe:
+        return None
+    what = "adapters of experts cannot be fully sharded where whole experts are dealt out"
+    return Finding(what, "--no-fully-sharded-loras")
+
+
 # Sizes of a step and of a request
 
 
@@ -452,6 +498,30 @@ ARGUMENT_ROWS = (
         "max_num_batched_tokens … must be greater than or equal to max_num_seqs",
         "config/scheduler.py SchedulerConfig.verify_max_model_len",
         _step,
+    ),
+    Refusal(
+        "draft slots",
+        "VllmConfig does not have enough slots to schedule a token and support the speculative decoding settings",
+        "config/vllm.py VllmConfig._set_max_num_scheduled_tokens",
+        _draft_slots,
+    ),
+    Refusal(
+        "draft tokens with adapters",
+        "Consider increasing max_num_batched_tokens or decreasing num_speculative_tokens",
+        "engine/arg_utils.py EngineArgs.create_engine_config",
+        _draft_step_with_adapters,
+    ),
+    Refusal(
+        "vocabulary of adapters",
+        "When using LoRA, vocab size must be <= 258048",
+        "lora/layers/logits_processor.py LogitsProcessorWithLoRA.create_lora_weights",
+        _adapter_vocabulary,
+    ),
+    Refusal(
+        "adapters of experts",
+        "Fused MoE LoRA does not support enable_expert_parallel=True together with fully_sharded_loras=True",
+        "lora/layers/fused_moe.py FusedMoEWithLoRA._verify_ep_fs",
+        _adapters_of_dealt_experts,
     ),
     Refusal(
         "length",

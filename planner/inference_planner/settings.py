@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inference_planner import versions
+from inference_planner.adapters import Adapters
 from inference_planner.attention import main_kind
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
+from inference_planner.drafts import Draft
 from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.versions import Version
@@ -54,8 +56,13 @@ class Settings:
     max_num_seqs: int = 0
     seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
     enforce_eager: bool = False
-    # 1,024 on a B200 and its family, from some version after 0.25.1 on
+    # (modality, most items of it in a prompt); a multimodal model alone has them
+    limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
+    language_model_only: bool = False
+    # 1,024 on a B200 and its family, from 0.28.0 on
     most_graph_tokens: int = 512
+    draft: Draft | None = None  # speculative decoding
+    adapters: Adapters | None = None  # LoRA
 
     @property
     def version(self) -> Version:
@@ -67,14 +74,45 @@ class Settings:
         """Largest batch with a CUDA graph: no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes)."""
         if self.enforce_eager:
             return 0
-        return min(self.max_num_seqs * 2, self.most_graph_tokens)
+        return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
+
+    @property
+    def tokens_per_request(self) -> int:
+        """Tokens of one request in a decoding step: its next one, and its draft tokens."""
+        return 1 + (self.draft.tokens if self.draft else 0)
 
     @property
     def graph_sizes(self) -> list[int]:
-        """Batch sizes that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16."""
+        """Tokens of a step that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16.
+
+        With draft tokens, the same numbers of requests get one as well (config/vllm.py, uniform_decode_sizes).
+        """
         top = min(self.largest_graph, self.max_num_batched_tokens)
-        sizes = [size for size in (1, 2, 4) if size <= top]
-        return [*sizes, *range(8, min(top + 1, 256), 8), *range(256, top + 1, 16)]
+        sizes = _grid(top)
+        width = self.tokens_per_request
+        if width > 1:
+            requests = _grid(min(self.max_num_seqs, self.most_graph_tokens))
+            whole_steps = [width * count for count in requests if width * count <= top]
+            sizes = sorted({*sizes, *whole_steps})
+        return sizes
+
+    @property
+    def decode_graph_sizes(self) -> list[int]:
+        """Tokens of the steps that get a full graph, in which every request decodes; never empty where graphs are."""
+        width = self.tokens_per_request
+        sizes = self.graph_sizes
+        whole_steps: set[int] = set()
+        for size in sizes:
+            rounded = -(-size // width) * width
+            if rounded <= min(self.max_num_seqs * width, sizes[-1]):
+                whole_steps.add(rounded)
+        return sorted(whole_steps) or sizes[:1]
+
+
+def _grid(top: int) -> list[int]:
+    """Return vLLM's sizes of CUDA graphs up to `top`."""
+    sizes = [size for size in (1, 2, 4) if size <= top]
+    return [*sizes, *range(8, min(top + 1, 256), 8), *range(256, top + 1, 16)]
 
 
 def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
@@ -111,7 +149,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
     default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
     limits = {
-        "max_model_len": (longest, f"{model.name} reads up to {longest} tokens."),
+        "max_model_len": (longest, f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip()),
         "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
         "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
     }
@@ -127,7 +165,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
     is_blackwell = 10 <= gpu.capability < 11
     return replace(
         settings,
-        vllm_version=version.name,
+        vllm_version=versions.plain(settings.vllm_version),
         max_model_len=length,
         gpu_memory_utilization=share,
         max_num_batched_tokens=tokens,
@@ -136,6 +174,13 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         enforce_eager=bool(settings.enforce_eager),
         most_graph_tokens=version.blackwell_graph_tokens if is_blackwell else 512,
     )
+
+
+def _longer(model: ModelConfig) -> str:
+    """Return how YaRN allows more positions, which 0.30.0 and newer want to be told; "" where the config has none."""
+    if not model.unscaled_positions:
+        return ""
+    return "YaRN's longer length is allowed with max_position_embeddings in --hf-overrides."
 
 
 def share_of_free(gpu: GPU, free_gib: float) -> float:

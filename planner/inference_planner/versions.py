@@ -42,6 +42,8 @@ class Version:
         custom_all_reduce_on_nodes: the custom all-reduce stays on if several nodes are started by --nnodes
             (config/parallel.py).
         fast_eager_launch: eager layers are launched at the pace that was measured under 0.32.0.
+        scales_yarn: YaRN allows its original positions times the factor, whatever max_position_embeddings says
+            (config/model.py, _get_and_verify_max_len; pull request 56446 ended it).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads after the first
             snapshot, and those that the profile run touches first.
     """
@@ -65,6 +67,7 @@ class Version:
     fast_eager_launch: bool
     kernels_at_load_bytes: int
     kernels_at_profile_bytes: int
+    scales_yarn: bool = False
 
 
 V0_25_1 = Version(
@@ -85,7 +88,40 @@ V0_25_1 = Version(
     fast_eager_launch=False,
     kernels_at_load_bytes=162 * MIB,
     kernels_at_profile_bytes=68 * MIB,
+    scales_yarn=True,
 )
+# Read at each tag: config/vllm.py, config/model.py, config/parallel.py, engine/arg_utils.py, utils/mem_utils.py,
+# v1/kv_cache_interface.py, v1/worker/gpu_worker.py, v1/worker/gpu/{model_runner,cudagraph_utils}.py and
+# v1/worker/gpu/sample/sampler.py. What a row does not name is as in the row before it, where those files say nothing
+# of it: the sizes of CUDA modules, DeepGEMM's workspace, the pace of eager layers.
+V0_26_0 = replace(
+    V0_25_1,
+    name="0.26.0",
+    sampler_logits="16 bit alone",  # works in place
+    caches_states=True,
+    counts_batches_in_flight=True,
+)
+V0_27_1 = replace(
+    V0_26_0,
+    name="0.27.1",
+    counts_all_allocations=True,
+    custom_all_reduce_on_nodes=True,
+    # Qwen3-32B on two GPUs (0.27.1) and Qwen3.8-27B on two (0.28.0) leave no room for such buffers
+    gather_opens_communicator=False,
+)
+V0_28_0 = replace(
+    V0_27_1,
+    name="0.28.0",
+    large_gpu_defaults=True,
+    blackwell_graph_tokens=1024,
+)
+V0_29_0 = replace(
+    V0_28_0,
+    name="0.29.0",
+    model_runner_v2_for_all=True,
+    graphs_are_estimated=True,
+)
+V0_30_0 = replace(V0_29_0, name="0.30.0", scales_yarn=False)  # read; none of the columns differs
 V0_32_0 = Version(
     name="0.32.0",
     large_gpu_defaults=True,
@@ -105,6 +141,9 @@ V0_32_0 = Version(
     kernels_at_load_bytes=162 * MIB,
     kernels_at_profile_bytes=68 * MIB,
 )
+# The profile run's freed blocks are no longer kept in part (gpu_worker.py, _scoped_allocator_max_split), as in 0.32.0,
+# from which the sizes are taken. Read in both, the other files do not differ in a column.
+V0_31_0 = replace(V0_32_0, name="0.31.0")
 V0_33_0 = Version(
     name="0.33.0",
     large_gpu_defaults=True,
@@ -124,6 +163,7 @@ V0_33_0 = Version(
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
 )
+ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the KV cache is sized.
 # Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in one. Up to 0.6.5 the context counts.
 V0_ENGINE = replace(
@@ -137,20 +177,41 @@ V0_ENGINE = replace(
 )
 V0_ENGINE_OF_0_6_4 = replace(V0_ENGINE, name="0.6.4", kernels_at_profile_bytes=358 * MIB)
 ENGINES_V0 = {version.name: version for version in (V0_ENGINE_OF_0_6_4, V0_ENGINE)}
-TABLE = {version.name: version for version in (V0_25_1, V0_32_0, V0_33_0)}
+TABLE = {version.name: version for version in ROWS}
+OLDEST = (0, 10)  # the first release that a plan is made for, with the formulas of the oldest row
+RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")
 DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
 
 def get(name: str) -> Version:
-    """Return the row of a release; "v0.32.0" is 0.32.0. Raises BadInput: the planner has no formulas for it."""
-    plain_name = name.removeprefix("v")
+    """Return the row of a release, or of the nearest patch of the same minor release; "v0.32.0" is 0.32.0.
+
+    Releases from 0.10 on that are older than the table take its oldest row: `is_outside` says so.
+
+    Raises BadInput: the planner has no formulas for it.
+    """
+    plain_name = plain(name)
     if plain_name in ENGINES_V0:
         return ENGINES_V0[plain_name]
-    if plain_name not in TABLE:
-        raise BadInput(
-            f"There are no formulas for vLLM {plain_name}.", f"Choose from: {', '.join(TABLE)}."
-        )
-    return TABLE[plain_name]
+    if plain_name in TABLE:
+        return TABLE[plain_name]
+    if RELEASE.fullmatch(plain_name):
+        row = TABLE[nearest(plain_name)]
+        if same_minor(row.name, plain_name) or is_outside(plain_name):
+            return row
+    raise BadInput(
+        f"There are no formulas for vLLM {plain_name[:40]}.", f"Choose from: {', '.join(TABLE)}."
+    )
+
+
+def plain(name: str) -> str:
+    """Return a release's name without the v of its tag."""
+    return name.removeprefix("v")
+
+
+def is_outside(name: str) -> bool:
+    """Return True for a release from 0.10 on that is older than every row of the table."""
+    return numbers(name) >= OLDEST and numbers(name)[:2] < numbers(V0_25_1.name)[:2]
 
 
 def numbers(name: str) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from inference_planner.builds import built, digest, known, with_builds
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.kinds import keeps_no_cache
 from inference_planner.choose import Choice, Sizes
 from inference_planner.choose import choose as choose_split
 from inference_planner.command import Unservable
@@ -251,7 +252,7 @@ def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Depl
         message = (
             f"{d.model.name} keeps no KV cache: {architecture} is an encoder or an embedding model."
         )
-        raise Unservable(message, "Give a model that generates text: plans are for those.")
+        raise Unservable(message, "Leave --exact out: the plan sizes its weights alone.")
     return with_builds(d, "exact", answer["vllm"], [split])
 
 
@@ -297,6 +298,19 @@ def plan(
     max_num_batched_tokens: int | None = None,
     max_num_seqs: int | None = None,
     enforce_eager: bool | None = None,
+    limit_mm_per_prompt: str | Mapping[str, Any] | None = None,
+    language_model_only: bool | None = None,
+    hf_overrides: str | Mapping[str, Any] | None = None,
+    speculative_config: str | Mapping[str, Any] | None = None,
+    spec_method: str | None = None,
+    spec_model: str | None = None,
+    spec_tokens: int | None = None,
+    enable_lora: bool = False,
+    max_loras: int | None = None,
+    max_lora_rank: int | None = None,
+    max_cpu_loras: int | None = None,
+    fully_sharded_loras: bool = False,
+    lora_dtype: str | None = None,
     vllm_version: str | None = None,
     usage: str | None = None,
     network: str | None = None,
@@ -325,7 +339,20 @@ def plan(
         decode_context_parallel_size: ranks that share the tokens of a KV head which each of them would copy.
         max_model_len, max_num_batched_tokens: tokens.
         gpu_memory_utilization: share of the GPU's memory, above 0 and at most 1.
-        vllm_version: whose formulas and defaults are used.
+        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0}, or such JSON as text. If
+            none is allowed, vLLM does not load the encoder.
+        language_model_only: allow none of them.
+        hf_overrides: fields that replace those of config.json, as an object or as JSON; rope_scaling gives YaRN.
+        speculative_config: how draft tokens are made, as vLLM takes it: {"method": "mtp", "num_speculative_tokens": 2}, or
+            such JSON as text.
+        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and num_speculative_tokens.
+        enable_lora: make buffers for adapters, and graphs with and without them.
+        max_loras: adapters in one batch; 1 by default.
+        max_lora_rank: the largest rank of an adapter; 16 by default.
+        max_cpu_loras: adapters in the CPU's memory.
+        fully_sharded_loras: tensor parallelism splits both matrices of an adapter.
+        lora_dtype: auto, float16 or bfloat16.
+        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those of the oldest.
         usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is installed.
         network: link between nodes; one of `communication.NETWORKS`.
@@ -356,6 +383,19 @@ def plan(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         enforce_eager=enforce_eager,
+        limit_mm_per_prompt=limit_mm_per_prompt,
+        language_model_only=language_model_only,
+        hf_overrides=hf_overrides,
+        speculative_config=speculative_config,
+        spec_method=spec_method,
+        spec_model=spec_model,
+        spec_tokens=spec_tokens,
+        enable_lora=enable_lora,
+        max_loras=max_loras,
+        max_lora_rank=max_lora_rank,
+        max_cpu_loras=max_cpu_loras,
+        fully_sharded_loras=fully_sharded_loras,
+        lora_dtype=lora_dtype,
         vllm_version=vllm_version,
         usage=usage,
         network=network,
@@ -398,6 +438,7 @@ def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
     if exact is None:
         has_formulas = d.model.architecture in FAMILIES
         asks = not has_formulas and bool(python()) and not is_recorded(d.model)
+        asks = asks and not keeps_no_cache(d.model.architecture)
     else:
         asks = exact
     if not asks:

@@ -4,7 +4,7 @@ All sizes are of one layer. A new kind is a module with a subclass of `Attention
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16
@@ -72,7 +72,6 @@ class Attention:
     spec_names: tuple[str, ...] = ()  # vLLM's classes of KV-cache specs that describe such layers
     keeps_states = False  # it keeps a state of fixed size a request, not a cache that grows
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
-    plans_splits = True  # on Hopper, CUDA graphs plan how its work is split, and run twice for that
     block_step = 16  # tokens; beside layers with states a block is a multiple of it
 
     def is_main(self, model: ModelConfig) -> bool:
@@ -94,6 +93,13 @@ class Attention:
     def states(self, m: ModelConfig, tp: int) -> States | None:
         """Return the states that a request keeps instead of a cache; None for kinds with a cache."""
         return None
+
+    def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States | None:
+        """Return the states that a request keeps with draft tokens: each may be rejected, and has a state of its own."""
+        states = self.states(m, tp)
+        if states is None or not draft_tokens:
+            return states
+        return replace(states, blocks=states.blocks + draft_tokens)
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         """Yield the layer's weights of attention, as vLLM builds them and in that order."""
@@ -131,6 +137,10 @@ class Attention:
     def widths(self, m: ModelConfig, tp: int) -> Widths:
         """Return what the profile run holds of it."""
         raise NotImplementedError
+
+    def summed_width(self, m: ModelConfig) -> int:
+        """Return the elements of a head's output, of which FlashAttention 3 keeps partial sums."""
+        return m.head_dim
 
     def peak(self, m: ModelConfig, run: ProfileRun) -> Peak | None:
         """Return the peak of the profile run that only this kind has; None if it has none of its own."""

@@ -22,7 +22,6 @@ class Latent(Attention):
     key = "latent"
     spec_names = ("MLAAttentionSpec",)
     deep_gemm = True
-    plans_splits = False
     block_step = 128  # of FlashMLA beside states
 
     def is_main(self, model: ModelConfig) -> bool:
@@ -73,6 +72,9 @@ class Latent(Attention):
             q=heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim),
             kv=latent.kv_lora_rank + latent.qk_rope_head_dim,
         )
+
+    def summed_width(self, m: ModelConfig) -> int:
+        return m.latent.kv_lora_rank
 
     def peak(self, m: ModelConfig, run: ProfileRun) -> Peak:
         """Return the peak of prefill: MLA decompresses long contexts in chunks, and the profile run takes the largest."""

@@ -5,6 +5,7 @@ Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpe
 
 # m model
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inference_planner.attention.base import (
     Attention,
@@ -44,16 +45,25 @@ class Mamba(Attention):
             has_delta_rule=space.delta,
         )
 
-    def state_bytes(self, m: ModelConfig, tp: int) -> int:
+    def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States:
+        states = self.states(m, tp)
+        size = self.state_bytes(m, tp, draft_tokens)
+        return replace(states, bytes=size, blocks=states.blocks + draft_tokens)
+
+    def state_bytes(self, m: ModelConfig, tp: int, draft_tokens: int = 0) -> int:
         """Return the bytes of one request's state on one rank.
 
-        The convolution's part is in 16 bit, the recurrence's in the dtype that the config names.
+        The convolution's part is in 16 bit, the recurrence's in the dtype that the config names. The convolution's
+        window is longer by the draft tokens, but for Mamba 1 (MambaStateShapeCalculator, num_spec).
         """
         space = m.state_space
         # a group that several ranks need is copied
         groups = tp if space.groups % tp else space.groups
         convolution_rows = space.inner + 2 * groups * space.d_state
-        convolution_bytes = 2 * convolution_rows * (space.d_conv - 1)
+        window = space.d_conv - 1
+        if space.groups:
+            window += draft_tokens
+        convolution_bytes = 2 * convolution_rows * window
         recurrence_bytes = space.state_bytes_each * space.inner * space.d_state
         return (convolution_bytes + recurrence_bytes) // tp
 

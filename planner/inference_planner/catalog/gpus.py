@@ -15,6 +15,7 @@ from inference_planner.errors import BadInput
 GIB, MIB = 1 << 30, 1 << 20
 MOST_GIB = 4096  # of one card
 BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
+HOPPER = 9.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class GPU:
     @property
     def has_bfloat16(self) -> bool:
         return self.capability >= BFLOAT16
+
+    @property
+    def is_hopper(self) -> bool:
+        """Compute capability 9.0, the only one with FlashAttention 3."""
+        return self.capability == HOPPER
 
     @property
     def hopper_or_newer(self) -> bool:
