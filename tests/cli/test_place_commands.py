@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -10,6 +12,7 @@ from workshop.cli import GROUPS, group
 from workshop.errors import BadInput
 
 T4 = ("--gpu", "t4", "--gpus-per-node", "2")
+SMALL = ("--gpus-per-node", "1", "--max-model-len", "20000")
 
 
 def run(*words: str):
@@ -70,3 +73,14 @@ def test_every_command_is_in_one_of_five_groups():
     names = [name for commands in GROUPS.values() for name in commands]
     assert len(GROUPS) == 5 and len(names) == len(set(names))
     assert all(f"\n  {name} " in shown for name in names)
+
+
+@pytest.mark.parametrize("place", ["kubernetes", "vm"])
+def test_how_many_requests_run_at_once_is_said_beside_the_manifests(place):
+    few = run(place, "qwen3-32b", "--gpu", "h100", *SMALL)
+    assert re.search(r"# ! Only 1\.\d\d requests of 20,000 tokens at once", few.stderr), few.stderr
+    assert "--max-model-len" in few.stderr.splitlines()[1]
+    many = run(place, "qwen3-32b", "--gpu", "h200", "--max-model-len", "8192")
+    assert re.fullmatch(r"# [\d.]+ requests of 8,192 tokens at once\n", many.stderr)
+    # both streams in one file are still YAML, or a unit
+    assert all(line.startswith("#") for line in few.stderr.splitlines())

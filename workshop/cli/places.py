@@ -16,6 +16,7 @@ from workshop.engine import exact
 from workshop.errors import BadInput
 
 COUNT = click.IntRange(1)
+FEW_REQUESTS = 2.0  # at once: below it a server is practically for one
 POSITIVE = click.FloatRange(min=0, min_open=True)
 # place -> what its flag does, and the options that belong to it alone
 PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -125,6 +126,22 @@ def print_for(
         _print_unit(plan, own)
     else:
         _print_manifests(plan, own)
+    _say_capacity(plan)
+
+
+def _say_capacity(plan: Plan) -> None:
+    """Say on stderr, beside what goes to a file, how many requests run at once, and warn where they are few.
+
+    The lines are comments, so that they do no harm where both streams go into one file.
+    """
+    if not plan.kv_cache_tokens:
+        return
+    requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
+    if plan.max_concurrency >= FEW_REQUESTS:
+        say(f"# {requests}", err=True)
+        return
+    say(f"# ! Only {requests}: others wait.", fg="yellow", err=True)
+    say("# → A shorter --max-model-len, or more GPUs, lets more run at once.", err=True)
 
 
 def _print_unit(plan: Plan, own: dict[str, Any]) -> None:
