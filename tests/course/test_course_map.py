@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 
 from workshop.course import course_map as the_map
-from workshop.course import exercises
-from workshop.course.course_map import CourseMap, ProgressLine, chapters, course_map
+from workshop.course import exercises, paths
+from workshop.course.course_map import CourseMap, ProgressLine, chapters, course_map, in_hours
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def write_progress(home: Path, entries: dict[str, dict]) -> None:
+    """Write the progress file of a learner, as an earlier edition may have left it."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "progress.json").write_text(json.dumps(entries))
 
 
 def cells(path: Path) -> list[str]:
@@ -66,9 +72,144 @@ def test_progress_moves_on(workshop_home, monkeypatch):
     assert last.count(last.chapters[1]) in repr(course_map("01_memory"))
 
 
+def test_the_first_screen_shows_the_core_and_what_is_left_of_it(workshop_home):
+    """15 equal rows and "15 h 15 min to go" was the first output that a learner saw."""
+    first = course_map()
+    assert [one.name[:2] for one in first.on_path] == ["00", "01", "03", "04", "05", "07"]
+    core = sum(one.minutes for one in first.on_path)
+    assert first.minutes_left(first.on_path) == core
+    assert first.summary().endswith(f"about {in_hours(core)} to go")
+    shown = first._repr_html_()
+    folded = shown.index("<details")
+    assert shown.index("07_offline_batching.ipynb") < folded < shown.index("02_parallelism.ipynb")
+    assert "checks of the core answered" in repr(course_map("01_memory"))
+
+
+def test_every_notebook_is_on_one_part_of_the_course():
+    parts = [paths.CORE, *paths.ROLES]
+    for one in chapters():
+        assert sum(part.has(one.name) for part in parts) == 1, one.name
+    roles = {part.title: part.notebooks for part in paths.ROLES}
+    assert roles == {
+        "Serve it": ("02", "06", "08"),
+        "Understand it": ("09", "11", "12"),
+        "Scale it": ("13",),
+        "Build with it": ("10",),
+        "Capstone": ("capstone",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "numbers"),
+    [
+        ("core", "00 01 03 04 05 07"),
+        ("serve", "00 01 03 04 05 07 02 06 08"),
+        ("Understand it", "00 01 03 04 05 07 09 11 12"),
+        ("build with it", "00 01 03 04 05 07 10"),
+        ("all", "00 01 03 04 05 07 02 06 08 09 11 12 13 10 capstone"),
+    ],
+)
+def test_a_chosen_path_is_kept_and_counted(workshop_home, path, numbers):
+    chosen = course_map(path=path)
+    later = course_map()
+    assert [one.name.split("_")[0] for one in later.on_path] == numbers.split()
+    assert later.summary() == chosen.summary()
+    assert later.minutes_left(later.on_path) == sum(one.minutes for one in later.on_path)
+
+
+def test_an_unknown_path_names_those_there_are(workshop_home):
+    with pytest.raises(BadInput, match="no path 'expert'") as error:
+        course_map(path="expert")
+    assert "core, serve, understand, scale, build, capstone, all" in error.value.remedy
+    assert course_map().path == "core"
+
+
+def test_half_of_a_notebook_takes_half_of_its_time(workshop_home):
+    memory = next(one for one in chapters() if one.name == "01_memory")
+    done = memory.checks[: len(memory.checks) // 2]
+    stored = {key: {"tries": 1, "done": True} for key in done}
+    write_progress(workshop_home, stored)
+    found = course_map()
+    assert found.minutes_left([memory]) == round(
+        memory.minutes * (1 - len(done) / len(memory.checks))
+    )
+
+
+EARLIER = {
+    "memory.weights_405b": {"tries": 2, "done": True},
+    "start.stop": {"tries": 1, "done": True, "first": "b"},
+    "memory.over_16_gb": {
+        "options": ["less than 16 GB", "more than 16 GB"],
+        "predicted": "less than 16 GB",
+        "result": "more than 16 GB",
+    },
+    "no.longer_there": {"tries": 1, "done": True},
+    "course.path": {"name": "of another edition"},
+}
+
+
+def test_progress_of_an_earlier_edition_still_counts(workshop_home):
+    write_progress(workshop_home, EARLIER)
+    found = course_map()
+    assert found.path == "core"
+    assert "2 of" in found.summary() and "1 of" in found.summary().split("·")[1]
+    course_map(path="scale")
+    stored = json.loads((workshop_home / "progress.json").read_text())
+    assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
+
+
+def asked_in_course() -> dict[str, str]:
+    """Return each recall question's key, and the number of the notebook that it asks about."""
+    found = {}
+    for key, exercise in exercises.all_exercises().items():
+        number = paths.recalls(exercise.title)
+        if number is not None:
+            found[key] = number
+    return found
+
+
+@pytest.mark.parametrize("path", paths.NAMES)
+def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home, monkeypatch, path):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    course_map(path=path)
+    numbers = {one.name.split("_")[0] for one in course_map().on_path}
+    every = exercises.all_exercises()
+    assert len(asked_in_course()) >= 8
+    for key, number in asked_in_course().items():
+        shown = exercises.check(key)
+        assert isinstance(shown, exercises.Question) == (number in numbers), key
+        counted = {
+            check
+            for one in course_map().chapters
+            for check in course_map().checks(one)
+            if one.name == every[key].notebook
+        }
+        assert (key in counted) == (number in numbers)
+
+
+def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    left_out = {
+        key: number
+        for key, number in asked_in_course().items()
+        if number not in paths.CORE.notebooks
+    }
+    key, number = next(iter(left_out.items()))
+    assert "Go on to the next cell" in repr(exercises.check(key))
+    other = next(
+        name
+        for name, each in exercises.all_exercises().items()
+        if each.notebook.startswith(number) and not each.options
+    )
+    write_progress(workshop_home, {other: {"tries": 1, "done": True}})
+    assert isinstance(exercises.check(key), exercises.Question)
+
+
 def test_predictions_stand_beside_their_results(workshop_home):
-    keys = [key for one in chapters() for key in one.predictions]
-    assert len(keys) == len(set(keys)) >= 20 and "prediction" not in course_map().summary()
+    every = [key for one in chapters() for key in one.predictions]
+    assert len(every) == len(set(every)) >= 20
+    keys = [key for one in course_map().on_path for key in one.predictions]
+    assert "prediction" not in course_map().summary()
     exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
         "less than 16 GB"
     )
@@ -87,10 +228,15 @@ def test_predictions_stand_beside_their_results(workshop_home):
 
 def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     page = Page(course_map()._repr_html_())
-    assert page.links == [path.name for path in NOTEBOOKS], "real links, in the order of the course"
+    in_order = [one.name for one in course_map().on_path]
+    for role in paths.ROLES:
+        in_order += [path.stem for path in NOTEBOOKS if role.has(path.stem)]
+    assert page.links == [f"{name}.ipynb" for name in in_order], "real links, the core first"
+    assert {*page.links} == {path.name for path in NOTEBOOKS}
     assert "Course map" in page.labels
+    by_name = {one.name: one for one in chapters()}
     assert [label for label in page.labels if label.endswith("checks")] == [
-        f"0 of {len(one.checks)} checks" for one in chapters() if one.checks
+        f"0 of {len(course_map().checks(by_name[name]))} checks" for name in in_order
     ]
 
 
@@ -131,7 +277,9 @@ def test_words_of_the_map(tmp_path):
         (),
     )
     path = CourseMap((chapter,), frozenset())
-    assert path.next is None and path.summary() == "0 of 0 checks answered · about 1 h 30 min to go"
+    assert path.next is None and path.summary() == (
+        "0 of 0 checks of the core answered · about 1 h 30 min to go"
+    )
     assert "nothing to check" in repr(path) and "nothing to check" in repr(
         ProgressLine(path, chapter)
     )

@@ -5,12 +5,12 @@ Everything comes from the notebooks and from the exercises, so the map cannot sa
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
 
-from workshop.course import exercises
+from workshop.course import exercises, paths
 from workshop.course.html import Html, alone, div, muted, panel, span, table, tag
 from workshop.errors import BadInput
 from workshop.servers.local import course
@@ -56,98 +56,213 @@ def _chapter(path: Path) -> Chapter:
 
 @dataclass(frozen=True)
 class CourseMap:
-    """The path with what is done; HTML in notebooks, text elsewhere."""
+    """The learner's path with what is done, and what else there is; HTML in notebooks, text elsewhere."""
 
     chapters: tuple[Chapter, ...]
     done: frozenset[str]
     predicted: Mapping[str, dict] = field(default_factory=dict)
+    path: str = paths.CORE.name
+    note: str = ""  # what went wrong while the choice of a path was kept
+
+    @property
+    def on_path(self) -> tuple[Chapter, ...]:
+        """The notebooks of the learner's path, the core first."""
+        found: list[Chapter] = []
+        for part in paths.path_of(self.path):
+            found += self.of_part(part)
+        return tuple(found) or self.chapters
+
+    def of_part(self, part: paths.Path) -> list[Chapter]:
+        """Return the notebooks of the core or of a role, in their order."""
+        return [chapter for chapter in self.chapters if part.has(chapter.name)]
+
+    @property
+    def title(self) -> str:
+        """What the learner's path is called in a sentence: "the core", "the core and “Serve it”"."""
+        if self.path == "all":
+            return "the whole course"
+        last = paths.path_of(self.path)[-1]
+        if last is paths.CORE:
+            return "the core"
+        return f"the core and “{last.title}”"
+
+    @property
+    def begun(self) -> set[str]:
+        """The notebooks in which something was answered."""
+        keys = self.done | set(self.predicted)
+        result = set()
+        for chapter in self.chapters:
+            if keys & {*chapter.checks, *chapter.predictions}:
+                result.add(chapter.name)
+        return result
+
+    def checks(self, chapter: Chapter) -> tuple[str, ...]:
+        """Return the checks that count: not those about a notebook that the learner has not met."""
+        every = exercises.all_exercises()
+        counted = []
+        for key in chapter.checks:
+            question = every[key].title if key in every else ""
+            if key in self.done or not paths.is_left_out(question, self.path, self.begun):
+                counted.append(key)
+        return tuple(counted)
 
     def answered(self, chapter: Chapter) -> int:
-        return sum(key in self.done for key in chapter.checks)
+        return len(self.done.intersection(self.checks(chapter)))
 
     def state(self, chapter: Chapter) -> str:
         """Return "done", "begun" or "" (also of a notebook without checks)."""
         answered = self.answered(chapter)
-        return "" if not answered else "done" if answered == len(chapter.checks) else "begun"
+        if not answered:
+            return ""
+        return "done" if answered == len(self.checks(chapter)) else "begun"
 
     @property
     def next(self) -> Chapter | None:
-        """The first notebook whose checks are not all answered."""
-        return next(
-            (one for one in self.chapters if one.checks and self.state(one) != "done"), None
-        )
+        """The first notebook of the path whose checks are not all answered."""
+        for chapter in self.on_path:
+            if chapter.checks and self.state(chapter) != "done":
+                return chapter
+        return None
+
+    def minutes_left(self, chapters: Sequence[Chapter]) -> int:
+        """Return the minutes that some notebooks still take: a notebook half of whose checks are done takes half."""
+        left = 0.0
+        for chapter in chapters:
+            checks = self.checks(chapter)
+            share = 1 - self.answered(chapter) / len(checks) if checks else 1
+            left += chapter.minutes * share
+        return round(left)
 
     def __repr__(self) -> str:
-        signs, lines = {"done": "✓", "begun": "…", "": " "}, []
-        for one in self.chapters:
-            name = f"{one.title}: {one.goal}" if one.goal else one.title
-            lines.append(
-                f"{signs[self.state(one)]} {name:<58} {one.minutes:>3} min  {self.count(one)}"
-            )
-        return "\n".join([*lines, self.summary()])
+        lines = [f"Your path: {self.title}"]
+        for chapter in self.on_path:
+            name = f"{chapter.title}: {chapter.goal}" if chapter.goal else chapter.title
+            sign = SIGNS[self.state(chapter)]
+            lines.append(f"{sign} {name:<58} {chapter.minutes:>3} min  {self.count(chapter)}")
+        lines.append(self.summary())
+        for part in self.parts_after():
+            lines.append(f"{part.title}, {part.about}: {self.about(part)}")
+        if self.note:
+            lines.append(self.note)
+        return "\n".join(lines)
+
+    def parts_after(self) -> list[paths.Path]:
+        """Return the roles that the path leaves open and that have notebooks here."""
+        on_path = self.on_path
+        result = []
+        for part in paths.parts_after(self.path):
+            found = self.of_part(part)
+            if found and found[0] not in on_path:
+                result.append(part)
+        return result
+
+    def about(self, part: paths.Path) -> str:
+        """Return which notebooks a role has, how long they take, and how to choose it."""
+        found = self.of_part(part)
+        names = ", ".join(chapter.title for chapter in found)
+        return f'{names} · {in_hours(self.minutes_left(found))} · course_map(path="{part.name}")'
 
     def count(self, chapter: Chapter) -> str:
-        return (
-            f"{self.answered(chapter)} of {len(chapter.checks)} checks"
-            if chapter.checks
-            else "nothing to check"
-        )
+        checks = self.checks(chapter)
+        return f"{self.answered(chapter)} of {len(checks)} checks" if checks else "nothing to check"
 
-    def made(self, chapters: tuple[Chapter, ...]) -> str:
+    def made(self, chapters: Sequence[Chapter]) -> str:
         """Return how many predictions of these notebooks were made and came true, in words; '' if none was made."""
-        asked = [key for one in chapters for key in one.predictions]
-        made = [self.predicted[key] for key in asked if key in self.predicted]
+        keys: list[str] = []
+        for chapter in chapters:
+            keys += chapter.predictions
+        made = [self.predicted[key] for key in keys if key in self.predicted]
+        if not made:
+            return ""
         true = sum(entry["predicted"] == entry["result"] for entry in made)
-        return f"{len(made)} of {len(asked)} predictions made, {true} came true" if made else ""
+        return f"{len(made)} of {len(keys)} predictions made, {true} came true"
 
     def summary(self) -> str:
-        every = sum(len(one.checks) for one in self.chapters)
-        left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
-        hours = (
-            f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
-        )
-        checks = f"{sum(map(self.answered, self.chapters))} of {every} checks answered"
-        to_go = f"about {hours} to go" if left else "all done"
-        return " · ".join(filter(None, (checks, self.made(self.chapters), to_go)))
+        """Return what is done and what is left of the path, in a line."""
+        chapters = self.on_path
+        every = sum(len(self.checks(chapter)) for chapter in chapters)
+        answered = sum(map(self.answered, chapters))
+        checks = f"{answered} of {every} checks of {self.title} answered"
+        left = self.minutes_left(chapters)
+        to_go = f"about {in_hours(left)} to go" if left else "all done"
+        return " · ".join(filter(None, (checks, self.made(chapters), to_go)))
 
     def _repr_html_(self) -> str:
-        path = tag(
-            "nav", tag("ol", *map(self._step, self.chapters), cls="course"), aria_label="Course map"
+        steps = tag("ol", *map(self._step, self.on_path), cls="course")
+        parts = [steps, muted(self.summary(), cls="below")]
+        after = self.parts_after()
+        if after:
+            parts.append(
+                muted("When you are through, or need it sooner, choose by role:", cls="below")
+            )
+            parts += [self._role(part) for part in after]
+        if self.note:
+            parts.append(muted(self.note, cls="below"))
+        return alone(panel(tag("nav", *parts, aria_label="Course map")))
+
+    def _role(self, part: paths.Path) -> Html:
+        """Return the notebooks of a role, folded."""
+        found = self.of_part(part)
+        head = tag(
+            "summary", tag("b", part.title), f", {part.about}: {in_hours(self.minutes_left(found))}"
         )
-        return alone(panel(path, muted(self.summary(), cls="below")))
-
-    def _step(self, one: Chapter) -> Html:
-        title = tag("a", one.title, cls="plain", href=f"{one.name}.ipynb")
-        goal = [span(f": {one.goal}", cls="ink-muted")] if one.goal else []
-        if one is self.next:
-            goal += [" ", span("go on here" if self.state(one) else "start here", cls="badge")]
-        what = div(title, *goal, muted(f"{one.minutes} min · {one.needs}"), cls="what")
-        state = self.state(one) or ("here" if one is self.next else "")
-        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
-        stop = span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
-        return tag("li", stop, what, div(self.dots(one), self._predictions(one), cls="dots"))
-
-    def _predictions(self, one: Chapter) -> Html:
-        """Return what was predicted in a notebook beside the results, folded."""
-        if not (made := self.made((one,))):
-            return Html()
-        entries = [
-            (key.split(".")[1], self.predicted[key])
-            for key in one.predictions
-            if key in self.predicted
-        ]
-        rows = [
-            (name.replace("_", " "), entry["predicted"], entry["result"] or "…")
-            for name, entry in entries
-        ]
+        choose = muted("To make it your path: ", tag("code", f'course_map(path="{part.name}")'))
         return tag(
-            "details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note"
+            "details", head, tag("ol", *map(self._step, found), cls="course"), choose, cls="role"
         )
 
-    def dots(self, one: Chapter) -> Html:
-        if not one.checks:
-            return span(self.count(one), cls="note")
-        return span(exercises.dots(one.checks, self.done), role="img", aria_label=self.count(one))
+    def _step(self, chapter: Chapter) -> Html:
+        title = tag("a", chapter.title, cls="plain", href=f"{chapter.name}.ipynb")
+        is_next = chapter == self.next
+        state = self.state(chapter)
+        goal: list[object] = [span(f": {chapter.goal}", cls="ink-muted")] if chapter.goal else []
+        if is_next:
+            goal += [" ", span("go on here" if state else "start here", cls="badge")]
+        needs = muted(f"{chapter.minutes} min · {chapter.needs}")
+        what = div(title, *goal, needs, cls="what")
+        look = state or ("here" if is_next else "")
+        stop = span(_sign(chapter, state), cls=f"stop {look}".rstrip(), aria_hidden="true")
+        return tag(
+            "li", stop, what, div(self.dots(chapter), self._predictions(chapter), cls="dots")
+        )
+
+    def _predictions(self, chapter: Chapter) -> Html:
+        """Return what was predicted in a notebook beside the results, folded."""
+        made = self.made((chapter,))
+        if not made:
+            return Html()
+        rows = []
+        for key in chapter.predictions:
+            if key in self.predicted:
+                entry = self.predicted[key]
+                name = key.split(".")[1].replace("_", " ")
+                rows.append((name, entry["predicted"], entry["result"] or "…"))
+        shown = table(("", "predicted", "result"), rows)
+        return tag("details", tag("summary", made), shown, cls="note")
+
+    def dots(self, chapter: Chapter) -> Html:
+        checks = self.checks(chapter)
+        if not checks:
+            return span(self.count(chapter), cls="note")
+        return span(exercises.dots(checks, self.done), role="img", aria_label=self.count(chapter))
+
+
+SIGNS = {"done": "✓", "begun": "…", "": " "}
+
+
+def _sign(chapter: Chapter, state: str) -> str:
+    """Return what stands in the circle of a step: its number, ★ without one, ✓ when it is done."""
+    if state == "done":
+        return "✓"
+    return chapter.title.split(".")[0] if "." in chapter.title else "★"
+
+
+def in_hours(minutes: int) -> str:
+    """Return minutes as people say them: 45 min, 3 h, 3 h 30 min."""
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 @dataclass(frozen=True)
@@ -168,15 +283,15 @@ class ProgressLine:
 
 
 @overload
-def course_map(name: None = None) -> CourseMap: ...
+def course_map(name: None = None, *, path: str | None = None) -> CourseMap: ...
 
 
 @overload
-def course_map(name: str) -> ProgressLine: ...
+def course_map(name: str, *, path: str | None = None) -> ProgressLine: ...
 
 
-def course_map(name: str | None = None) -> CourseMap | ProgressLine:
-    """Return the course as a path: what each notebook takes (minutes) and needs, and which checks you have answered.
+def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap | ProgressLine:
+    """Return your path through the course: what each notebook takes and needs, and which checks you have answered.
 
     >>> from workshop import course_map
     >>> course_map().next.title                 # where you go on; a new learner at the first notebook
@@ -186,18 +301,20 @@ def course_map(name: str | None = None) -> CourseMap | ProgressLine:
 
     Args:
         name: of one notebook, without `.ipynb`: then one line on that alone.
+        path: chooses a path, and keeps the choice: "core" (at first), "serve", "understand", "scale", "build",
+            "capstone", each of them after the core, or "all".
 
     Raises:
-        BadInput: there is no such notebook.
+        BadInput: there is no such notebook, or no such path.
     """
+    note = paths.choose(path) if path is not None else ""
     stored = exercises.progress()
     predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
-    found = CourseMap(
-        tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted
-    )
+    done = frozenset(key for key, entry in stored.items() if entry.get("done"))
+    whole = CourseMap(tuple(chapters()), done, predicted, paths.chosen(stored), note)
     if name is None:
-        return found
-    known = {one.name: one for one in found.chapters}
-    if name not in known:
-        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(known)}.")
-    return ProgressLine(found, known[name])
+        return whole
+    by_name = {chapter.name: chapter for chapter in whole.chapters}
+    if name not in by_name:
+        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(by_name)}.")
+    return ProgressLine(whole, by_name[name])

@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.course import class_progress, exercise_sets, progress_file
+from workshop.course import class_progress, exercise_sets, paths, progress_file
 from workshop.course.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.course.judging import Exercise, letter, shown
 from workshop.errors import BadInput, WorkshopError
@@ -202,7 +202,34 @@ class Question:
         return View(question, buttons, reply, max_width="760px")
 
 
-def check(key: str, answer: object = ...) -> Result | Question:
+def _is_left_out(exercise: Exercise) -> bool:
+    """Return whether a question is about a notebook that the learner has not met, and will not on their path."""
+    if strict() or paths.recalls(exercise.title) is None:
+        return False
+    stored = progress()
+    every = all_exercises()
+    begun = {every[key].notebook for key in stored if key in every}
+    return paths.is_left_out(exercise.title, paths.chosen(stored), begun)
+
+
+class LeftOut:
+    """In place of a question about a notebook that is not on the learner's path."""
+
+    def __init__(self, key: str):
+        self.key = key
+
+    def __repr__(self) -> str:
+        number = int(paths.recalls(all_exercises()[self.key].title) or 0)
+        return (
+            f"This question is about notebook {number}, which is not on your path. Go on to the next cell. "
+            f"(After notebook {number}: run this cell again.)"
+        )
+
+    def _repr_html_(self) -> str:
+        return alone(panel(muted(repr(self))))
+
+
+def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a tuple, list or dict.
 
     A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered for the course map.
@@ -232,7 +259,7 @@ def check(key: str, answer: object = ...) -> Result | Question:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
-        return Question(key)
+        return LeftOut(key) if _is_left_out(exercise) else Question(key)
     if _open_parts(answer):
         part = "the ... above" if answer is ... else "each ... that is left"
         return Result(
