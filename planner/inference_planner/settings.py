@@ -149,7 +149,10 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
     default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
     limits = {
-        "max_model_len": (longest, f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip()),
+        "max_model_len": (
+            longest,
+            f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip(),
+        ),
         "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
         "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
     }
