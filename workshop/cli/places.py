@@ -126,21 +126,17 @@ def print_for(
         _print_unit(plan, own)
     else:
         _print_manifests(plan, own)
-    _say_capacity(plan)
+    _warn_of_few_requests(plan)
 
 
-def _say_capacity(plan: Plan) -> None:
-    """Say on stderr, beside what goes to a file, how many requests run at once, and warn where they are few.
+def _warn_of_few_requests(plan: Plan) -> None:
+    """Warn on stderr, beside what goes to a file, where hardly one request runs at a time.
 
     The lines are comments, so that they do no harm where both streams go into one file.
     """
-    if not plan.kv_cache_tokens:
+    if not plan.kv_cache_tokens or plan.max_concurrency >= FEW_REQUESTS:
         return
-    requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
-    if plan.max_concurrency >= FEW_REQUESTS:
-        say(f"# {requests}", err=True)
-        return
-    say(f"# ! Only {requests}: others wait.", fg="yellow", err=True)
+    say(f"# ! Only {_requests_at_once(plan)}: others wait.", fg="yellow", err=True)
     say("# → A shorter --max-model-len, or more GPUs, lets more run at once.", err=True)
 
 
@@ -160,8 +156,13 @@ def _print_manifests(plan: Plan, own: dict[str, Any]) -> None:
         return
     for path in kubernetes.write(plan, folder, options):
         say(f"  {path}")
+    say(f"  {_requests_at_once(plan)}")
     name = kubernetes.Case(plan, options).name
     say(f"✓ kubectl apply -k {shlex.quote(f'{folder}/overlays/{name}')}", fg="green")
+
+
+def _requests_at_once(plan: Plan) -> str:
+    return f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
 
 
 def _flag(name: str) -> str:
