@@ -110,6 +110,33 @@ def test_ranks_on_several_machines_stay_apart():
     assert len(engine_log.parse(text).ranks) == 2 and "10.0.0." not in text
 
 
+FRONTS = {
+    "stern": "vllm-7f9c6d5b8-x2x4q vllm ",
+    "stern with node": "gpu-node-7 vllm-0 › vllm ",
+    "kubectl": "[pod/vllm-7f9c6d5b8-x2x4q/vllm] ",
+    "compose": "vllm-openai-1  | 2026-11-20T10:00:00.123456789Z ",
+    "journalctl": "Nov 20 10:00:00 node-1 python[123]: ",
+    "syslog": "<14>1 2026-11-20T10:00:00.123Z node-1 vllm 99 - - ",
+    "pdsh": "node1: ",
+    "Slack": "bob  10:00:00 AM: ",
+    "Modal": "2026-11-20 10:00:00+00:00 ta-01ABC ",
+    "srun": "0: ",
+    "quote": "> ",
+}
+
+
+@pytest.mark.parametrize("kind", FRONTS)
+def test_what_collectors_put_in_front_of_lines_goes_as_well(kind):
+    """And the log says the same afterwards, whatever wrote it."""
+    lines = (DATA / "failures" / "kv_cache_too_small.log").read_text().split("\n")
+    text = "\n".join(FRONTS[kind] + line for line in lines)
+    result, _ = anonymise(text)
+    for name in ("x2x4q", "gpu-node-7", "node-1", "bob", "node1", "ta-01ABC", "vllm-openai-1"):
+        assert name not in result
+    assert facts(result) == facts(text)
+    assert anonymise(result) == (result, {})
+
+
 def test_the_command_prints_the_log_alone_and_says_what_it_removed_on_stderr(tmp_path):
     file = tmp_path / "vllm.log"
     file.write_text(LOG)

@@ -16,6 +16,7 @@ from inference_planner.catalog import list_models, load_model
 
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
+from workshop.engine.log.lines import HEADER
 from workshop.engine.reconcile_case import similar_names
 
 Match = re.Match[str]
@@ -100,6 +101,68 @@ STERN = re.compile(
     r"^([a-z0-9][a-z0-9.-]*-[a-z0-9]{4,}(?:-[a-z0-9]{5})?|[a-z][\w.-]*-\d+) ([a-z][\w-]*) (?=[\w(\[{])",
     re.MULTILINE,
 )
+# what stands in front of the words of vLLM's logger, and the words there that name nobody
+FRONT = re.compile(
+    r"^(?P<front>[^\n{(]{1,300}?)(?=(?:\([^)\n]{0,200}pid=\d+[^)\n]{0,100}\)\s{0,4})*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+    r"[ \xa0]\d\d-\d\d[ \xa0]\d\d:\d\d)",
+    re.MULTILINE,
+)
+FRONT_WORD = re.compile(r"(?<![\w.-])[A-Za-z][\w-]*(?:\.[\w-]+)*(?![\w-])")
+MOST_FRONT = (
+    100  # characters of a line without vLLM's words in which a collector's names are looked for
+)
+FRONT_WORDS = {
+    *(
+        "jan",
+        "feb",
+        "mar",
+        "apr",
+        "may",
+        "jun",
+        "jul",
+        "aug",
+        "sep",
+        "sept",
+        "oct",
+        "nov",
+        "dec",
+        "mon",
+        "tue",
+        "wed",
+    ),
+    *(
+        "thu",
+        "fri",
+        "sat",
+        "sun",
+        "utc",
+        "gmt",
+        "cet",
+        "cest",
+        "est",
+        "edt",
+        "pst",
+        "pdt",
+        "stdout",
+        "stderr",
+        "output",
+    ),
+    *(
+        "debg",
+        "stream",
+        "log",
+        "message",
+        "info",
+        "warn",
+        "error",
+        "debug",
+        "pod",
+        "rank",
+        "default",
+        "run",
+        "ts",
+    ),
+}
 HOST_FIELD = re.compile(
     r"""(?i)(?<![\w-])((?:host_?name|_hostname|host|node_?name|nodename|node_ip|master_addr|head_node(?:_ip)?|hosting|machine"""
     r"""|data_parallel_address|data_parallel_master_ip|pod(?:_name)?|pod_ip|namespace(?:_name)?|container(?:_name|_id)?"""
@@ -147,6 +210,7 @@ class _Anonymiser:
 
     def apply(self, text: str) -> tuple[str, Counter[str]]:
         users, hosts = _users(text), _hosts(text)
+        pods = {match[1] for match in STERN.finditer(text)}
         text = self._sub(PROMPTS, text, "prompts", lambda m: f"{m[1]}'{PROMPT}'")
         text = self._sub(PROMPT_TOKENS, text, "prompts", lambda m: f"{m[1]}[]")
         text = self._sub(TOKENS, text, "keys", lambda m: KEY)
@@ -190,6 +254,8 @@ class _Anonymiser:
             "user names",
             lambda m: f"{m[1]}{m[2] or ''}{self._alias('user', m[3])}",
         )
+        text = self._names(text, pods, "host names", "pod")
+        text = self._fronts(text)
         text = self._sub(DOMAIN, text, "host names", lambda m: self._domain(m[1]))
         text = self._names(text, users, "user names", "user")
         text = self._names(text, hosts, "host names", "host")
@@ -210,6 +276,33 @@ class _Anonymiser:
             return result
 
         return pattern.sub(changed, text)
+
+    def _fronts(self, text: str) -> str:
+        """Replace the names that collectors put in front of lines, also in front of a traceback's."""
+        seen: Counter[str] = Counter()
+        for match in FRONT.finditer(text):
+            seen.update(set(FRONT_WORD.findall(match["front"])))
+        words = [word for word in seen if word.lower() not in FRONT_WORDS]
+        repeated = {word for word in words if seen[word] > 1}
+
+        def named(match: Match) -> str:
+            return self._alias("host", match[0]) if match[0] in words else match[0]
+
+        def named_again(match: Match) -> str:
+            return self._alias("host", match[0]) if match[0] in repeated else match[0]
+
+        def front(match: Match) -> str:
+            return FRONT_WORD.sub(named, match["front"])
+
+        if not words:
+            return text
+        text = self._sub(FRONT, text, "host names", front)
+        lines = text.split("\n")
+        for place, line in enumerate(lines):
+            if repeated and HEADER.search(line) is None and not line.lstrip().startswith("{"):
+                begin = self._sub(FRONT_WORD, line[:MOST_FRONT], "host names", named_again)
+                lines[place] = begin + line[MOST_FRONT:]
+        return "\n".join(lines)
 
     def _names(self, text: str, names: set[str], kind: str, word: str) -> str:
         """Replace names wherever they stand as whole words, the longest first."""
