@@ -79,8 +79,9 @@ class Kind:
         attention: the keys of the kinds of attention layers, sorted.
         experts: the model has routed experts.
         weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit awq" …
-        encoder: the checkpoint has an encoder of images or sound.
+        encoder: an encoder of images or sound is loaded.
         split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
+        extras: what runs beside the model: "draft", "adapters".
     """
 
     attention: tuple[str, ...]
@@ -88,13 +89,14 @@ class Kind:
     weights: str
     encoder: bool
     split: str
+    extras: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=512)
 def kind_of_model(m: ModelConfig, split: str = "") -> Kind:
     """Return the kind of a model that is split in these ways."""
     attention = tuple(sorted({kind.key for kind in kinds(m)}))
-    encoder = any(m.raw.get(name) for name in ENCODERS)
+    encoder = not m.text_only and any(m.raw.get(name) for name in ENCODERS)
     return Kind(attention, m.moe is not None, weight_format(m.quantization), encoder, split)
 
 
@@ -123,7 +125,13 @@ def kind_of(d: Deployment) -> Kind:
         split.append("context")
     if d.nodes > 1:
         split.append("nodes")
-    return kind_of_model(d.model, ", ".join(split))
+    extras: list[str] = []
+    if d.settings.draft is not None:
+        extras.append("draft")
+    if d.settings.adapters is not None:
+        extras.append("adapters")
+    kind = kind_of_model(d.model, ", ".join(split))
+    return replace(kind, extras=tuple(extras)) if extras else kind
 
 
 @dataclass(frozen=True)

@@ -193,3 +193,28 @@ def test_a_plan_that_does_not_fit_says_that_it_might():
     assert "at the high end of the range it would" in plan_text(close)
     far = plan("llama-3.1-8b", "l4", tensor_parallel_size=1, max_model_len=100_000)
     assert "at the high end" not in plan_text(far)
+
+
+def test_a_model_without_its_encoder_is_of_the_kind_of_its_text_model():
+    """Qwen3-VL 2B is a dense decoder with full attention behind its encoder (its config.json), as 8B is."""
+    one = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    whole = plan("qwen3-vl-2b", "h100", **one)
+    text = plan("qwen3-vl-2b", "h100", language_model_only=True, **one)
+    assert (whole.basis, text.basis) == ("measured on this kind of GPU", "measured here")
+    assert text.spread.available_gib < whole.spread.available_gib
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"enable_lora": True}, "adapters"),
+        (
+            {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 3}'},
+            "draft tokens",
+        ),
+    ],
+)
+def test_what_runs_beside_the_model_was_never_measured(settings, name):
+    p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=4096, **settings)
+    assert p.basis == "measured on this kind of GPU"
+    assert name in p.to_dict()["doubts"]
