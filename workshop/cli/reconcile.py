@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -70,7 +71,7 @@ def command(
     """
     _check_actions(log, keep=keep, forget=forget, forget_all=forget_all, anonymise=anonymise)
     if forget_all:
-        say(_removed(learned.forget_all()))
+        _say_removed(learned.forget_all(), as_json)
     if log is None:
         return
     if anonymise:
@@ -82,7 +83,7 @@ def command(
     }
     read = engine_log.read(log)
     if keep or forget:
-        _keep_or_forget(make_case(read, model, gpu, **sizes), keep)
+        _keep_or_forget(make_case(read, model, gpu, **sizes), keep, as_json)
         return
     result = reconcile(read, model, gpu, record, **sizes)
     for assumption in result.assumed:
@@ -104,15 +105,18 @@ def _check_actions(log: Path | None, **flags: bool) -> None:
         raise BadInput("--forget-all takes no log.", "Give --forget to remove what one log kept.")
 
 
-def _keep_or_forget(case: LoggedRun, keep: bool) -> None:
+def _keep_or_forget(case: LoggedRun, keep: bool, as_json: bool) -> None:
     for assumption in case.assumed:
         say(f"· {assumption}", err=True)
     if not keep:
-        say(_removed(learned.forget(recording.kept_run(case))))
+        _say_removed(learned.forget(recording.kept_run(case)), as_json)
         return
     start = recording.kept_start(case)
     measured = start.measured
     file = learned.keep(start)
+    if as_json:
+        say_json({"file": str(file), "run": start.run, "measured": asdict(measured)})
+        return
     say(
         f"Kept: {case.model.name} on {case.card.title}, vLLM {case.log.version}: {measured.weights_gib:.2f} GiB of weights, "
         f"{measured.available_kv_gib:.2f} GiB for the KV cache."
@@ -120,10 +124,13 @@ def _keep_or_forget(case: LoggedRun, keep: bool) -> None:
     say(f"Plans of this card, version and kind of model use it from now on. It is in {file}.")
 
 
-def _removed(count: int) -> str:
-    if not count:
-        return "Nothing was kept of it."
-    return f"Removed {count} kept {'start' if count == 1 else 'starts'}."
+def _say_removed(count: int, as_json: bool) -> None:
+    if as_json:
+        say_json({"removed": count})
+    elif count:
+        say(f"Removed {count} kept {'start' if count == 1 else 'starts'}.")
+    else:
+        say("Nothing was kept.")
 
 
 def _anonymise(log: Path) -> None:
