@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inference_planner import versions
-from inference_planner.catalog import load_gpu
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.read import from_dict
 from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
@@ -53,11 +55,19 @@ def gpu_of(point: dict) -> GPU:
     return replace(gpu, engine_bytes=int(point["gpu_memory_gib"] * 2**30))
 
 
+def model_of(point: dict) -> ModelConfig:
+    """Return a point's model, with what the published config.json has in another way than the catalog's."""
+    model = load_model(point["model"])
+    if "config" not in point:
+        return model
+    return from_dict({**model.raw, **point["config"]}, name=model.name)
+
+
 def plan_of(point: dict, **changes: object) -> Plan:
     """Return our plan for a point's settings. The version is the nearest whose formulas the plan has."""
     options = {**point["plan"], **changes}
     version = versions.nearest(point["vllm_version"])
-    return plan(point["model"], gpu_of(point), vllm_version=version, **options)
+    return plan(model_of(point), gpu_of(point), vllm_version=version, **options)
 
 
 def arrivals_of(load: dict, traces: Path | None) -> list[Arrival]:

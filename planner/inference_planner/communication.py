@@ -15,16 +15,40 @@ from inference_planner.errors import BadInput
 
 @dataclass(frozen=True)
 class Link:
-    """One way bandwidth a GPU in 10**9 bytes a second, and the latency of one small all-reduce or message in µs."""
+    """One way bandwidth a GPU in 10**9 bytes a second, and the latency of one small all-reduce or message in µs.
+
+    Attributes:
+        gb_s: of one copy between two GPUs.
+        all_reduce_us: latency of an all-reduce of any number of ranks, or of two ranks where `step_us` is given.
+        message_us: latency of a message between two GPUs.
+        step_us: latency of each of the 2·(n-1) steps of a ring, where it depends on the ranks (PCIe); else 0.
+    """
 
     name: str
     gb_s: float
     all_reduce_us: float
     message_us: float
     source: str
+    step_us: float = 0.0
+
+    def reached_gb_s(self, ranks: int) -> float:
+        """Return the bandwidth that the messages of so many ranks reach."""
+        if not self.step_us:
+            return self.gb_s
+        collective_gb_s = PCIE_SHARE * self.gb_s
+        if ranks == 2:
+            return min(PCIE_PAIR_GB_S, collective_gb_s)
+        return collective_gb_s
 
 
 ROUGHLY = "order of magnitude"
+# Over PCIe more than two GPUs have NCCL's ring and not vLLM's own all-reduce, which asks for NVLink there (vLLM 0.32.0,
+# device_communicators/custom_all_reduce.py). Each step of a ring waits for the one before. The bytes pass the
+# processors' memory, or their links, and reach a part of what one copy does: prompts and loads of Qwen3 32B on two RTX
+# PRO 6000 (PCIe 5.0) say 7 to 13 GB/s, those of Qwen3 235B on four of them about 20.
+PCIE_STEP_US = 7.0
+PCIE_SHARE = 0.35  # of a copy's bandwidth
+PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs
 LINKS = {
     "nvlink": Link(
         "NVLink 4",
@@ -34,8 +58,15 @@ LINKS = {
         "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200",
     ),
     "pcie": Link(
-        "PCIe 5.0 x16", 64, 25, 15, f"PCI-SIG; latency: NCCL without peer access, {ROUGHLY}"
+        "PCIe 5.0 x16",
+        64,
+        2 * PCIE_STEP_US,
+        15,
+        "PCI-SIG; all-reduce fitted to public runs of 2 and 4 RTX PRO 6000 (benchmarks/accuracy)",
+        PCIE_STEP_US,
     ),
+    # AMD's links between all GPUs of a node
+    "fabric": Link("Infinity Fabric", 64, 25, 15, f"AMD; latency: {ROUGHLY}"),
     "infiniband-ndr": Link(
         "InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"
     ),
@@ -65,12 +96,23 @@ class Traffic:
 
 def node_link(gpu: GPU) -> Link:
     """Return the link between the GPUs of one node, with vLLM's own all-reduce."""
-    base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
-    return Link(gpu.link, gpu.link_gb_s, base.all_reduce_us, base.message_us, gpu.source)
+    base = LINKS[link_kind(gpu)]
+    return replace(base, name=gpu.link, gb_s=gpu.link_gb_s, source=gpu.source)
+
+
+def link_kind(gpu: GPU) -> str:
+    """Return the name in LINKS whose latencies the GPU's link has: nvlink, fabric or pcie."""
+    if gpu.link.startswith("NVLink"):
+        return "nvlink"
+    if gpu.link.startswith("Infinity"):
+        return "fabric"
+    return "pcie"
 
 
 def by_nccl(link: Link) -> Link:
     """Return a link with NCCL's all-reduce in the place of vLLM's own."""
+    if link.step_us:
+        return link
     return replace(link, all_reduce_us=max(link.all_reduce_us, NCCL_ALL_REDUCE_US))
 
 
@@ -84,7 +126,11 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     """Return the time of one all-reduce: latency, and a ring's 2·(n-1)/n times the payload over the link."""
     if ranks == 1:
         return 0.0
-    return link.all_reduce_us / 1e3 + 2 * (ranks - 1) / ranks * payload_bytes / link.gb_s / 1e6
+    latency_us = link.all_reduce_us
+    if link.step_us:
+        latency_us = link.step_us * 2 * (ranks - 1)
+    ring_bytes = 2 * (ranks - 1) / ranks * payload_bytes
+    return latency_us / 1e3 + ring_bytes / link.reached_gb_s(ranks) / 1e6
 
 
 def spans_nodes(d: Deployment) -> bool:
@@ -126,7 +172,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     why = f"hidden states and residual between {d.pp} stages"
     for link, count in ((inside, len(borders) - over), (outside, over)):
         if count:
-            ms = count * (link.message_us / 1e3 + each / link.gb_s / 1e6)
+            ms = count * (link.message_us / 1e3 + each / link.reached_gb_s(2) / 1e6)
             out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
     return out
 

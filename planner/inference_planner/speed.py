@@ -1,7 +1,8 @@
 """Predict speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
 
 The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (data/runs): 14 models, dense,
-MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. Other GPUs take the same shares.
+MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. What differs with the GPU's generation
+and with the kernel that vLLM takes for the weights is a row of kernels.py; other GPUs take Hopper's shares.
 """
 
 # d deployment, m model, s settings, w weight, t term or traffic
@@ -15,24 +16,31 @@ from inference_planner.catalog.gpus import GPU
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
+from inference_planner.kernels import (
+    BITS_16,
+    DENSE,
+    card,
+    dense_kernel,
+    experts_kernel,
+    kernel,
+)
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.weight import ExpertSplit
 from inference_planner.weights import (
     active_parameters,
     embedding_weights,
     head_weights,
+    is_quantized,
     layer_weights,
     stand_ins,
     tensor_bytes,
     whole_bytes,
 )
 
-WEIGHTS_SHARE = 0.833  # of the peak bandwidth that products with one row reach
-EXPERTS_SHARE = 0.878
-# Triton's kernels unpack 4 bits: as many bytes on an H100 as on an H200, whose memory is 1.4 times as fast (gpt-oss-120b
-# on the H200, light and a batch of 64; gpt-oss-20b on the H100 is a test):
-MXFP4_EXPERTS_GB_S = 21.3  # a multiprocessor
-BLACKWELL = 10.0  # multiplies them as they are
+WEIGHTS_SHARE = (
+    0.833  # of the peak bandwidth that products with one row reach, on Hopper with cuBLAS
+)
+EXPERTS_SHARE = 0.878  # that Triton's products of chosen experts reach there
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
@@ -57,30 +65,41 @@ class Term:
     uncertainty: str
 
 
+@dataclass(frozen=True)
+class ReadBytes:
+    """The bytes that a step reads on one rank of every stage together. `plain` are dense 16-bit weights with the head."""
+
+    plain: int
+    quantized: int
+    experts: int
+
+
 @lru_cache(maxsize=512)
-def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int, int]:
-    """Return the bytes that a step reads on one rank of every stage together: (dense weights with the head, experts)."""
-    dense = 0
+def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadBytes:
+    plain = 0
+    quantized = 0
     experts = 0
     for layer, count in Counter(stand_ins(m)).items():
         for w in layer_weights(m, layer):
             size = count * sum(tensor_bytes(m, w, layer, tp, split))
             if w.name.startswith("mlp.experts.w"):
                 experts += size
+            elif is_quantized(m, w, layer):
+                quantized += size
             else:
-                dense += size
+                plain += size
     head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
     for w in head:
-        dense += sum(tensor_bytes(m, w, 0, tp))
+        plain += sum(tensor_bytes(m, w, 0, tp))
     scale = m.exact.scale if m.exact else 1
-    return int(dense * scale), int(experts * scale)
+    return ReadBytes(int(plain * scale), int(quantized * scale), int(experts * scale))
 
 
 def _mxfp4(m: ModelConfig) -> bool:
     return bool(m.moe and m.quantization and m.quantization.method == "mxfp4")
 
 
-def _small_kernels_ms(m: ModelConfig) -> float:
+def _small_kernels_ms(m: ModelConfig, gpu: GPU) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US
     if m.moe:
@@ -92,7 +111,11 @@ def _small_kernels_ms(m: ModelConfig) -> float:
         us += len(m.experts.layers) * MXFP4_LAYER_US
     if m.quantization and m.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
-    return us / 1e3
+    us += layers * dense_kernel(m, gpu).measurement.layer_us
+    experts = experts_kernel(m, gpu)
+    if experts:
+        us += len(m.experts.layers) * experts.measurement.layer_us
+    return us / 1e3 * card(gpu).small_kernels
 
 
 def _state_bytes(m: ModelConfig, tp: int) -> int:
@@ -130,42 +153,48 @@ def decode_terms(
     s = d.settings
     tp = d.tp
     tokens = batch * tokens_each
-    dense, experts = _read_bytes(m, tp, d.expert_split)
+    read = _read_bytes(m, tp, d.expert_split)
     peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
     tflops = peak_tflops(m, gpu)
-    memory = dense / peak / WEIGHTS_SHARE
+    share = kernel(DENSE, BITS_16, gpu).bandwidth_share
+    dense_kernels = dense_kernel(m, gpu)
+    plain_ms = read.plain / peak / share
+    memory = plain_ms + read.quantized / peak / dense_kernels.bandwidth_share
     compute = 2 * active_parameters(m) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
     if memory >= compute:
-        source = f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
+        dense = read.plain + read.quantized
+        reached = dense / peak / memory
+        source = f"{dense / 1e9:.1f} GB at {reached:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s ({dense_kernels.name})"
         terms = [Term("weights", memory, source, "±5 %")]
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
-    if experts:
+    expert_kernels = experts_kernel(m, gpu)
+    if expert_kernels and read.experts:
         # share that one token leaves, if the choice is even
         idle = 1 - m.experts.experts_per_token / m.experts.num_experts
-        size = experts * (1 - idle ** (tokens * d.dp))
+        size = read.experts * (1 - idle ** (tokens * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
-        rate = EXPERTS_SHARE * peak
-        if _mxfp4(m) and gpu.capability < BLACKWELL:
-            rate = min(rate, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6)
-        source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
-        terms.append(Term("experts", size / rate, source, doubt))
+        reached = f"{expert_kernels.bandwidth_share:.0%} of the bandwidth ({expert_kernels.name})"
+        source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
+        terms.append(Term("experts", size / peak / expert_kernels.bandwidth_share, source, doubt))
     elements = 0
     for kind, size, layers in grouped(m):
         elements += len(layers) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
     kv = batch * elements * kv_dtype_bytes(m, s.kv_cache_dtype)
-    terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
+    terms.append(Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %"))
     if states := _state_bytes(m, tp):  # a request's states are read and written by every step
         states *= 2 * batch
         terms.append(
             Term(
                 "states",
-                states / peak / WEIGHTS_SHARE,
+                states / peak / share,
                 f"{states / 1e6:.0f} MB read and written",
                 "±10 %",
             )
         )
-    terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
+    terms.append(
+        Term("small kernels", _small_kernels_ms(m, gpu), "fitted per layer on H200", "±15 %")
+    )
     for t in traffic(d, tokens):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
         terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
