@@ -293,6 +293,7 @@ FEW_LAYERS = 28
 # Of a hybrid model, whose layers with states are cut out of the graphs as attention is: 0.61 GiB for 35 sizes
 # (Qwen3.8-27B, 64 layers, TP 2 on L20, 0.28.0)
 PIECEWISE_GRAPH_OF_STATES = 16 * MIB
+MORE_OF_8_BITS = 11 * MIB  # kernels that quantize activations: 0.97 GiB for the same in FP8
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
 # Of a hybrid model: 10.3 (Qwen3-Next, H200), 11.4 (Qwen3.8-27B, TP 2 on L20), and Nemotron Nano, whose layers are halves
@@ -329,6 +330,8 @@ def graph_estimate(d: Deployment, layers: int) -> int:
         graph = FULL_GRAPH + PIECEWISE_GRAPH
         if has_states(m):
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_STATES
+            if m.quantization and m.quantization.activation_bits == 8:
+                graph += MORE_OF_8_BITS
         elif m.num_hidden_layers <= FEW_LAYERS:
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_FEW_LAYERS
         return largest * request_bytes + FULL_GRAPH + graph * (cases * len(graph_sizes) - 1)

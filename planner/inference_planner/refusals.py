@@ -2,8 +2,8 @@
 
 A row says what vLLM prints, where, since which release, and finds out whether a deployment meets it. Where another
 module already owns the decision (which sizes split a model, what a GPU has kernels for), the row asks that module. A
-plan fits only if no row finds anything. Read from vLLM 0.32.0; a row without `since` holds for every release that the
-planner has formulas for.
+plan fits only if no row finds anything. Read from vLLM 0.32.0 and 0.33.0; a row without `since` holds for every release
+that the planner has formulas for.
 """
 
 # d: a deployment
@@ -381,6 +381,14 @@ def _stored_quantization(d: Deployment) -> Finding | None:
     return Finding(problem, f"--quantization {stored.method}") if problem else None
 
 
+def _cache_dtype(d: Deployment) -> Finding | None:
+    dtype = d.settings.kv_cache_dtype
+    if dtype not in BOTH_16_BITS or dtype == d.model.dtype:
+        return None
+    what = f"a KV cache in {dtype} is refused for a model that runs in {d.model.dtype}"
+    return Finding(what, "--kv-cache-dtype auto")
+
+
 def _cache_kernels(d: Deployment) -> Finding | None:
     dtype = d.settings.kv_cache_dtype
     problem = _message(settings.check_kv_cache_dtype, d.model, d.gpu, dtype)
@@ -450,6 +458,13 @@ ARGUMENT_ROWS = (
         "No valid attention backend found",
         "platforms/cuda.py CudaPlatformBase.get_attn_backend_cls",
         _cache_kernels,
+    ),
+    Refusal(
+        "cache dtype",
+        'kv_cache_dtype="…" is incompatible with dtype="…"',
+        "config/vllm.py VllmConfig._reject_mismatched_float_kv_cache",
+        _cache_dtype,
+        since="0.33.0",
     ),
     Refusal(
         "slices",

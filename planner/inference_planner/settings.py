@@ -38,6 +38,7 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
+GB10 = 12.1  # compute capability of the DGX Spark
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
@@ -85,12 +86,16 @@ class Settings:
     def graph_sizes(self) -> list[int]:
         """Tokens of a step that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16.
 
-        With draft tokens, the same numbers of requests get one as well (config/vllm.py, uniform_decode_sizes).
+        With draft tokens, the same numbers of requests get one as well, or these numbers are rounded up to whole requests
+        (config/vllm.py, uniform_decode_sizes; config/compilation.py, adjust_cudagraph_sizes_for_spec_decode).
         """
         top = min(self.largest_graph, self.max_num_batched_tokens)
         sizes = _grid(top)
         width = self.tokens_per_request
-        if width > 1:
+        if width > 1 and not self.version.graphs_of_whole_steps:
+            rounded = {-(-size // width) * width for size in sizes}
+            sizes = sorted(size for size in rounded if size <= top)
+        elif width > 1:
             requests = _grid(min(self.max_num_seqs, self.most_graph_tokens))
             whole_steps = [width * count for count in requests if width * count <= top]
             sizes = sorted({*sizes, *whole_steps})
@@ -121,7 +126,8 @@ def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
     is_llm = usage == "llm"  # the LLM class, for offline batches
     if version.large_gpu_defaults and memory >= 160 * GIB:
         return 16384, 1024
-    if memory >= 70 * GIB and "a100" not in gpu.title.lower():
+    is_small = version.small_defaults_on_gb10 and gpu.capability == GB10
+    if memory >= 70 * GIB and "a100" not in gpu.title.lower() and not is_small:
         return (16384 if is_llm else 8192), 1024
     return (8192 if is_llm else 2048), 256
 

@@ -23,6 +23,7 @@ class Version:
     Attributes:
         large_gpu_defaults: 16,384 tokens a step and 1,024 requests on GPUs of 160 GiB and more
             (engine/arg_utils.py, get_batch_defaults).
+        small_defaults_on_gb10: GB10 takes the defaults of small GPUs in spite of its memory (same place).
         blackwell_graph_tokens: the largest batch with a CUDA graph on compute capability 10 (config/vllm.py).
         counts_all_allocations: memory is read from cudaMemGetInfo, so that tables of requests and repacked weights
             count against the KV cache (v1/worker/gpu_worker.py).
@@ -44,6 +45,10 @@ class Version:
         fast_eager_launch: eager layers are launched at the pace that was measured under 0.32.0.
         scales_yarn: YaRN allows its original positions times the factor, whatever max_position_embeddings says
             (config/model.py, _get_and_verify_max_len; pull request 56446 ended it).
+        graphs_of_whole_steps: with draft tokens, numbers of requests get a CUDA graph beside the usual numbers of tokens;
+            before, those numbers are rounded up to whole requests (config/vllm.py, uniform_decode_sizes).
+        may_keep_freed_blocks: a block that the profile run has freed may count, because a small one was cut out of it
+            (gpu_worker.py, without _scoped_allocator_max_split).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads after the first
             snapshot, and those that the profile run touches first.
     """
@@ -68,6 +73,9 @@ class Version:
     kernels_at_load_bytes: int
     kernels_at_profile_bytes: int
     scales_yarn: bool = False
+    graphs_of_whole_steps: bool = True
+    may_keep_freed_blocks: bool = False
+    small_defaults_on_gb10: bool = False
 
 
 V0_25_1 = Version(
@@ -89,6 +97,7 @@ V0_25_1 = Version(
     kernels_at_load_bytes=162 * MIB,
     kernels_at_profile_bytes=68 * MIB,
     scales_yarn=True,
+    graphs_of_whole_steps=False,
 )
 # Read at each tag: config/vllm.py, config/model.py, config/parallel.py, engine/arg_utils.py, utils/mem_utils.py,
 # v1/kv_cache_interface.py, v1/worker/gpu_worker.py, v1/worker/gpu/{model_runner,cudagraph_utils}.py and
@@ -105,6 +114,7 @@ V0_27_1 = replace(
     V0_26_0,
     name="0.27.1",
     counts_all_allocations=True,
+    may_keep_freed_blocks=True,
     custom_all_reduce_on_nodes=True,
     # Qwen3-32B on two GPUs (0.27.1) and Qwen3.8-27B on two (0.28.0) leave no room for such buffers
     gather_opens_communicator=False,
@@ -120,6 +130,7 @@ V0_29_0 = replace(
     name="0.29.0",
     model_runner_v2_for_all=True,
     graphs_are_estimated=True,
+    graphs_of_whole_steps=True,
 )
 V0_30_0 = replace(V0_29_0, name="0.30.0", scales_yarn=False)  # read; none of the columns differs
 V0_32_0 = Version(
@@ -162,6 +173,7 @@ V0_33_0 = Version(
     fast_eager_launch=True,
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
+    small_defaults_on_gb10=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the KV cache is sized.

@@ -48,7 +48,7 @@ def test_9_28_gib_hold_the_tokens_that_the_log_of_two_draft_tokens_says(length, 
 
 
 @pytest.mark.parametrize(
-    ("draft_tokens", "logged", "within"), [(0, 136_533, 0.09), (1, 97_757, 0.04), (2, 81_920, 0.03)]
+    ("draft_tokens", "logged", "within"), [(0, 136_533, 0.03), (1, 97_757, 0.04), (2, 81_009, 0.04)]
 )
 def test_the_whole_plan_is_near_the_log(draft_tokens, logged, within):
     assert hybrid(8192, draft_tokens).kv_cache_tokens == pytest.approx(logged, rel=within)

@@ -79,6 +79,11 @@ CASES = {
         "KV cache in fp8",
         "--kv-cache-dtype auto",
     ),
+    "cache dtype": (
+        lambda: on(kv_cache_dtype="float16", vllm_version="0.33.0"),
+        "KV cache in float16 is refused for a model that runs in bfloat16",
+        "--kv-cache-dtype auto",
+    ),
     "slices": (
         lambda: on(gpu="h100-mig-3g.40gb").split(2, 1),
         "NCCL cannot join slices",

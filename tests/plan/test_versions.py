@@ -1,0 +1,112 @@
+"""Rows of vLLM's releases between ours, against public logs of 0.27.1, 0.28.0 and 0.31.0."""
+
+from __future__ import annotations
+
+import pytest
+from inference_planner import plan, versions
+from inference_planner.catalog import load_gpu
+from inference_planner.errors import BadInput
+from inference_planner.settings import batch_defaults
+
+# Source of each: data/public/points.json, by its id there. The size of the KV cache is vLLM's own line.
+TWO_RTX_PRO = {"gpus_per_node": 2, "max_model_len": 32768, "gpu_memory_utilization": 0.426}
+LOGS = [
+    # RTXPRO6000x2-qwen3-32b-tp2-0271: −19.6 % with the formulas of 0.32.0
+    ("qwen3-32b", "rtx-pro-6000", "0.27.1", {**TWO_RTX_PRO, "tensor_parallel_size": 2}, 67_296),
+    # L20x2-qwen38-27b-bf16-0280: +9.1 %
+    (
+        "qwen3.5-27b",
+        "l20",
+        "0.28.0",
+        {
+            "gpus_per_node": 2,
+            "tensor_parallel_size": 2,
+            "max_model_len": 8192,
+            "max_num_batched_tokens": 2048,
+            "max_num_seqs": 128,
+        },
+        264_071,
+    ),
+    # A100-80-llama31-8b-0310: −0.4 %
+    (
+        "llama-3.1-8b",
+        "a100-80gb",
+        "0.31.0",
+        {"gpus_per_node": 1, "tensor_parallel_size": 1, "max_model_len": 131072},
+        460_496,
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "version", "asked", "logged"), LOGS)
+def test_a_public_log_of_a_release_between_ours_is_within_three_percent(
+    model, gpu, version, asked, logged
+):
+    p = plan(model, gpu, vllm_version=version, **asked)
+    assert p.kv_cache_tokens == pytest.approx(logged, rel=0.03)
+
+
+def test_freed_blocks_that_count_are_named_where_a_release_may_keep_them():
+    """RTXPRO6000x2-qwen3-32b-pp2-0271 keeps 6.92 GiB: 0.7 less than the plan, by blocks of the profile run."""
+    asked = {"tensor_parallel_size": 1, "pipeline_parallel_size": 2, **TWO_RTX_PRO}
+    p = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.27.1", **asked)
+    assert p.available_kv_gib_per_gpu - 1.3 < 6.92 < p.available_kv_gib_per_gpu
+    sentence = "may count blocks that its profile run has freed"
+    assert any(sentence in reason for reason in p.reasons)
+    newer = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.31.0", **asked)
+    assert not any(sentence in reason for reason in newer.reasons)
+
+
+def test_one_slot_of_adapters_leaves_what_an_rtx_4090_said():
+    """RTX4090-qwen3-4b-lora-0271: 12.86 GiB in use by the cache after a cold start."""
+    p = plan(
+        "qwen3-4b",
+        "rtx-4090",
+        tensor_parallel_size=1,
+        gpus_per_node=1,
+        enable_lora=True,
+        max_model_len=40960,
+        vllm_version="0.27.1",
+    )
+    assert p.available_kv_gib_per_gpu == pytest.approx(12.86, abs=0.05)
+
+
+def test_a_patch_release_takes_the_row_of_its_minor_release():
+    assert versions.get("0.27.0").name == "0.27.1" and versions.get("v0.28.1").name == "0.28.0"
+    p = plan("llama-3.1-8b", "h100", vllm_version="v0.27.0")
+    assert p.vllm_version == "0.27.0" and "outside" not in " ".join(p.reasons)
+
+
+@pytest.mark.parametrize("version", ["0.10.0", "0.10.1.1", "0.19.1", "0.24.0"])
+def test_a_release_before_the_table_is_planned_and_said_to_be_outside(version):
+    p = plan("llama-3.1-8b", "h100", vllm_version=version)
+    assert p.fits and p.vllm_version == version
+    assert any(f"There are no formulas for vLLM {version}" in reason for reason in p.reasons)
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0", "newest", ""])
+def test_other_releases_are_refused_with_those_that_there_are(version):
+    with pytest.raises(BadInput) as refused:
+        versions.get(version)
+    assert "0.25.1, 0.26.0, 0.27.1" in refused.value.remedy
+
+
+def test_the_largest_defaults_came_with_0_28():
+    """engine/arg_utils.py of both tags: 160 GiB and more take 16,384 tokens a step."""
+    b200 = load_gpu("b200")
+    assert batch_defaults(b200, "serve", versions.get("0.27.1")) == (8192, 1024)
+    assert batch_defaults(b200, "serve", versions.get("0.28.0")) == (16384, 1024)
+
+
+def test_a_gb10_takes_the_small_defaults_from_0_33_on():
+    gb10 = load_gpu("gb10")
+    assert batch_defaults(gb10, "serve", versions.get("0.32.0")) == (8192, 1024)
+    assert batch_defaults(gb10, "serve", versions.get("0.33.0")) == (2048, 256)
+
+
+def test_mxfp4_experts_have_the_layout_of_the_cards_kernels():
+    """gpt-oss-120b by Marlin: "Model loading took 65.9651 GiB" (data/public/logs/04.log); Triton's on Hopper: 61.3."""
+    marlin = plan("gpt-oss-120b", "a100-80gb", tensor_parallel_size=1, max_model_len=8192)
+    hopper = plan("gpt-oss-120b", "h100", tensor_parallel_size=1, max_model_len=8192)
+    assert marlin.weights_gib_per_gpu == pytest.approx(65.9651, rel=0.005)
+    assert hopper.weights_gib_per_gpu == pytest.approx(61.3, rel=0.005)
