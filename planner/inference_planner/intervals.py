@@ -216,6 +216,9 @@ def whole(interval: Interval) -> Interval:
     return Interval(math.floor(interval.low), math.ceil(interval.high))
 
 
+NOTHING = (0, 0, 0.0)  # blocks, tokens, requests
+
+
 @dataclass(frozen=True)
 class Capacities:
     """What the KV cache may hold: blocks, tokens and requests of max_model_len."""
@@ -228,11 +231,16 @@ class Capacities:
 def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
     """Return the intervals of the KV cache of a deployment whose free memory may be off by `half_gib` on each GPU.
 
-    The low end is 0 where it would not hold one request; so is the high end of what does not fit there either.
+    What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits may have a low end
+    that holds less than one request: then vLLM may refuse to start.
     """
     low = _capacity(d, fit, -half_gib)
     high = _capacity(d, fit, half_gib)
     middle = _capacity(d, fit, 0.0)
+    if not fit.fits:
+        low = middle = NOTHING
+        _, _, requests = high
+        high = high if requests >= 1 else NOTHING
 
     def interval(index: int) -> Interval:
         values = (low[index], middle[index], high[index])
@@ -242,12 +250,10 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
 
 
 def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:
-    """Return blocks, tokens and requests if every GPU has so much more (or less); zeros if no request fits."""
+    """Return blocks, tokens and requests if every GPU has so much more (or less) memory."""
     available = [size + round(more_gib * GIB) for size in fit.available]
     if min(available) <= 0:
-        return 0, 0, 0.0
+        return NOTHING
     stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
     holds = kv_cache.capacity(fit.layout, stages, available, d.settings.max_model_len)
-    if holds.max_concurrency < 1:
-        return 0, 0, 0.0
     return holds.blocks, holds.tokens, holds.max_concurrency

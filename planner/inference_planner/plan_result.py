@@ -322,7 +322,8 @@ class Plan:
     @property
     def may_not_start(self) -> bool:
         """True if the plan fits, but at the low end of the interval the KV cache would not hold one request."""
-        return self.fits and self.kv_cache_tokens > 0 and not self.intervals["kv_cache_tokens"].low
+        has_tokens = self.fits and self.kv_cache_tokens > 0
+        return has_tokens and self.intervals["max_concurrency"].low < 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""

@@ -188,10 +188,8 @@ def _verdict(plan: Plan, width: int) -> list[str]:
 
 
 def _plus_minus(plan: Plan) -> str:
-    """Return the interval of the KV-cache tokens: "± 1.2 %", or "0 to 21,000" where they may not hold one request."""
+    """Return half of the interval of the KV-cache tokens in words: "± 1.2 %"."""
     tokens = plan.intervals["kv_cache_tokens"]
-    if plan.may_not_start:
-        return f"{tokens.low:,.0f} to {tokens.high:,.0f}"
     half = 100 * (tokens.high - tokens.low) / 2 / plan.kv_cache_tokens
     return f"± {half:.1f} %" if half < 10 else f"± {half:.0f} %"
 

@@ -165,7 +165,8 @@ def test_formulas_of_another_version_make_a_case_less_certain():
 def test_a_plan_that_may_not_start_says_so():
     """A request of 26,000 tokens takes 3.17 GiB of the 3.4 that are left on an L4, which nobody measured."""
     close = plan("llama-3.1-8b", "l4", max_model_len=26000, tensor_parallel_size=1)
-    assert close.fits and close.may_not_start and close.to_dict()["kv_cache_tokens_low"] == 0
+    assert close.fits and close.may_not_start
+    assert 0 < close.to_dict()["kv_cache_tokens_low"] < 26000
     assert not plan("llama-3.1-8b", "l4", max_model_len=8192).may_not_start
 
 
