@@ -1,0 +1,198 @@
+"""No prediction is answered before it is made: each notebook is read as a learner sees it, up to the result."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
+HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>', re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+
+# The right option of each prediction with the teaching model on a CPU, and other words that would tell it.
+# Where it depends on the machine (speed), the option of the text's own explanation.
+RIGHT: dict[str, tuple[str, ...]] = {
+    "start.sentence": ("the limit cuts it", "`length`"),
+    "start.no_key": ("401: refused", "401"),
+    "memory.where_weights": ("in the MLPs", "70 %", "70.2"),
+    "memory.over_16_gb": ("more than 16 GB", "16.06", "8,030,261,248", "8_030_261_248"),
+    "memory.fits_80_gb": ("in both", "fits in both", "70 GB"),
+    "memory.pool_full": ("a running request gives up its blocks", "preempt"),
+    "memory.long_requests": ("6", "6.88"),
+    "memory.without_cache": ("32 times", "32.5"),
+    "memory.weights_or_kv": ("about equal", "15.62"),
+    "memory.rule": ("too little", "-14", "28 GB too"),
+    "memory.falcon": ("too much", "126", "by half"),
+    "memory.easiest": ("Llama", "need their own formulas"),
+    "parallelism.enough": ("16 are needed",),
+    "parallelism.who_talks": ("the network between them", '== "InfiniBand'),
+    "parallelism.prompt": ("more than 5 times", "nine to ten"),
+    "parallelism.step": ("matrix products, the rest", "helps the products"),
+    "parallelism.pipeline_tokens": ("the same", "2 * one_rank", "131,072"),
+    "server.started": ("1 vLLM, 4 GPU processes", "one vLLM on each node"),
+    "server.named": ("2", "two name it"),
+    "sampling.of_200": ("fewer: the model ends it", "23 tokens"),
+    "sampling.best_20": ("about 1", "0.99", "99 %"),
+    "sampling.coldest": ("1", "one bar"),
+    "sampling.hotter": ("the short bars", "short bars grow"),
+    "sampling.all_equal": ("at 0 only", "0 in equal"),
+    "sampling.two_cuts": ("1", "one bar"),
+    "sampling.greedy": ("1", "different[1] == 1", "one text"),
+    "sampling.repeated": ("those of tokens that were sampled",),
+    "sampling.rewarded": ("one word again and again", "commonest[-2] >", "repeats"),
+    "sampling.share": ("about 1 percentage point",),
+    "sampling.batched": ("some", "11 of 32", "a few texts"),
+    "sampling.space": ("something else", "esophagogon"),
+    "logprobs.listed": ("3 or 4", "== 4"),
+    "logprobs.first": ("no", "is None"),
+    "logprobs.odd_word": ("Boston has", "start of a sentence"),
+    "logprobs.more_surprising": ("the German one", "200,000", "254"),
+    "logprobs.made_up": ("many times", "less sure"),
+    "logprobs.sure_and_wrong": ("one of them", "0.92"),
+    "logprobs.zero": ("no", "row.logprob < 0", "-0.71"),
+    "logprobs.all_texts": ("most of them", "as_text < as_ids", "8,063"),
+    "many.four_threads": ("in between",),
+    "many.flat_after": ("it still grows at 128",),
+    "offline.bad_lines": ("none", "before* anything is sent"),
+    "offline.cost": ("about as many", "1.05"),
+    "elsewhere.places": ("six", "Six of the seven"),
+    "elsewhere.openshift": ("those that start pods, and it adds one", '"Route"'),
+    "elsewhere.three_bits": ("it doubles",),
+    "elsewhere.four_bits": ("GPTQ is best", 'int4-gptq"] <'),
+    "elsewhere.four_times": ("neither", "fewer.speed_times < 4"),
+    "bits.experts_alone": ("4 to 5 times as many", "4.6", "4 <"),
+    "bits.eight_times": ("about 4 times", "costs less"),
+    "chat.bare": ("something else", "more questions"),
+    "chat.system": ("none", "leaves out"),
+    "chat.breaks": ("the wrong template changes", "Shakespeare"),
+    "chat.fourth": ("more than 80", "the whole chat again"),
+    "chat.chunks": ("about one for each token",),
+    "chat.json": ("a JSON object that is cut off", "whitespace"),
+    "chat.field": ("in `reasoning`", "takes all text"),
+    "engine.reading": ("more than 10 times",),
+    "engine.stall": ("on my server", "wait for the document's pieces"),
+    "engine.found": ("whole blocks", "nothing is found"),
+    "engine.again": ("a small part",),
+    "guess.five": ("hardly longer", "1.02"),
+    "guess.follows": ("those of the target, p", "shares - p"),
+    "guess.faster": ("the last line decides",),
+    "guess.warmer": ("fewer",),
+    "guess.fades": ("10 to 100", "cost many"),
+    "scale.router": ("less than a fifth of it", "about 50 ms"),
+    "scale.dp_tokens": ("no more than one server alone", "65,536 tokens"),
+    "scale.received": ("64", "two whole blocks"),
+    "scale.ttft_apart": ("it becomes longer", "comes later"),
+    "scale.offload": ("copying, more than 5 times",),
+    "scale.busiest": ("over 50 % more", "wait for others"),
+    "scale.latent": ("about twice as many", "1.9"),
+    "scale.replicas": ("3", "[0, 70, 100]"),
+    "capstone.fits": ("it fits",),
+    "capstone.apart": ("less than 1 %",),
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One prediction: its options, and what a learner sees from the section's heading to the folded result."""
+
+    key: str
+    options: tuple[str, ...]
+    before: tuple[str, ...]  # texts and code up to the buttons
+    between: tuple[str, ...]  # from the buttons to the result
+
+
+def is_folded(cell: dict) -> bool:
+    return bool(cell["metadata"].get("jupyter", {}).get("source_hidden"))
+
+
+def seen(cell: dict) -> str:
+    """Return a cell as a learner sees it before opening anything: no folded code, no folded texts, no hovers."""
+    if is_folded(cell):
+        return ""
+    text = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        text = HOVER.sub(r"\1", FOLDED.sub("", text))
+    return text
+
+
+def options_of(source: str, key: str) -> tuple[str, ...]:
+    found = re.search(rf'predict\(\s*"{re.escape(key)}",\s*\((.*?)\)\)', source, re.DOTALL)
+    assert found, key
+    return tuple(re.findall(r'"([^"]*)"', found[1]))
+
+
+def predictions(path: Path) -> list[Prediction]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    found = []
+    for asked, source in enumerate(sources):
+        for key in re.findall(r'predict\(\s*"([\w.]+)",\s*\(', source):
+            result = next(
+                n for n, text in enumerate(sources) if f'predict("{key}", result=' in text
+            )
+            start = max(
+                n for n in range(asked) if cells[n]["cell_type"] == "markdown" and "#" in sources[n]
+            )
+            first = re.split(r"^#+ .*$", seen(cells[start]), flags=re.MULTILINE)[-1]
+            before = (first, *(seen(cells[n]) for n in range(start + 1, asked)))
+            between = tuple(seen(cells[n]) for n in range(asked + 1, result))
+            found.append(Prediction(key, options_of(source, key), before, between))
+    return found
+
+
+ALL = [(path.stem, one) for path in NOTEBOOKS for one in predictions(path)]
+
+
+def told(text: str, prediction: Prediction) -> list[str]:
+    """Return what in a text tells the right option: its words where not all options stand, its number, other words."""
+    option, *others = RIGHT[prediction.key]
+    clues = [word for word in others if word.lower() in text.lower()]
+    rest = [each for each in prediction.options if each != option]
+    whole = re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE)
+    asked_among = any(each.lower() in text.lower() for each in rest)
+    if whole and len(option.split()) > 1 and not asked_among:
+        clues.append(option)
+    if len(option.split()) > 1:
+        known = {number for each in rest for number in NUMBER.findall(each)}
+        numbers = set(NUMBER.findall(text))
+        if not known & numbers:  # a text that lists numbers of other options tells nothing
+            clues += [number for number in set(NUMBER.findall(option)) - known if number in numbers]
+    return clues
+
+
+@pytest.mark.parametrize(("name", "prediction"), ALL, ids=lambda each: getattr(each, "key", each))
+def test_nothing_visible_answers_a_prediction(name, prediction):
+    assert prediction.key in RIGHT, "write its right option into RIGHT"
+    for text in prediction.between:
+        assert "assert" not in text, "an assertion between buttons and result gives it away"
+        assert not told(text, prediction), f"{name}: {text}"
+
+
+@pytest.mark.parametrize(("name", "prediction"), ALL, ids=lambda each: getattr(each, "key", each))
+def test_the_question_does_not_hold_its_answer(name, prediction):
+    for text in prediction.before:
+        clues = [clue for clue in told(text, prediction) if not clue.isdigit()]
+        assert not clues, f"{name}: {text}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_you_should_see_is_folded(path):
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        assert "What you should see" not in FOLDED.sub("", text), text[:100]
+        assert text.count("<details>") == text.count("</details>") == text.count("<summary>")
+
+
+def test_a_spoiled_prediction_is_found():
+    prediction = Prediction("memory.without_cache", ("2 times", "32 times", "1,000 times"), (), ())
+    assert told("assert without[-1] / with_cache[-1] == 32.5", prediction)
+    assert told("It takes 32 times as long.", prediction)
+    assert not told("for 64 tokens, with vectors of 16 numbers", prediction)
+    folded = {"cell_type": "markdown", "metadata": {}, "source": ["<details>32.5</details>"]}
+    assert not seen(folded)
