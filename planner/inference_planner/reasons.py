@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from inference_planner import adapters, drafts, versions
-from inference_planner.attention import main_kind
+from inference_planner.attention import has_states, main_kind
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.kinds import is_multimodal
@@ -54,8 +54,17 @@ def _freed_blocks(plan: Plan) -> Iterator[str]:
 def _draft(plan: Plan) -> Iterator[str]:
     """Say what a draft takes, and what is not known of its speed."""
     draft = plan.settings.draft
-    if draft:
-        yield from drafts.words(plan.config, draft, plan.tensor_parallel_size)
+    if draft is None:
+        return
+    yield from drafts.words(plan.config, draft, plan.tensor_parallel_size)
+    least = 0
+    for group in plan.fit.layout.groups:
+        least += 1 + draft.tokens if group.keeps_states else 1
+    if has_states(plan.config) and plan.fit.fits:
+        yield (
+            f"Each draft token needs a state of its own: a running request holds at least {least} blocks, so at most "
+            f"{plan.num_gpu_blocks // least:,} of its {plan.settings.max_num_seqs:,} requests run at once."
+        )
 
 
 def _adapters(plan: Plan) -> Iterator[str]:
