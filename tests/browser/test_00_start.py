@@ -27,8 +27,11 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         )
         assert (
             page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count()
-            == 4
-        ), "solutions and results of predictions are collapsed"
+            == 2
+        ), "results of predictions are collapsed"
+        assert "counted" not in text, "no solution's code is on the page, nor a click away"
+        solutions = page.page.locator(".jp-CodeCell", has_text="# Solution: run this cell")
+        assert solutions.count() == 2
         assert not page.failures() and not page.elsewhere and not page.errors
         page.page.set_viewport_size({"width": 900, "height": 1000})
         page.page.keyboard.press("Control+b")  # the file browser takes a third of it
@@ -39,14 +42,22 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
             "total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)'
         )
         page.page.locator(".workshop-check[data-state=wrong]").wait_for()
-        # the solution is the next cell, and its check was tried now
-        page.page.keyboard.press("Shift+Enter")
-        page.page.locator(".workshop-check[data-state=right]").wait_for()
         page.page.locator("details", has_text="Hint 1 of 2").locator("summary").click()
+        # the solution is the next cell; one hint is open, and it waits for the other
+        page.page.keyboard.press("Shift+Enter")
+        page.page.get_by_text("Held back until you have tried once more").wait_for()
+        assert page.page.locator(".workshop-check[data-state=right]").count() == 0
         assert page.page.get_by_text("begin_of_text", exact=False).first.is_visible()
         assert not page.page.get_by_text("Hint 2 of 2").count(), (
             "the next hint waits for the next wrong answer"
         )
+        page.replace(
+            "total_tokens = 40", 'total_tokens = 41\ncheck("start.total_tokens", total_tokens)'
+        )
+        page.page.get_by_text("Hint 2 of 2").wait_for()
+        page.page.keyboard.press("Shift+Enter")
+        page.page.locator(".workshop-check[data-state=right]").wait_for()
+        assert page.page.get_by_text("The solution, which has run").is_visible()
         page.shot("00_start_wrong")
     left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
     assert not [line for line in left if str(tmp_path) in line], "Ctrl-C leaves nothing"

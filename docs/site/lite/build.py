@@ -34,7 +34,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent))
 from live import pages  # noqa: E402
 
-from workshop.servers.local import course_pages  # noqa: E402
+from workshop.servers.local import course_pages, solutions  # noqa: E402
 
 TOOLS = HERE / "tools"
 NOTEBOOKS = ROOT / "notebooks"
@@ -297,7 +297,8 @@ def ours() -> bytes:
 
 def for_the_page(path: Path) -> str:
     """Return a notebook for Pyodide's kernel."""
-    notebook = json.loads(course_pages.with_links_inside(path.read_bytes()))
+    published = solutions.held_back(course_pages.with_links_inside(path.read_bytes()))
+    notebook = json.loads(published)
     notebook["metadata"]["kernelspec"] = {
         "name": "python",
         "display_name": "Python (in this page)",

@@ -18,7 +18,7 @@ import workshop
 from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import replace_file, writing
-from workshop.servers.local import course_pages
+from workshop.servers.local import course_pages, solutions
 
 FOLDER = "my-notebooks"
 MODE = 0o644  # of a copy: the course may be installed read-only
@@ -77,9 +77,9 @@ def copy_notebooks() -> tuple[Path, list[str]]:
 
 
 def _published(name: str) -> bytes:
-    """Return a notebook of the course as a learner gets it: its links lead to the copies of the pages."""
+    """Return a notebook as a learner gets it: its links lead to the copies of the pages, its solutions wait."""
     source = course_folder() / f"{name}.ipynb"
-    return course_pages.with_links_inside(source.read_bytes())
+    return solutions.held_back(course_pages.with_links_inside(source.read_bytes()))
 
 
 def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
