@@ -168,7 +168,7 @@ class Ground:
         basis: one of BASES.
         same_kind: this kind of model was measured on this card, under some version.
         same_version: this version was measured on some card.
-        same_weights: weights stored like these were measured on a card of this generation, and so were their kernels;
+        same_weights: weights stored like these were measured on a card of this generation, where they are laid out alike;
             those of 16 bit are the same everywhere.
         same_formulas: the formulas are those of the version; False for a log whose version has none of its own.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from inference_planner import kv_cache, ranks
+from inference_planner import kernels, kv_cache, ranks
 from inference_planner.attention import has_states
 from inference_planner.basis import Basis, Ground, kind_of, sizes_from
 from inference_planner.catalog.gpus import GIB
@@ -102,6 +102,12 @@ def _over_pcie(d: Deployment) -> bool:
     return d.tp > 1 and "PCIe" in d.gpu.link
 
 
+def _has_unmeasured_kernel(d: Deployment) -> bool:
+    """Return True if the share of the bandwidth of a kernel is assumed; those of 16 bit differ little between cards."""
+    used = kernels.kernels(d)
+    return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
+
+
 def _packed(d: Deployment) -> bool:
     """Return True if weights are packed into less than 8 bits."""
     quantization = d.model.quantization
@@ -122,11 +128,15 @@ DOUBTS = (
         weights_share=0.08,
     ),
     Doubt(
-        "weights whose kernels were never measured",
+        "weights stored as was never measured",
         lambda d, g: not g.same_weights,
         gib=0.1,
-        time_share=0.25,
         weights_share=0.025,
+    ),
+    Doubt(
+        "a kernel that was never measured",
+        lambda d, g: _has_unmeasured_kernel(d),
+        time_share=0.25,
     ),
     Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
     Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.5, 0.25),

@@ -219,3 +219,14 @@ def test_what_runs_beside_the_model_was_never_measured(settings, name):
     p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=4096, **settings)
     assert p.basis == "measured on this kind of GPU"
     assert name in p.to_dict()["doubts"]
+
+
+def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
+    """kernels.py: Machete was timed on an H100, Marlin on no card."""
+    one = {"tensor_parallel_size": 1, "max_model_len": 4096, "quantization": "awq"}
+    name = "a kernel that was never measured"
+    assert name not in plan("qwen3-32b", "h100", **one).to_dict()["doubts"]
+    ada = plan("qwen3-8b", "l40s", **one)
+    assert name in ada.to_dict()["doubts"]
+    plain = plan("qwen3-8b", "l40s", tensor_parallel_size=1, max_model_len=4096)
+    assert ada.spread.time_share > plain.spread.time_share + 0.1
