@@ -16,7 +16,17 @@ from workshop.engine.log.reader import STAGES, Reader
 from workshop.errors import BadInput
 from workshop.files import open_regular
 
-__all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read", "text_of"]
+__all__ = [
+    "STAGES",
+    "EngineLog",
+    "Failure",
+    "RankFacts",
+    "Reader",
+    "Throughput",
+    "parse",
+    "read",
+    "text_of",
+]
 
 CHUNK_CHARS = 1 << 20
 EXPECTED = (
