@@ -206,6 +206,8 @@ def first_fit(d: Deployment, *rules: Rule) -> Change | None:
 
 def advise(plan: Plan) -> list[str]:
     """Return what would make the plan better. If it does not fit, return the nearest changes that would."""
+    if not plan.fit.has_cache:
+        return []
     if plan.fits:
         return [*_more_tokens(plan), *_other_gpus(plan), *_few_requests(plan)]
     if plan.fit.fits:

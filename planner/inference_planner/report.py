@@ -161,6 +161,8 @@ def _verdict(plan: Plan, width: int) -> list[str]:
         doubt = f"? would fit by its sizes, but {plain(plan.deployment.refused)}"
         lines = textwrap.wrap(doubt, width, break_on_hyphens=False)
         return [ink(line, "yellow") for line in lines]
+    if plan.pooling:
+        return _pooling_verdict(plan, width)
     figures = [
         f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache ({_plus_minus(plan)})",
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
@@ -194,6 +196,21 @@ def _plus_minus(plan: Plan) -> str:
     return f"± {half:.1f} %" if half < 10 else f"± {half:.0f} %"
 
 
+def _pooling_verdict(plan: Plan, width: int) -> list[str]:
+    """Return that a model loads which generates no text, and what vLLM does with it."""
+    what = {"scores": "scores (ranks or classes)", "vectors": "vectors (embeddings)"}[plan.pooling]
+    sentence = (
+        f"✓ fits  a pooling model: vLLM runs it with --runner pooling and computes {what}. It generates no tokens, so "
+        "there is no decoding speed"
+    )
+    if plan.fit.has_cache:
+        sentence += f"; its prompts share {plan.kv_cache_tokens:,} tokens of KV cache."
+    else:
+        sentence += ", and its attention looks both ways, so vLLM keeps no KV cache."
+    first, *more = textwrap.wrap(sentence, width, break_on_hyphens=False)
+    return [first.replace("✓ fits", ink("✓ fits", "green")), *more]
+
+
 def _first_tokens(requests: int) -> str:
     load = f"{requests:,} simultaneous requests of {QUESTION_TOKENS} tokens"
     if requests == 1:
@@ -207,7 +224,12 @@ def _memory_bar(plan: Plan) -> list[str]:
     parts = [
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
-        ("KV cache", max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
+        (
+            "KV cache" if plan.fit.has_cache else "free",
+            max(0.0, plan.requested_gib_per_gpu - used),
+            "▒",
+            "green",
+        ),
         ("not used by vLLM", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
     ]
     scale = BAR_CELLS / max(plan.gpu_memory_gib, used)  # cells per GiB

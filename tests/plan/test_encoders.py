@@ -1,0 +1,401 @@
+"""Multimodal models: what the encoder takes in vLLM's profile run, against logs and measured runs."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from inference_planner import plan
+from inference_planner.catalog import list_models, load_model
+from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache, pooling_of
+from inference_planner.catalog.read import from_dict
+from inference_planner.encoders import encoder, encoder_run, limits
+from inference_planner.errors import BadInput
+from inference_planner.report import plan_json, plan_text
+from inference_planner.tower import tower_weights
+
+from workshop.cli.plan import command
+
+GIB = 1 << 30
+# config.json of Qwen/Qwen2.5-VL-7B-Instruct
+VISION = {
+    "depth": 32,
+    "hidden_act": "silu",
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "in_chans": 3,
+    "out_hidden_size": 3584,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+QWEN_7B = {
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "model_type": "qwen2_5_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 128000,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "torch_dtype": "bfloat16",
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "vision_config": VISION,
+}
+# config.json of google/gemma-3-27b-it: the text model's other fields are Transformers' defaults
+GEMMA_27B = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "mm_tokens_per_image": 256,
+    "text_config": {
+        "head_dim": 128,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "model_type": "gemma3_text",
+        "num_attention_heads": 32,
+        "num_hidden_layers": 62,
+        "num_key_value_heads": 16,
+        "query_pre_attn_scalar": 168,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+    "torch_dtype": "bfloat16",
+    "vision_config": {
+        "hidden_size": 1152,
+        "image_size": 896,
+        "intermediate_size": 4304,
+        "model_type": "siglip_vision_model",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 27,
+        "patch_size": 14,
+    },
+}
+MISTRAL_24B = {  # mistralai/Mistral-Small-3.1-24B-Instruct-2503
+    "architectures": ["Mistral3ForConditionalGeneration"],
+    "model_type": "mistral3",
+    "spatial_merge_size": 2,
+    "text_config": {
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "intermediate_size": 32768,
+        "max_position_embeddings": 131072,
+        "model_type": "mistral",
+        "num_attention_heads": 32,
+        "num_hidden_layers": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 131072,
+    },
+    "torch_dtype": "bfloat16",
+    "vision_config": {
+        "head_dim": 64,
+        "hidden_size": 1024,
+        "image_size": 1540,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
+}
+MOLMO_7B = {  # allenai/Molmo-7B-D-0924
+    "architectures": ["MolmoForCausalLM"],
+    "model_type": "molmo",
+    "hidden_size": 3584,
+    "intermediate_size": 37888,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "qkv_bias": True,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "vocab_size": 152064,
+}
+BGE_M3 = {
+    "architectures": ["XLMRobertaModel"],
+    "model_type": "xlm-roberta",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "max_position_embeddings": 8194,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 24,
+    "torch_dtype": "float32",
+    "vocab_size": 250002,
+}
+QWEN3_EMBEDDING = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 40960,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151665,
+}
+
+
+def folder(tmp_path, config, name):
+    path = tmp_path / name
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def available_gib(p):
+    return p.fit.available[p.fit.tightest] / GIB
+
+
+def test_the_video_of_qwen_2_5_vl_7b_peaks_where_an_h100_said():
+    # measured with 0.32.0: 4,599,587,840 bytes above what stood before the profile run, for one video of 32,768 tokens
+    model = from_dict(QWEN_7B, name="qwen2.5-vl-7b")
+    settings = plan("qwen2.5-7b", "h100", max_model_len=32768).settings
+    run = encoder_run(model, settings, 1)
+    assert (run.modality, run.items, run.tokens) == ("video", 1, 32768)
+    assert run.peak_bytes == pytest.approx(4_599_587_840, rel=0.005)
+    # 739,197,952 stood there, and 680,656,896 are the tables of 1,024 requests
+    assert run.buffer_bytes == pytest.approx(739_197_952 - 680_656_896, rel=0.005)
+
+
+def test_qwen3_vl_30b_on_four_3090_keeps_the_cache_that_its_log_says():
+    # GPU logs of 0.11.0: 2.31 GiB; without the encoder the plan said 4.95
+    p = plan(
+        "qwen3-vl-30b-a3b",
+        "rtx-3090",
+        gpus_per_node=4,
+        tensor_parallel_size=4,
+        max_model_len=65536,
+        gpu_memory_utilization=0.9,
+        vllm_version="0.11.0",
+    )
+    assert available_gib(p) == pytest.approx(2.31, abs=0.25)
+
+
+def test_an_encoder_costs_what_five_starts_on_a_5090_said():
+    # Qwen3.6-35B-A3B NVFP4: 4.88 GiB with images, 6.44 without; the steps of those starts are not known
+    asked = {
+        "tensor_parallel_size": 1,
+        "max_model_len": 32768,
+        "max_num_batched_tokens": 4096,
+        "max_num_seqs": 4,
+        "vllm_version": "0.25.1",
+    }
+    sees = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked)
+    blind = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked, language_model_only=True)
+    no_items = plan(
+        "qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked, limit_mm_per_prompt={"image": 0, "video": 0}
+    )
+    assert available_gib(blind) - available_gib(sees) == pytest.approx(6.44 - 4.88, abs=0.2)
+    assert available_gib(no_items) == available_gib(blind)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "modality", "count"),
+    [
+        # "a budget of 16384 tokens, and profiled with 6 video items", "8192 … with 3 video items" (Gemma 4)
+        ("gemma-4-26b-a4b", 16384, "video", 6),
+        ("gemma-4-26b-a4b", 8192, "video", 3),
+        # "16384 tokens, and profiled with 1 image items" (Qwen3.6-35B-A3B)
+        ("qwen3.6-35b-a3b-nvfp4", 8192, "image", 1),
+    ],
+)
+def test_as_many_items_are_encoded_as_logs_say(model, tokens, modality, count):
+    p = plan(model, "h200", tensor_parallel_size=1, max_num_batched_tokens=tokens)
+    run = encoder_run(p.config, p.settings, 1)
+    assert (run.modality, run.items) == (modality, count)
+
+
+def test_images_without_videos_are_as_many_as_a_log_says():
+    # Gemma 4 with {"image": 8, "video": 0}: 29 image items of a budget of 8,192 tokens
+    asked = {"max_num_batched_tokens": 8192, "limit_mm_per_prompt": "image=8,video=0"}
+    p = plan("gemma-4-26b-a4b", "h200", tensor_parallel_size=1, **asked)
+    run = encoder_run(p.config, p.settings, 1)
+    assert (run.modality, run.items) == ("image", 29)
+    assert """--limit-mm-per-prompt '{"image": 8, "video": 0}'""" in p.command
+
+
+def test_mistral_small_weighs_what_its_log_says_and_has_two_images_a_batch():
+    # Mistral-Small-3.2-24B, the same sizes: 44.76 GiB (llm-d-planner's measured table)
+    p = plan(from_dict(MISTRAL_24B, name="mistral-small"), "h100", tensor_parallel_size=1)
+    assert p.weights_gib_per_gpu == pytest.approx(44.76, abs=0.02)
+    assert encoder_run(p.config, p.settings, 1).items == 2
+
+
+def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
+    p = plan(from_dict(GEMMA_27B, name="gemma-3-27b-it"), "h200", max_model_len=8192)
+    text = plan("gemma-3-27b", "h200", max_model_len=8192)
+    assert any("It is multimodal" in reason for reason in p.reasons)
+    assert not any("multimodal" in reason for reason in text.reasons)
+    # 27.4 billion parameters, of which 0.42 are the encoder's
+    vision = sum(w.elements() for w in tower_weights(p.config))
+    assert vision == pytest.approx(0.42e9, rel=0.02)
+    assert p.overhead_gib_per_gpu > text.overhead_gib_per_gpu
+
+
+def test_molmo_is_as_large_as_its_checkpoint():
+    # 8.02 billion parameters (its model card), in 16 bits
+    p = plan(from_dict(MOLMO_7B, name="molmo-7b-d"), "h100", tensor_parallel_size=1)
+    assert p.weights_gib_per_gpu == pytest.approx(8.02e9 * 2 / GIB, rel=0.02)
+
+
+def test_no_multimodal_model_is_planned_as_text_without_a_word():
+    for name in list_models():
+        model = load_model(name)
+        if not is_multimodal(model.architecture):
+            continue
+        p = plan(name, "h200", max_model_len=4096)
+        assert any("multimodal" in reason for reason in p.reasons), name
+        found = encoder(model, 4096)
+        if found:
+            assert {"input embeddings", "encoder"} <= {item.name for item in p.overheads}, name
+
+
+def test_a_model_with_an_encoder_that_has_no_sizes_is_refused_or_said_to_be_incomplete():
+    config = {**QWEN_7B, "architectures": ["Ovis2_5"], "model_type": "ovis2_5"}
+    config.pop("vision_config")
+    with pytest.raises(BadInput, match="encoder of images or sound"):
+        plan(from_dict(config, name="ovis"), "h100")
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ('{"image": 4, "video": 0}', (("image", 4), ("video", 0))),
+        ('{"video": {"count": 1, "num_frames": 32}}', (("video", 1),)),
+        ("image=4,video=0", (("image", 4), ("video", 0))),
+        ("image=4 audio=1", (("audio", 1), ("image", 4))),
+        (None, ()),
+    ],
+)
+def test_limits_are_read_as_vllm_takes_them(text, counts):
+    assert limits(text) == counts
+
+
+@pytest.mark.parametrize(
+    "text", ["4", "image", "image=-1", "[1]", '{"image": "many"}', '{"taste": 1}']
+)
+def test_wrong_limits_are_refused_with_an_example(text):
+    with pytest.raises(BadInput, match="limit_mm_per_prompt") as refused:
+        limits(text)
+    assert "image=4,video=0" in refused.value.remedy
+
+
+def test_a_text_model_has_no_limits():
+    with pytest.raises(BadInput, match="reads text alone"):
+        plan("llama-3.1-8b", "h100", language_model_only=True)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']],
+)
+def test_the_command_line_takes_the_settings_and_passes_them_on(flags):
+    asked = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]
+    result = CliRunner().invoke(command, [*asked, *flags])
+    data = json.loads(result.output)
+    assert result.exit_code == 0 and flags[0] in data["command"]
+    assert "encoder" not in {item["name"] for item in data["overheads"]}
+
+
+def test_a_multimodal_plan_takes_about_as_long_as_another():
+    plan("qwen3-vl-8b", "h100", max_model_len=4096)
+    start = time.perf_counter()
+    for length in range(4096, 4096 + 20):
+        plan("qwen3-vl-8b", "h100", max_model_len=length)
+    assert (time.perf_counter() - start) / 20 < 0.1
+
+
+# Models that generate no text
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "words"),
+    [(BGE_M3, "bge-m3", "no KV cache"), (QWEN3_EMBEDDING, "Qwen3-Embedding-8B", "pooling model")],
+)
+def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, words):
+    p = plan(folder(tmp_path, config, name), "h100")
+    text = plan_text(p)
+    data = json.loads(plan_json(p))
+    assert p.fits and words in " ".join(text.split())
+    assert "tokens/s" not in text and "at once" not in text.split("Why")[0]
+    assert data["single_stream_tokens_per_s"] is None and data["learners_at_once"] is None
+    assert data["pooling"] == "vectors"
+
+
+def test_bge_m3_is_as_large_as_its_checkpoint_and_keeps_no_cache(tmp_path):
+    # 568 million parameters (its model card)
+    p = plan(folder(tmp_path, BGE_M3, "bge-m3"), "h100")
+    assert p.weights_gib_per_gpu == pytest.approx(568e6 * 2 / GIB, rel=0.01)
+    assert (p.kv_cache_tokens, p.max_concurrency, p.kv_bytes_per_token) == (0, 0.0, 0)
+    assert p.advice == []
+
+
+def test_the_files_of_sentence_transformers_make_a_pooling_model(tmp_path):
+    # get_pooling_config of vLLM 0.32.0
+    path = folder(tmp_path, QWEN3_EMBEDDING, "my-model")
+    assert plan(path, "h100").pooling == ""
+    (path / "modules.json").write_text("[]")
+    assert plan(path, "h100").pooling == "vectors"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "what"),
+    [
+        ("BertForSequenceClassification", "bge-reranker-base", "scores"),
+        ("Qwen3ForSequenceClassification", "any", "scores"),
+        ("Qwen3ForCausalLM", "Qwen3-Reranker-4B", "scores"),
+        ("Qwen2ForRewardModel", "any", "vectors"),
+        ("ModernBertModel", "any", "vectors"),
+        ("Qwen3ForCausalLM", "qwen3-8b", ""),
+        ("Gemma3nForConditionalGeneration", "gemma-3n-e4b", ""),
+    ],
+)
+def test_what_a_model_computes_follows_from_its_class_or_its_name(architecture, name, what):
+    assert pooling_of(architecture, name) == what
+
+
+def test_no_model_of_the_catalog_is_taken_for_a_pooling_model():
+    for name in list_models():
+        model = load_model(name)
+        assert model.pooling == "" and not keeps_no_cache(model.architecture), name
+
+
+# Settings of a config
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+def test_yarn_by_hf_overrides_allows_what_each_version_of_vllm_allows():
+    # Qwen3-8B has 40,960 positions; pull request 56446 ended the multiplication
+    asked = {"max_model_len": 131072, "hf_overrides": {"rope_scaling": YARN}}
+    assert plan("qwen3-8b", "h100", **asked, vllm_version="0.25.1").max_model_len == 131072
+    with pytest.raises(BadInput, match="40960"):
+        plan("qwen3-8b", "h100", **asked)
+    both = {"rope_scaling": YARN, "max_position_embeddings": 131072}
+    p = plan("qwen3-8b", "h100", max_model_len=131072, hf_overrides=json.dumps(both))
+    assert p.max_model_len == 131072 and "--hf-overrides" in p.command
+
+
+def test_a_config_with_yarn_keeps_its_own_positions_in_the_default_version(tmp_path):
+    path = folder(tmp_path, {**QWEN3_EMBEDDING, "rope_scaling": YARN}, "long")
+    assert plan(path, "h100").max_model_len == 40960
+    assert plan(path, "h100", vllm_version="0.25.1", max_model_len=131072).fits
+
+
+@pytest.mark.parametrize("overrides", ["{", "[1]", '"text"'])
+def test_overrides_that_are_no_object_are_refused(overrides):
+    with pytest.raises(BadInput, match="hf_overrides"):
+        plan("qwen3-8b", "h100", hf_overrides=overrides)
+
+
+def test_json_has_the_memory_that_the_text_names_where_no_request_fits():
+    p = plan("qwen2.5-7b", "l4", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=1024)
+    longer = plan("llama-3.1-8b", "l4", tensor_parallel_size=1)
+    assert not longer.fit.fits
+    assert f"{longer.available_kv_gib_per_gpu:.2f} GiB are left" in " ".join(longer.reasons)
+    assert p.available_kv_gib_per_gpu > 0
