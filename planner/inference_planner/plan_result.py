@@ -14,6 +14,7 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.choose import Choice, executor
 from inference_planner.communication import Traffic
 from inference_planner.deployment import Deployment
+from inference_planner.kernels import Kernel, kernels
 from inference_planner.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.memory import Fit
 from inference_planner.overheads import Overhead
@@ -63,6 +64,7 @@ JSON_KEYS = (
     "source",
     "refusals",
     "pooling",
+    "kernels",
 )
 # The figures that have a low and a high value beside them, as `…_low` and `…_high`.
 UNCERTAIN = (
@@ -174,6 +176,11 @@ class Plan:
     def has_speed(self) -> bool:
         """True if tokens per second can be said: of a model that generates text, on a card whose bandwidth is known."""
         return self.deployment.gpu.has_known_speed and not self.pooling
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels that vLLM takes for the products, and what they were measured to reach: see kernels.py."""
+        return kernels(self.deployment) if self.has_speed else []
 
     @property
     def starts(self) -> bool:
@@ -339,6 +346,7 @@ class Plan:
         data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]
+        data["kernels"] = [used.to_dict() for used in self.kernels]
         data["decode"] = [asdict(term) for term in self.decode]
         data["ranks"] = [_rank_data(rank) for rank in self.ranks]
         data["settings"] = _settings_data(self.settings)

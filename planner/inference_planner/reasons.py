@@ -11,6 +11,8 @@ from inference_planner.catalog.quantization import PLUGINS
 from inference_planner.choose import executor
 from inference_planner.command import stand_in
 from inference_planner.encoders import encoder_run
+from inference_planner.kernels import BITS_16
+from inference_planner.kernels import sentence as kernel_sentence
 from inference_planner.learned import sentence
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import partition_layers
@@ -28,6 +30,7 @@ def reasons(plan: Plan) -> list[str]:
     if measured:
         sentences.append(measured)
     if plan.fits:
+        sentences += _kernels(plan)
         sentences += [*_windows(plan), *_messages(plan), *_processes(plan), *_batch(plan)]
     return sentences
 
@@ -199,6 +202,13 @@ def _windows(plan: Plan) -> Iterator[str]:
     if windows:
         layers = f"{len(windows)} of {plan.config.num_hidden_layers} layers"
         yield f"{layers} attend to the last {windows[0]:,} tokens only, so a long request needs less KV cache there."
+
+
+def _kernels(plan: Plan) -> Iterator[str]:
+    """Name the kernels of quantized weights, and those that were never measured on this kind of GPU."""
+    for used in plan.kernels:
+        if used.weights != BITS_16 or not used.measured:
+            yield kernel_sentence(used)
 
 
 def _messages(plan: Plan) -> Iterator[str]:

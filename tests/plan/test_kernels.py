@@ -139,3 +139,13 @@ def test_one_dense_stream_over_pcie_slows_down_with_its_ranks(tp):
     assert message.ms == pytest.approx(2 * 64 * 0.007 * 2 * (tp - 1), rel=0.1)
     if tp == 2:
         assert speed.decode_tokens_per_s(d) == pytest.approx(37.9, rel=0.03)
+
+
+def test_a_plan_names_its_kernels_in_words_and_in_json():
+    p = plan("qwen3-32b", "h100", tensor_parallel_size=1, quantization="awq")
+    (used,) = p.to_dict()["kernels"]
+    assert (used["name"], used["weights"], used["bandwidth_share"]) == ("Machete", "4 bit", 0.48)
+    assert used["measured"] == "Qwen3-32B AWQ on an H100"
+    assert any("with Machete kernels" in reason for reason in p.reasons)
+    common = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
+    assert not any("kernels" in reason for reason in common.reasons)
