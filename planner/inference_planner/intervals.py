@@ -149,7 +149,7 @@ DOUBTS = (
     Doubt("an encoder", lambda d, g: kind_of(d).encoder, 0.6),
     Doubt("draft tokens", lambda d, g: d.settings.draft is not None, 0.3, 0.3, weights_share=0.01),
     Doubt("adapters", lambda d, g: d.settings.adapters is not None, 0.2, 0.1, weights_share=0.005),
-    Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 0.6, 0.1),
+    Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 1.2, 0.1),
     Doubt("no CUDA graphs", lambda d, g: d.settings.enforce_eager, 0.0, 0.3),
 )
 

@@ -230,3 +230,22 @@ def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
     assert name in ada.to_dict()["doubts"]
     plain = plan("qwen3-8b", "l40s", tensor_parallel_size=1, max_model_len=4096)
     assert ada.spread.time_share > plain.spread.time_share + 0.1
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("llama-3.1-8b", {}),
+        ("llama-3.1-70b", {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
+        ("gemma-3-12b", {}),
+        ("nemotron-nano-9b-v2", {}),
+        ("qwen3.5-27b", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}'}),
+        ("qwen3-30b-a3b", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}),
+        ("llama-3.1-8b", {"enable_lora": True}),
+    ],
+)
+def test_the_middle_of_the_interval_is_what_the_plan_has(model, settings):
+    p = plan(model, "h200", max_model_len=8192, **settings)
+    same = intervals.capacities(p.deployment, p.fit, 0.0)
+    assert same.tokens == intervals.Interval(p.kv_cache_tokens, p.kv_cache_tokens)
+    assert same.max_concurrency.low == p.max_concurrency
