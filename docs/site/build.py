@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nbformat
+import summary_cards
 from live import pages
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
@@ -114,6 +115,8 @@ def main() -> int:
         text = path.read_text(encoding="utf-8")
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
         write(options.to, path.stem, page(title_of(path), body))
+    cards = summary_cards.cards(everything, course.course_folder())
+    write(options.to, summary_cards.NAME, page(summary_cards.TITLE, summary_cards.body(cards)))
     code = write_notebooks(options, everything, wanted)
     if code:
         return code
@@ -426,6 +429,7 @@ def front(everything: list[Chapter], built: list[str]) -> str:
     )
     if "lite" in built:
         live += '<li><a href="lite/lab/index.html?path=00_start.ipynb">The whole course in JupyterLab</a>, from a web server: Python and the model run in your browser.</li>'
+    documents = f'<li><a href="{summary_cards.NAME}.html">{summary_cards.TITLE}</a>, to print on two pages</li>{documents}'
     live = live and f"<h2>To try here, in your browser</h2><ul>{live}</ul>"
     return (
         "<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
@@ -441,6 +445,7 @@ def write(folder: Path, name: str, text: str) -> None:
         *(one.name for one in chapters()),
         *(path.stem for path in DOCUMENTS),
         *pages.PAGES,
+        summary_cards.NAME,
         "xray",
         "index",
     ]

@@ -149,7 +149,7 @@ def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
     assert done.returncode == 0, done.stderr
     names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     assert sorted(path.stem for path in tmp_path.glob("*.html")) == sorted(
-        [*names, "index", *(path.stem for path in (ROOT / "docs").glob("*.md"))]
+        [*names, "index", "summary_cards", *(path.stem for path in (ROOT / "docs").glob("*.md"))]
     )
     for path in tmp_path.glob("*.html"):
         text = path.read_text()
