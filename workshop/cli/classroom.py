@@ -8,7 +8,7 @@ from workshop.cli.batch import LINE_S, SIGNALS
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.course.classroom.plan import arrivals
-from workshop.course.classroom.report import Criteria
+from workshop.course.classroom.report import Criteria, Report
 from workshop.course.classroom.run import Classroom
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
@@ -16,8 +16,6 @@ from workshop.servers.processes import on_signals
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import MEASURES, percentiles
-
-PLACE = ("tensor_parallel_size", "max_model_len")
 
 
 @click.command
@@ -74,91 +72,109 @@ def command(
     Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use. Ctrl-C prints what
     was measured so far.
     """
-    given = {
-        "--minutes": minutes,
-        "--seconds": seconds,
-        "--url": options["url"],
-        "--name": options["name"],
-    }
-    for one, other in (("--minutes", "--seconds"), ("--url", "--name")):
-        if given[one] is not None and given[other] is not None:
-            raise BadInput(f"{one} and {other} are both given.", "Give one of the two.")
+    if minutes is not None and seconds is not None:
+        raise BadInput("--minutes and --seconds are both given.", "Give one of the two.")
+    if options["url"] is not None and options["name"] is not None:
+        raise BadInput("--url and --name are both given.", "Give one of the two.")
     if not (max_ttft > 0 and max_e2el > 0):  # nan is neither
         raise BadInput(
             "A limit that is not above 0 s cannot be met.",
             "Give --max-ttft and --max-e2el in seconds.",
         )
-    seconds, criteria = (
-        minutes * 60 if minutes is not None else seconds,
-        Criteria(max_ttft, max_e2el),
-    )
+    if minutes is not None:
+        seconds = minutes * 60
+    criteria = Criteria(max_ttft, max_e2el)
     if simulate or gpu:
         if not (simulate and gpu) or options["url"] or options["name"]:
             example = "workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4"
-            said = "--simulate MODEL and --gpu GPU go together, and without a server."
-            raise BadInput(said, f"For example: {example}.")
+            problem = "--simulate MODEL and --gpu GPU go together, and without a server."
+            raise BadInput(problem, f"For example: {example}.")
         Classroom(learners, seconds)  # refuses what makes no class
-        planned = plan(simulate, gpu, **{name: options[name] for name in PLACE})
-        holds = _simulated(
-            planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json
+        planned = plan(
+            simulate,
+            gpu,
+            tensor_parallel_size=options["tensor_parallel_size"],
+            max_model_len=options["max_model_len"],
         )
-        sys.exit(0 if holds else 1)
-    with Bar(f"A class of {learners}", LINE_S) as bar:
-        asked = {name: options[name] for name in options if name not in PLACE}
-        room = Classroom(learners, seconds, criteria=criteria, report=bar, **asked)
-        with on_signals(SIGNALS, room.stop):
-            report = room.run()
-    say_json(report.to_dict()) if as_json else say(as_text(report))
-    sys.exit(0 if report.holds else 1)
+        load = arrivals(learners, seconds, options["seed"])
+        holds = _simulated(planned, learners, load, criteria, as_json)
+    else:
+        room_options = {name: options[name] for name in ("url", "name", "seed")}
+        with Bar(f"A class of {learners}", LINE_S) as bar:
+            room = Classroom(learners, seconds, criteria=criteria, report=bar, **room_options)
+            with on_signals(SIGNALS, room.stop):
+                report = room.run()
+        holds = report.holds
+        if as_json:
+            say_json(report.to_dict())
+        else:
+            say(as_text(report))
+    if not holds:
+        sys.exit(1)
 
 
 def _simulated(
     planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool
 ) -> bool:
+    """Simulate a class on a plan and print the verdict; return whether it holds."""
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
-    found = on_plan(planned, load, slo=limits)
+    simulation = on_plan(planned, load, slo=limits)
     holds = True
     for measure, limit in limits.items():
-        p95 = found.of(measure)["p95"]
+        p95 = simulation.of(measure)["p95"]
         holds = holds and p95 is not None and p95 <= limit
-    verdict = (
-        f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
-    )
+    if as_json:
+        say_json({**simulation.to_dict(), "holds": holds})
+        return holds
+    verdict = f"✗ It will not hold {learners} learners: {criteria}"
+    if holds:
+        verdict = f"✓ It will hold {learners} learners: {criteria}"
     verdict += f"\n· The plan alone: time to first token below 5 s for {planned.learners_at_once:,} simultaneous requests of {QUESTION_TOKENS} tokens."
-    say_json({**found.to_dict(), "holds": holds}) if as_json else say(
-        f"{simulation_text(found)}\n{verdict}"
-    )
+    say(f"{simulation_text(simulation)}\n{verdict}")
     return holds
 
 
-def as_text(report) -> str:
-    def s(value: float | None) -> str:
-        return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+def _seconds(value: float | None) -> str:
+    """Return a time as a table has it."""
+    if value is None:
+        return "–"
+    if value < 0.1:
+        return f"{value:.3f}"
+    return f"{value:.2f}"
 
-    r, lines = report, [f"{'seconds':<28}{'p50':>8}{'p95':>8}"]
-    for measure, words in MEASURES.items():
-        p = percentiles(r.values_s(measure))
-        lines.append(f"{measure:<5}{words:<24}{s(p['p50']):>7}{s(p['p95']):>8}")
-    lines += [
+
+def as_text(report: Report) -> str:
+    """Return what was measured of a class, and the verdict, as lines of text."""
+    lines = [
+        f"{report.model} at {report.url}, {report.seconds:.0f} s, a cell every {report.every_s:.0f} s",
         "",
-        f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}",
+        f"{'seconds':<28}{'p50':>8}{'p95':>8}",
     ]
-    for cell, asked, errors, *times in r.rows():
-        lines.append(
-            f"{cell:<28}{asked:>8,}{errors:>8,}" + "".join(f"{s(each):>10}" for each in times)
-        )
-    lines += ["", f"· {r.output_tokens_per_s:,.0f} tokens/s"]
-    inside = "no /metrics: what waited inside is not known"
-    if r.most_kv_cache_usage is not None:
-        inside = f"at most {r.most_running} sequences at once, {r.most_waiting} waiting, KV cache {r.most_kv_cache_usage:.0%} full, {r.preemptions or 0} preemptions"
-    lines.append(f"· {inside}")
-    if r.late or r.not_reached:
-        lines.append(f"· {r.late} cells began late, {r.not_reached} were not reached")
-    if r.left_out:
-        lines.append(f"· not taken by this server: {', '.join(r.left_out)}")
-    lines.append(f"· it holds if: {r.criteria}")
-    lines += [f"  {count:,} × {error}" for error, count in r.errors.items()]
-    lines += [f"{'✓' if r.holds else '✗'} {r}", *(f"→ {text}" for text in r.advice())]
-    return "\n".join(
-        [f"{r.model} at {r.url}, {r.seconds:.0f} s, a cell every {r.every_s:.0f} s", "", *lines]
+    for measure, words in MEASURES.items():
+        at = percentiles(report.values_s(measure))
+        lines.append(f"{measure:<5}{words:<24}{_seconds(at['p50']):>7}{_seconds(at['p95']):>8}")
+    lines.append("")
+    lines.append(
+        f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"
     )
+    for cell, requests, errors, *times in report.rows():
+        line = f"{cell:<28}{requests:>8,}{errors:>8,}"
+        for time_s in times:
+            line += f"{_seconds(time_s):>10}"
+        lines.append(line)
+    lines += ["", f"· {report.output_tokens_per_s:,.0f} tokens/s"]
+    inside = "no /metrics: what waited inside is not known"
+    if report.most_kv_cache_usage is not None:
+        inside = f"at most {report.most_running} sequences at once, {report.most_waiting} waiting, KV cache {report.most_kv_cache_usage:.0%} full, {report.preemptions or 0} preemptions"
+    lines.append(f"· {inside}")
+    if report.late or report.not_reached:
+        lines.append(f"· {report.late} cells began late, {report.not_reached} were not reached")
+    if report.left_out:
+        lines.append(f"· not taken by this server: {', '.join(report.left_out)}")
+    lines.append(f"· it holds if: {report.criteria}")
+    for error, count in report.errors.items():
+        lines.append(f"  {count:,} × {error}")
+    lines.append(f"✓ {report}" if report.holds else f"✗ {report}")
+    for text in report.advice():
+        lines.append(f"→ {text}")
+    return "\n".join(lines)

@@ -14,7 +14,10 @@ WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
     checks = doctor.examine()
-    lacks = sum(check.state == doctor.LACK for check in checks)
+    lacks = 0
+    for check in checks:
+        if check.state == doctor.LACK:
+            lacks += 1
     if as_json:
         say_json({"ok": not lacks, "checks": [asdict(check) for check in checks]})
     else:
@@ -26,9 +29,9 @@ def command(as_json: bool) -> None:
             say(check.found)
             if check.remedy and check.state != doctor.OK:
                 say(f"{'':{width + 4}}→ {check.remedy}")
-        say(
-            f"\n{lacks} lacking: see the ✗ above."
-            if lacks
-            else "\nEverything that the course needs is here."
-        )
-    sys.exit(1 if lacks else 0)
+        ending = "Everything that the course needs is here."
+        if lacks:
+            ending = f"{lacks} lacking: see the ✗ above."
+        say(f"\n{ending}")
+    if lacks:
+        sys.exit(1)

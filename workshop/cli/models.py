@@ -39,41 +39,55 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     if markdown:
         click.echo(models_page.page(), nl=False)
         return
-    chosen = [
-        load_model(name)
-        for name in names or (hardware.names_of(family) if family else list_models())
-    ]
+    if not names and family:
+        names = hardware.names_of(family)
+    models = [load_model(name) for name in names or list_models()]
     if only_names:
-        found = [m.name for m in chosen]
-        return say_json(found) if as_json else click.echo("\n".join(found))
+        _print_names([model.name for model in models], as_json)
+        return
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
-    longest = max(m.max_position_embeddings for m in chosen)
+    longest = max(model.max_position_embeddings for model in models)
     if max_model_len and max_model_len > longest:
         raise BadInput(
             f"No such model reads {max_model_len:,} tokens.",
             f"Give --max-model-len {longest} or less.",
         )
     with waiting("Planning each model on each GPU …"):
-        rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT, exact.plan)
+        rows = hardware.table(models, kinds, max_model_len or hardware.CONTEXT, exact.plan)
     if as_json:
-        say_json([r.to_dict() for r in rows])
+        say_json([row.to_dict() for row in rows])
     else:
         _show(rows, kinds, max_model_len or hardware.CONTEXT)
 
 
-def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
+def _print_names(names: list[str], as_json: bool) -> None:
+    if as_json:
+        say_json(names)
+    else:
+        click.echo("\n".join(names))
+
+
+def _gpus_of(place: hardware.Place) -> str:
+    """Return how many GPUs hold a model, with rich's colours; a sign where none or too many do."""
+    if place.gpus:
+        return str(place.gpus)
+    if place.too_many:
+        return "[dim]–[/]"
+    return "[red]✗[/]"
+
+
+def _show(rows: list[hardware.Row], kinds: tuple[str, ...], context: int) -> None:
     from rich.table import Table
 
-    screen, out = console(), Table(box=None, pad_edge=False, header_style="dim")
+    screen = console()
+    out = Table(box=None, pad_edge=False, header_style="dim")
     out.add_column("model", no_wrap=True)
     for title in ("parameters", "weights GiB", "KV KiB", *kinds):
         out.add_column(title, justify="right", no_wrap=True)
-    for r in rows:
-        cells = (
-            str(p.gpus) if p.gpus else "[dim]–[/]" if p.too_many else "[red]✗[/]" for p in r.places
-        )
-        sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
-        out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
+    for row in rows:
+        parameters = size_words(row.parameters)
+        sizes = (parameters, f"{row.weights_gib:,.1f}", f"{row.kv_kib_per_token:,.4g}")
+        out.add_row(f"[bold]{row.model}[/]", *sizes, *map(_gpus_of, row.places))
     # every GPU, also in a pipe or a small terminal
     console(least=console(1000).measure(out).maximum).print(out)
     marks = "–: more than 16. ✗: it does not run there."
@@ -82,6 +96,8 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     )
     screen.print(f"\n[dim]{held} {marks}[/]")
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
-    for place in rows[0].places if len(rows) == 1 else ():
+    if len(rows) != 1:
+        return
+    for place in rows[0].places:
         if not place.gpus and not place.too_many:
             screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")

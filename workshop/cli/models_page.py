@@ -1,47 +1,51 @@
 """The page of all models, as `workshop models --markdown` prints it."""
 
-# r row, p place
 from collections.abc import Iterable
 from pathlib import Path
 
 from inference_planner.catalog import load_gpu
-from inference_planner.hardware import CONTEXT, GPUS, MOST, Row, families, size_words, table
+from inference_planner.hardware import CONTEXT, GPUS, MOST, Place, Row, families, size_words, table
 
 PAGE = Path(__file__).with_suffix(".md")  # the words around the tables
 
 
 def page() -> str:
     """Return the page; the same catalog gives the same page."""
-    rows, parts = table(), []
+    rows = table()
+    parts = []
     for title in families():
-        mine = [r for r in rows if r.family == title]
-        parts += [f"## {title}\n", *_sizes(mine), "", *_commands(mine), ""]
+        of_family = [row for row in rows if row.family == title]
+        parts += [f"## {title}\n", *_sizes(of_family), "", *_commands(of_family), ""]
     parts += ["## Where the facts are from\n", "| model | source |", "|---|---|"]
-    parts += [f"| {r.model} | {r.source} |" for r in rows]
+    for row in rows:
+        parts.append(f"| {row.model} | {row.source} |")
     return PAGE.read_text(encoding="utf-8").format(
         context=CONTEXT, most=MOST, tables="\n".join(parts)
     )
 
 
 def _sizes(rows: list[Row]) -> list[str]:
-    head = ["model", "layers", "parameters", "weights GiB", "KV KiB"] + [
-        g.upper().replace("GB", "") for g in GPUS
-    ]
-    out = [_line(head), "|---|---|" + "---:|" * (len(head) - 2)]
-    for r in rows:
-        active = (
-            f" ({size_words(r.active_parameters)} a token)"
-            if r.active_parameters < r.parameters
-            else ""
-        )
-        sizes = (
-            size_words(r.parameters) + active,
-            f"{r.weights_gib:,.1f}",
-            f"{r.kv_kib_per_token:,.4g}",
-        )
-        gpus = (str(p.gpus) if p.gpus else "–" if p.too_many else "✗" for p in r.places)
-        out.append(_line((r.model, r.architecture, *sizes, *gpus)))
-    return out
+    """Return the table of models: their sizes, and how many GPUs of each kind hold them."""
+    head = ["model", "layers", "parameters", "weights GiB", "KV KiB"]
+    for gpu in GPUS:
+        head.append(gpu.upper().replace("GB", ""))
+    lines = [_line(head), "|---|---|" + "---:|" * (len(head) - 2)]
+    for row in rows:
+        parameters = size_words(row.parameters)
+        if row.active_parameters < row.parameters:
+            parameters += f" ({size_words(row.active_parameters)} a token)"
+        sizes = (parameters, f"{row.weights_gib:,.1f}", f"{row.kv_kib_per_token:,.4g}")
+        lines.append(_line((row.model, row.architecture, *sizes, *map(_gpus_of, row.places))))
+    return lines
+
+
+def _gpus_of(place: Place) -> str:
+    """Return how many GPUs hold a model; a sign where none or too many do."""
+    if place.gpus:
+        return str(place.gpus)
+    if place.too_many:
+        return "–"
+    return "✗"
 
 
 def _line(cells: Iterable[str]) -> str:

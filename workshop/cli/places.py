@@ -211,8 +211,8 @@ def take_place(options: dict[str, Any], as_json: bool) -> tuple[str, dict[str, A
 
 def _only_given(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were on the command line, also those with the value 0."""
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and value is not False and value != ()
-    }
+    named = {}
+    for name, value in values.items():
+        if value is not None and value is not False and value != ():
+            named[name] = value
+    return named

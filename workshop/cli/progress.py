@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -30,7 +31,10 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
     With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
     """
-    mine = {key: entry for key, entry in exercises.progress().items() if "tries" in entry}
+    mine = {}
+    for key, entry in exercises.progress().items():
+        if "tries" in entry:
+            mine[key] = entry
     if shared + withdraw + (share is not None) > 1:
         raise BadInput(
             "These options are for different things.",
@@ -38,20 +42,19 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
         )
     if share is not None:
         _share(share)
+    elif withdraw and class_progress.withdraw():
+        say("✓ You share no longer.")
     elif withdraw:
-        say("✓ You share no longer." if class_progress.withdraw() else "You share nothing.")
+        say("You share nothing.")
     elif shared:
         _class(as_json)
     elif as_json:
         say_json(mine)
     else:
         say(repr(course_map()))
-        for key in (
-            key for key in exercises.all_exercises() if key in mine and not mine[key].get("done")
-        ):
-            say(
-                f"  not yet: {key} ({mine[key]['tries']} tries): {exercises.all_exercises()[key].title}"
-            )
+        for key, exercise in exercises.all_exercises().items():
+            if key in mine and not mine[key].get("done"):
+                say(f"  not yet: {key} ({mine[key]['tries']} tries): {exercise.title}")
 
 
 def _class(as_json: bool) -> None:
@@ -62,16 +65,17 @@ def _class(as_json: bool) -> None:
         say(f"· {note}", err=True)
     for learner in learners:
         if learner.claim:
-            said = f"{learner.file} says that it is {learner.name}, but {learner.claim}. Its account: ls -l {place}"
-            say(f"· {said}", err=True)
-    people = [{"name": one.name, "claim": one.claim, "file": one.file, "updated": one.updated,
-               "notebook": _last_notebook(one.checks),
-               "done": sum(entry["done"] for entry in one.checks.values()),
-               "failing": {key: entry["tries"] for key, entry in one.checks.items() if not entry["done"]},
-               "tests": one.tests} for one in learners]  # fmt: skip
-    hard = Counter(key for one in people for key in one["failing"])
-    tried = Counter(key for one in learners for key in one.checks)
-    checks = {key: {"failing": count, "tried": tried[key]} for key, count in hard.most_common()}
+            warning = f"{learner.file} says that it is {learner.name}, but {learner.claim}. Its account: ls -l {place}"
+            say(f"· {warning}", err=True)
+    people = [_person(learner) for learner in learners]
+    failing: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    for person, learner in zip(people, learners, strict=True):
+        failing.update(list(person["failing"]))
+        tried.update(list(learner.checks))
+    checks = {}
+    for key, count in failing.most_common():
+        checks[key] = {"failing": count, "tried": tried[key]}
     for line in passed:
         say(f"· passed over: {line}", err=True)
     if as_json:
@@ -79,20 +83,50 @@ def _class(as_json: bool) -> None:
     elif not people:
         say("Nobody shares progress yet. Each learner may: workshop progress --share")
     else:
-        stuck = [
-            ", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people
-        ]
-        rows = [(_with_claim(one), one["updated"][:16].replace("T", " "), one["notebook"], one["done"], each)
-                for one, each in zip(people, stuck, strict=True)]  # fmt: skip
-        _table(("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)"), rows)
-        _table(
-            ("check", "not right yet", "of"),
-            [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS],
-        )
+        heads = ("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)")
+        _table(heads, map(_row_of_person, people))
+        rows = []
+        for key, counts in checks.items():
+            rows.append((key, counts["failing"], counts["tried"]))
+        _table(("check", "not right yet", "of"), rows[:MOST_ROWS])
         for when in class_progress.TESTS:
-            if scores := [one.tests[when] for one in learners if when in one.tests]:
-                mean = sum(scores) / len(scores)
-                say(f"{when}-test: {mean:.1f} of 10 right, {counted(len(scores), 'learner')}")
+            _say_mean(when, learners)
+
+
+def _person(learner: class_progress.Learner) -> dict[str, Any]:
+    """Return what --json says of one learner."""
+    failing = {}
+    done = 0
+    for key, entry in learner.checks.items():
+        if entry["done"]:
+            done += 1
+        else:
+            failing[key] = entry["tries"]
+    return {
+        "name": learner.name,
+        "claim": learner.claim,
+        "file": learner.file,
+        "updated": learner.updated,
+        "notebook": _last_notebook(learner.checks),
+        "done": done,
+        "failing": failing,
+        "tests": learner.tests,
+    }
+
+
+def _row_of_person(person: dict[str, Any]) -> tuple[object, ...]:
+    """Return a learner's row of the table."""
+    tries = [f"{key} ({count})" for key, count in person["failing"].items()]
+    last_try = person["updated"][:16].replace("T", " ")
+    return _with_claim(person), last_try, person["notebook"], person["done"], ", ".join(tries)
+
+
+def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
+    """Print the mean of a test ("pre" or "post"), if somebody has done it."""
+    scores = [learner.tests[when] for learner in learners if when in learner.tests]
+    if scores:
+        mean = sum(scores) / len(scores)
+        say(f"{when}-test: {mean:.1f} of 10 right, {counted(len(scores), 'learner')}")
 
 
 def _share(name: str) -> None:
@@ -113,7 +147,9 @@ def _last_notebook(checks: Mapping[str, Mapping]) -> str:
 
 
 def _with_claim(person: dict) -> str:
-    return f"{person['name']} ({person['claim']})" if person["claim"] else person["name"]
+    if not person["claim"]:
+        return person["name"]
+    return f"{person['name']} ({person['claim']})"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -47,21 +47,21 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
     if client is not None:
         _say_configuration(reach.choose(name), client)
         return
-    found = _known()
+    listed = _known()
     if name is not None:
-        found = [record for record in found if record.name == name]
-        if not found:
+        listed = [record for record in listed if record.name == name]
+        if not listed:
             raise WorkshopError(
                 f"No server is called {name!r} here.", "List them: workshop servers"
             )
     if watch:
         _watch(every)
     elif as_json:
-        say_json([record.public() for record in found])
-    elif not found:
+        say_json([record.public() for record in listed])
+    elif not listed:
         say(NOBODY)
     else:
-        for record in found:
+        for record in listed:
             _say_record(record)
 
 
@@ -77,15 +77,16 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
 
 def _say_record(record: ServerRecord) -> None:
-    why = f": {record.reason}" if record.reason else ""
-    sign = "?" if record.in_doubt else SIGNS.get(record.state, "?")
-    colour = None if record.in_doubt else COLOURS.get(record.state)
-    say(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
-    place = (
-        f"{record.where}, {record.cluster}, {record.host}"
-        if record.cluster
-        else f"{record.where}, {record.host}"
-    )
+    sign = SIGNS.get(record.state, "?")
+    colour = COLOURS.get(record.state)
+    if record.in_doubt:
+        sign = "?"
+        colour = None
+    state = record.state
+    if record.reason:
+        state += f": {record.reason}"
+    say(f"{sign} {record.name:<20} {state}", fg=colour)
+    place = ", ".join(filter(None, (record.where, record.cluster, record.host)))
     say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
     if record.state == "failed":
         say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
@@ -114,21 +115,32 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
     before: what each said at the look before this, by its address.
     """
     rows = []
-    for record, seen in now:
-        state = record.state if not isinstance(seen, WorkshopError) else f"silent: {seen.message}"
+    for record, look in now:
+        state = record.state
         cells = [""] * 5
-        if isinstance(seen, metrics.Metrics):
-            cells[:2] = [
-                "" if n is None else str(n) for n in (seen.requests_running, seen.requests_waiting)
-            ]
-            cells[2] = "" if seen.kv_cache_usage is None else f"{seen.kv_cache_usage:.0%}"
-            last = before.get(record.url)
-            if isinstance(last, metrics.Metrics) and last.time < seen.time:
-                rates = metrics.rates(last, seen)
-                cells[3] = f"{rates.generation_tokens_per_s:,.0f}"
-                cells[4] = "" if rates.ttft_mean_s is None else f"{rates.ttft_mean_s * 1e3:,.0f} ms"
+        if isinstance(look, WorkshopError):
+            state = f"silent: {look.message}"
+        elif isinstance(look, metrics.Metrics):
+            cells = _cells(look, before.get(record.url))
         rows.append([f"{SIGNS.get(record.state, '?')} {record.name}", state, *cells])
     return rows
+
+
+def _cells(look: metrics.Metrics, last: Look) -> list[str]:
+    """Return running, waiting, KV cache, tokens/s and first token of a server; `last` is the look before."""
+    running, waiting, usage, tokens_per_s, first_token = "", "", "", "", ""
+    if look.requests_running is not None:
+        running = str(look.requests_running)
+    if look.requests_waiting is not None:
+        waiting = str(look.requests_waiting)
+    if look.kv_cache_usage is not None:
+        usage = f"{look.kv_cache_usage:.0%}"
+    if isinstance(last, metrics.Metrics) and last.time < look.time:
+        rates = metrics.rates(last, look)
+        tokens_per_s = f"{rates.generation_tokens_per_s:,.0f}"
+        if rates.ttft_mean_s is not None:
+            first_token = f"{rates.ttft_mean_s * 1e3:,.0f} ms"
+    return [running, waiting, usage, tokens_per_s, first_token]
 
 
 def _watch(every: float) -> None:
@@ -147,7 +159,7 @@ def _watch(every: float) -> None:
                 for row in table(now, before):
                     grid.add_row(*map(shown, row))
                 live.update(grid if known else NOBODY, refresh=True)
-                before = {record.url: seen for record, seen in now}
+                before = {record.url: look for record, look in now}
                 time.sleep(every)
         except KeyboardInterrupt:
             return

@@ -25,8 +25,9 @@ class WithSbatchOptions(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Part the words, and give click its own in a form that it cannot misread."""
         own, positional, passed = self._parted(args, set(ctx.help_option_names))
-        behind = ["--", *positional, *passed] if positional else []
-        return super().parse_args(ctx, [*own, *behind])
+        if positional:
+            own += ["--", *positional, *passed]
+        return super().parse_args(ctx, own)
 
     def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
         """Return the words of this command's options, MODEL with stray words, and sbatch's options."""
@@ -55,20 +56,23 @@ class WithSbatchOptions(click.Command):
             if equals or option.is_flag or not waiting:
                 return [option.opts[0] + equals + value], []
             return [f"{option.opts[0]}={waiting.pop(0)}"], []
-        own, passed = [], []
-        for found in sbatch_options.take(word, waiting):
-            option = self._own(found.words[0][:2])
+        own: list[str] = []
+        passed: list[str] = []
+        for sbatch_option in sbatch_options.take(word, waiting):
+            option = self._own(sbatch_option.words[0][:2])
             if option is None:
-                passed += found.words
+                passed += sbatch_option.words
+            elif sbatch_option.value is None:
+                own.append(option.opts[0])
             else:
-                own.append(
-                    option.opts[0] if found.value is None else f"{option.opts[0]}={found.value}"
-                )
+                own.append(f"{option.opts[0]}={sbatch_option.value}")
         return own, passed
 
     def _own(self, name: str) -> click.Option | None:
-        options = (param for param in self.params if isinstance(param, click.Option))
-        return next((option for option in options if name in option.opts), None)
+        for param in self.params:
+            if isinstance(param, click.Option) and name in param.opts:
+                return param
+        return None
 
 
 @click.group
@@ -127,17 +131,25 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     """
     request = slurm.Request(what=model, vllm=words(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
-    job_id = None if dry_run else slurm.submit(submission)
-    cluster = slurm_queue.remembered(job_id) if job_id else ""
+    job_id = None
+    cluster = ""
+    if not dry_run:
+        job_id = slurm.submit(submission)
+        cluster = slurm_queue.remembered(job_id)
     if as_json:
-        facts = {name: getattr(submission, name) for name in SHOWN}
-        say_json({"job_id": job_id, "cluster": cluster, **facts, "script": str(submission.script)})
+        data: dict[str, object] = {"job_id": job_id, "cluster": cluster}
+        for name in SHOWN:
+            data[name] = getattr(submission, name)
+        data["script"] = str(submission.script)
+        say_json(data)
     else:
         _print(submission, dry_run)
-        if job_id:
-            say(f"✓ job {job_id}" + (f" (cluster {cluster})" if cluster else ""), fg="green")
-            say(f"Watch it: workshop slurm logs {job_id} --follow")
-    sys.exit(0 if submission.fits else 1)
+    if job_id and not as_json:
+        where = f" (cluster {cluster})" if cluster else ""
+        say(f"✓ job {job_id}{where}", fg="green")
+        say(f"Watch it: workshop slurm logs {job_id} --follow")
+    if not submission.fits:
+        sys.exit(1)
 
 
 def _print(submission, dry_run: bool) -> None:
@@ -195,8 +207,12 @@ def cluster_option(command):
 def status(job: str, cluster: str | None, as_json: bool) -> None:
     """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
     now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
-    say_json(asdict(now)) if as_json else _show(now)
-    sys.exit(1 if now.error else 0)
+    if as_json:
+        say_json(asdict(now))
+    else:
+        _show(now)
+    if now.error:
+        sys.exit(1)
 
 
 @command.command
@@ -207,32 +223,41 @@ def status(job: str, cluster: str | None, as_json: bool) -> None:
 )
 def logs(job: str, cluster: str | None, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
-    number, where = slurm_status.resolve(job), _cluster(job, cluster)
+    number = slurm_status.resolve(job)
+    where = _cluster(job, cluster)
     if not follow:
         now = slurm_status.status(number, where)
         for path in filter(None, (now.output, now.error_file)):
             say(f"==> {path} <==", bold=True)
             click.echo(Path(path).read_text(errors="replace"))
-        sys.exit(0)
+        return
     with Bar(f"Job {number}") as bar:
         now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True), where)
     _show(now)
-    sys.exit(0 if now.fraction == 1.0 else 1)
+    if now.fraction != 1.0:
+        sys.exit(1)
 
 
-def _cluster(job: str, given: str | None) -> str:
-    return slurm_queue.cluster_name(given) if given else slurm_status.cluster_of(job)
+def _cluster(job: str, option: str | None) -> str:
+    """Return the cluster of a job: that of the option --clusters, if it was given."""
+    if option:
+        return slurm_queue.cluster_name(option)
+    return slurm_status.cluster_of(job)
 
 
-def _show(now) -> None:
-    where = f" on {now.nodes}" if now.nodes else ""
-    where += f" of {now.cluster}" if now.cluster else ""
-    times = f", {now.elapsed} elapsed" if now.elapsed else ""
-    times += f", {now.left} left" if now.left else ""
-    say(
-        f"Job {now.job_id} {now.name}: {now.state}{where}{times}"
-        + (f" ({now.reason})" if now.reason else "")
-    )
+def _show(now: slurm_status.Status) -> None:
+    line = f"Job {now.job_id} {now.name}: {now.state}"
+    if now.nodes:
+        line += f" on {now.nodes}"
+    if now.cluster:
+        line += f" of {now.cluster}"
+    if now.elapsed:
+        line += f", {now.elapsed} elapsed"
+    if now.left:
+        line += f", {now.left} left"
+    if now.reason:
+        line += f" ({now.reason})"
+    say(line)
     if now.error:
         say(f"✗ {now.error}", fg="red")
         if now.remedy:

@@ -10,10 +10,10 @@ from workshop.errors import BadInput
 
 
 def questions() -> dict[str, Exercise]:
-    written = tomllib.loads(
-        (files("workshop.course") / "before_after.toml").read_text(encoding="utf-8")
-    )
-    return {key: Exercise.of(words, None) for key, words in written.items()}
+    """Return the ten questions by their keys."""
+    path = files("workshop.course") / "before_after.toml"
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {key: Exercise.of(words, None) for key, words in tables.items()}
 
 
 @click.command
@@ -28,49 +28,60 @@ def questions() -> dict[str, Exercise]:
 )
 def command(when: str, answers: str | None, as_json: bool) -> None:
     """Ask ten questions: `pre` before the course, without the solutions; `post` after it, with all of them."""
-    asked = questions()
+    exercises_by_key = questions()
     if answers is None:
-        answers = "".join(_ask(number, one) for number, one in enumerate(asked.values(), 1))
-    given = dict(zip(asked, map(letter, answers), strict=False))
-    if len(answers) != len(asked) or any(given[key] not in asked[key].options for key in given):
-        raise BadInput(
-            f"{answers!r} are not {len(asked)} letters from a to d.",
-            "Give one letter for each question.",
-        )
-    right = sum(asked[key].test(each) is None for key, each in given.items())
+        answers = ""
+        for number, question in enumerate(exercises_by_key.values(), 1):
+            answers += _ask(number, question)
+    letters = _letters(answers, exercises_by_key)
+    right = 0
+    for key, chosen in letters.items():
+        right += exercises_by_key[key].test(chosen) is None
+    count = len(exercises_by_key)
     before = exercises.progress().get("test.pre", {}).get("right")
     if problem := exercises.keep(f"test.{when}", {"right": right, "answers": answers}):
         say(problem, err=True)
     if as_json:
-        say_json(
-            {
-                "right": right,
-                "of": len(asked),
-                "before": before if when == "post" else None,
-                "answers": given,
-            }
-        )
+        if when == "pre":
+            before = None
+        say_json({"right": right, "of": count, "before": before, "answers": letters})
     elif when == "pre":
-        say(
-            f"{right} of {len(asked)} right. The solutions come after the course: workshop test post"
-        )
+        say(f"{right} of {count} right. The solutions come after the course: workshop test post")
     else:
-        for key, each in given.items():
-            sign, option = (
-                "✗" if asked[key].test(each) else "✓",
-                ": ".join(asked[key].options[each]),
-            )
-            say(f"\n{asked[key].title}\n  {sign} {each}) {option}")
-        say(
-            f"\n{right} of {len(asked)} right"
-            + (f"; before the course {before}." if before is not None else ".")
-        )
+        for key, chosen in letters.items():
+            _say_solution(exercises_by_key[key], chosen)
+        comparison = ""
+        if before is not None:
+            comparison = f"; before the course {before}"
+        say(f"\n{right} of {count} right{comparison}.")
+
+
+def _letters(answers: str, exercises_by_key: dict[str, Exercise]) -> dict[str, str]:
+    """Return the letter for each question. Raises BadInput: there are more or fewer, or others than a to d."""
+    letters = dict(zip(exercises_by_key, map(letter, answers), strict=False))
+    count = len(exercises_by_key)
+    problem = BadInput(
+        f"{answers!r} are not {count} letters from a to d.", "Give one letter for each question."
+    )
+    if len(answers) != count:
+        raise problem
+    for key, chosen in letters.items():
+        if chosen not in exercises_by_key[key].options:
+            raise problem
+    return letters
+
+
+def _say_solution(question: Exercise, chosen: str) -> None:
+    """Print a question with the answer that was chosen, and why it is right or wrong."""
+    sign = "✗" if question.test(chosen) else "✓"
+    option = ": ".join(question.options[chosen])
+    say(f"\n{question.title}\n  {sign} {chosen}) {option}")
 
 
 def _ask(number: int, question: Exercise) -> str:
     say(f"\n{number}. {question.title}")
-    for each, (text, _) in question.options.items():
-        say(f"   {each}) {text}")
+    for option, (text, _) in question.options.items():
+        say(f"   {option}) {text}")
     return click.prompt(
         "  ", type=click.Choice(list(question.options)), show_choices=False, prompt_suffix="> "
     )

@@ -59,7 +59,8 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
         with output(plot, force=force, inputs=read) as file:
             file.write(drawing(rows).encode(errors="backslashreplace"))
     if verified:
-        load = {name: value for name, value in options.items() if name not in ("price", "max_gpus")}
+        load = dict(options)
+        del load["price"], load["max_gpus"]
         for row, measured in zip(rows, verify(model, gpu, choices, **load), strict=False):
             row["measured"] = measured
     to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
@@ -68,20 +69,28 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
         return
     lines = [f"{'GPUs':>5}{'within':>8}{'ttft p95':>10}{'tpot p95':>10}{'$/M tokens':>12}  command"]
     for row in rows:
-        price = row["usd_per_million_tokens"]
-        cost = "–" if price is None else f"{price:.2f}"
-        copies = f"{row['replicas']} × " if row["replicas"] > 1 else ""
-        lines.append(
-            f"{row['gpus']:>5}{row['slo_share']:>8.0%}{_times(row)}{cost:>12}  {copies}{row['command']}"
-        )
+        times = _times(row["ttft_ms"], row["tpot_ms"])
+        lines.append(f"{row['gpus']:>5}{row['slo_share']:>8.0%}{times}{_cost_and_command(row)}")
         if "measured" in row:
-            measured = {f"{name}_ms": row["measured"][name] for name in ("ttft", "tpot")}
-            lines.append(f"{'measured':>13}{_times(measured)}")
+            times = _times(row["measured"]["ttft"], row["measured"]["tpot"])
+            lines.append(f"{'measured':>13}{times}")
     say("\n".join(lines), err=to_stderr)
 
 
-def _times(row: dict) -> str:
-    return f"{row['ttft_ms']['p95']:>7,.0f} ms{row['tpot_ms']['p95'] or 0:>7,.1f} ms"
+def _cost_and_command(row: dict) -> str:
+    """Return the end of a choice's line: dollars for a million tokens, and the command."""
+    cost = "–"
+    if row["usd_per_million_tokens"] is not None:
+        cost = f"{row['usd_per_million_tokens']:.2f}"
+    command_line = row["command"]
+    if row["replicas"] > 1:
+        command_line = f"{row['replicas']} × {command_line}"
+    return f"{cost:>12}  {command_line}"
+
+
+def _times(ttft_ms: dict, tpot_ms: dict) -> str:
+    """Return the 95th percentiles of first token and of each further token."""
+    return f"{ttft_ms['p95']:>7,.0f} ms{tpot_ms['p95'] or 0:>7,.1f} ms"
 
 
 def drawing(rows: list[dict]) -> str:
@@ -89,18 +98,21 @@ def drawing(rows: list[dict]) -> str:
     from workshop.course.figure import figure, svg
 
     rows = sorted(rows, key=lambda row: row["ttft_ms"]["p95"])
-    money = rows[0]["usd_per_million_tokens"] is not None
-    cost = {
-        row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"]
-        for row in rows
-    }
-    names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
+    unit, key = "GPUs", "gpus"
+    if rows[0]["usd_per_million_tokens"] is not None:
+        unit, key = "US dollars a million tokens", "usd_per_million_tokens"
+    cost: dict[float, float] = {}
+    names: dict[float, str] = {}
+    for row in rows:
+        ttft_ms = row["ttft_ms"]["p95"]
+        cost[ttft_ms] = row[key]
+        names[ttft_ms] = f"{row['gpus']} GPUs, {row['slo_share']:.0%}"
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
     drawn = figure(
         cost,
         names=list(names.values()),
         xlabel="first token, p95, ms",
-        ylabel="US dollars a million tokens" if money else "GPUs",
+        ylabel=unit,
         title=title,
     )
     return svg(drawn, alone=True)
