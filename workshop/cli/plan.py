@@ -6,10 +6,12 @@ from typing import Any
 import click
 from inference_planner import machines, report
 from inference_planner.arguments import check_no_card, required
+from inference_planner.parallelism import Plan
 
 from workshop.cli import places
 from workshop.cli.plan_options import plan_options
 from workshop.engine import exact
+from workshop.simulate import together
 
 
 @click.command(params=[*plan_options(), *places.options_of_plan()])
@@ -56,4 +58,21 @@ def command(
             click.echo(report.plan_json(plan))
         else:
             click.echo(report.plan_text(plan, report.columns(), explain))
+            _print_many_requests(plan)
         sys.exit(0 if plan.starts else 1)
+
+
+def _print_many_requests(plan: Plan) -> None:
+    """Print the tokens per second of many requests together, if the plan knows its speed."""
+    if not plan.starts or not plan.decode or not plan.command:
+        return
+    most = together.most_at_once(plan)
+    numbers = [number for number in together.REQUESTS if number <= most]
+    if not numbers:
+        return
+    click.echo("\nMany requests")
+    for number in numbers:
+        total = together.tokens_per_s(plan, number)
+        click.echo(f"  {number} at once: about {total:,.0f} tokens/s together")
+    context = f"while all decode with {together.CONTEXT_TOKENS} tokens of context"
+    click.echo(f"  {context}; how long users wait: workshop simulate")

@@ -1,0 +1,28 @@
+"""How many tokens a second a server writes while many requests decode at once: one step of the simulation's clock."""
+
+from inference_planner.parallelism import Plan
+
+from workshop.simulate import clock
+
+CONTEXT_TOKENS = 300  # of each request, as for the time to first token of a plan
+REQUESTS = (32, 256)
+
+
+def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> float:
+    """Return the tokens per second of all requests together while each decodes, without prefill and waiting.
+
+    With pipeline stages each computes its part of the requests at a time; data-parallel engines share them.
+    """
+    parts = plan.pipeline_parallel_size * plan.data_parallel_size
+    requests_of_part = max(1, round(requests / parts))
+    work = [(1, context)] * requests_of_part
+    step_clock = clock.of(plan.deployment)
+    gpu_ms = step_clock.gpu_ms(work) / plan.pipeline_parallel_size
+    before_ms, launch_ms = step_clock.host_ms(work)
+    step_ms = max(gpu_ms, before_ms + launch_ms)
+    return 1e3 * requests_of_part * plan.data_parallel_size / step_ms
+
+
+def most_at_once(plan: Plan, context: int = CONTEXT_TOKENS) -> int:
+    """Return how many requests of this context run at once: as many as the KV cache and max_num_seqs allow."""
+    return min(plan.kv_cache_tokens // context, plan.deployment.settings.max_num_seqs)
