@@ -12,6 +12,7 @@ from inference_planner.intervals import of_speed
 from workshop.errors import BadInput
 from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time
 from workshop.simulate.report import Outcome, Simulation, parse_slo
+from workshop.simulate.tuning import Choice
 
 COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
 
@@ -100,3 +101,14 @@ def test_recorded_loads_that_set_no_width_lie_within():
                 judged += 1
                 inside += row["measured"][key] in interval
     assert judged == 196 and inside / judged >= 0.88
+
+
+def test_a_choice_of_tune_has_low_and_high_speeds_too():
+    request = Outcome(0.0, 150, first_s=0.5, last_s=1.5, output_tokens=11)
+    load = load_of([request], slo={"ttft": 1000.0}, gpus=1, basis="never measured")
+    figures = Choice({}, load, None).to_dict()
+    assert figures["basis"] == "never measured"
+    assert figures["tokens_per_s_low"] < figures["tokens_per_s"] < figures["tokens_per_s_high"]
+    for measure in ("ttft_ms", "tpot_ms"):
+        assert figures[f"{measure}_low"]["p95"] < figures[measure]["p95"]
+        assert figures[measure]["p95"] < figures[f"{measure}_high"]["p95"]
