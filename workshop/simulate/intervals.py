@@ -1,7 +1,7 @@
 """How far the figures of a simulated load may be off: nine of ten measured ones lie between low and high.
 
 The shares of a case that was measured are those of the recorded loads on H200 (benchmarks/simulate/comparison.json, 100
-loads): nine of ten measured figures are within them. They are judged by the 49 loads of H100. Elsewhere the doubt about
+loads): nine of ten measured figures are within them. They are judged by the loads of H100. Elsewhere the doubt about
 the time of a step is added, as the root of the sum of squares (inference_planner/intervals.py).
 """
 
@@ -16,8 +16,8 @@ AT_HOME = WIDTHS["measured here"].time_share
 # Shares by which a time may be longer, or shorter, by measure and by figure. No recorded load has e2el; its parts do.
 SHARES: dict[str, dict[str, float]] = {
     "ttft": {"p50": 0.25, "p95": 0.52, "p99": 0.52, "mean": 0.52},
-    "tpot": {"p50": 0.12, "p95": 0.24, "p99": 0.24, "mean": 0.24},
-    "itl": {"p50": 0.12, "p95": 0.24, "p99": 0.24, "mean": 0.24},
+    "tpot": {"p50": 0.125, "p95": 0.24, "p99": 0.24, "mean": 0.24},
+    "itl": {"p50": 0.125, "p95": 0.24, "p99": 0.24, "mean": 0.24},
     "e2el": {"p50": 0.15, "p95": 0.30, "p99": 0.30, "mean": 0.30},
 }
 TOKENS_SHARE = (
