@@ -11,7 +11,8 @@ from inference_planner.errors import BadInput
 
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile
-from workshop.engine.reconcile_case import make_case, outside_words
+from workshop.engine.reconcile_case import make_case
+from workshop.engine.reconcile_release import outside_words
 
 V0 = """INFO 05-30 06:40:20 [llm_engine.py:243] Initializing a V0 LLM engine (v{version}) with config: model='{model}', \
 dtype={dtype}, max_seq_len={length}, tensor_parallel_size={tp}, pipeline_parallel_size=1, quantization=None, \

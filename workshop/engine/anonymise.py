@@ -17,7 +17,7 @@ from inference_planner.catalog import list_models, load_model
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.lines import HEADER
-from workshop.engine.reconcile_case import similar_names
+from workshop.engine.reconcile_model import similar_names
 
 Match = re.Match[str]
 

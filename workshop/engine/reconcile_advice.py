@@ -18,7 +18,8 @@ from inference_planner.memory import fit
 from inference_planner.ranks import tp_problem
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile_case import LoggedRun, is_of_v0, size_words
+from workshop.engine.reconcile_case import LoggedRun, size_words
+from workshop.engine.reconcile_release import is_of_v0
 
 WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised

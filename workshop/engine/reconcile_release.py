@@ -1,0 +1,71 @@
+"""Find the formulas for the release that a log is of, and say where it has none."""
+
+from inference_planner import versions
+from inference_planner.catalog import ModelConfig, families
+
+from workshop.engine.log.facts import EngineLog
+from workshop.engine.reconcile_model import LONGEST_NAME
+
+WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
+
+SMALLEST_DEFAULT_BATCH = (
+    2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
+)
+
+
+def old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
+    """Return max_num_batched_tokens of the V0 engine, whose profile run took a whole prompt; None for later ones.
+
+    From 32,768 tokens on, prompts of models without images were cut into chunks. Source: vLLM 0.7.3,
+    engine/arg_utils.py create_engine_config, config.py SchedulerConfig.
+    """
+    if not old or not is_of_v0(log):
+        return None
+    length = log.max_model_len or model.max_position_embeddings
+    if length > WHOLE_PROMPTS_UP_TO and not families.reads_images(model.architecture):
+        return SMALLEST_DEFAULT_BATCH
+    return max(length, SMALLEST_DEFAULT_BATCH)
+
+
+def is_of_v0(log: EngineLog) -> bool:
+    """Return True for a log of the V0 engine: it says so, or its release had no other by default."""
+    if log.engine is not None:
+        return log.engine == "V0"
+    return log.version is not None and versions.is_before(log.version, "0.8")
+
+
+def outside_words(log: EngineLog) -> str:
+    """Say in a sentence that a log's release is outside of the formulas; empty for one that has some."""
+    if log.version is None:
+        return ""
+    oldest = next(iter(versions.TABLE))
+    if not versions.is_before(log.version, oldest) or versions.same_minor(log.version, oldest):
+        return ""
+    what = f"vLLM {log.version[:LONGEST_NAME]} is outside of the releases that the formulas are of"
+    if is_of_v0(log):
+        return f"{what}: those of the V0 engine rest on five public logs, and may be 10 % off."
+    return f"{what}: those of {oldest} were taken, and the predicted memory may be far off."
+
+
+def nearest_version(log: EngineLog, assumed: list[str]) -> str:
+    """Return the version with formulas that is nearest to the log's, and say what was assumed."""
+    if is_of_v0(log):
+        if log.version is None:
+            assumed.append("The log does not say its version of vLLM; it is of the V0 engine.")
+        else:
+            assumed.append(outside_words(log))
+        oldest = log.version is not None and versions.is_before(log.version, "0.6.6")
+        return (versions.V0_ENGINE_OF_0_6_4 if oldest else versions.V0_ENGINE).name
+    version = log.version
+    if version is None:
+        assumed.append(f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed.")
+        return versions.DEFAULT
+    nearest = versions.nearest(version)
+    outside = outside_words(log)
+    if outside:
+        assumed.append(outside)
+    elif not versions.same_minor(nearest, version):
+        assumed.append(
+            f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known."
+        )
+    return nearest
