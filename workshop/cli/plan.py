@@ -6,12 +6,14 @@ from typing import Any
 import click
 from inference_planner import machines, report
 from inference_planner.arguments import check_no_card, required
+from inference_planner.intervals import of_speed
 from inference_planner.parallelism import Plan
 
 from workshop.cli import places
 from workshop.cli.plan_options import plan_options
 from workshop.engine import exact
 from workshop.simulate import together
+from workshop.simulate.intervals import share_of_time
 
 
 @click.command(params=[*plan_options(), *places.options_of_plan()])
@@ -73,6 +75,9 @@ def _print_many_requests(plan: Plan) -> None:
     click.echo("\nMany requests")
     for number in numbers:
         total = together.tokens_per_s(plan, number)
-        click.echo(f"  {number} at once: about {total:,.0f} tokens/s together")
+        share = share_of_time("tpot", "p50", plan.spread.time_share)
+        speed = of_speed(total, share)
+        ends = f"({speed.low:,.0f} to {speed.high:,.0f})"
+        click.echo(f"  {number} at once: about {total:,.0f} tokens/s together {ends}")
     context = f"while all decode with {together.CONTEXT_TOKENS} tokens of context"
     click.echo(f"  {context}; how long users wait: workshop simulate")
