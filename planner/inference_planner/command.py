@@ -91,7 +91,7 @@ def flags(d: Deployment) -> dict[str, str]:
         needed["--enforce-eager"] = ""
     if settings.limit_mm_per_prompt:
         needed["--limit-mm-per-prompt"] = json.dumps(dict(settings.limit_mm_per_prompt))
-    if settings.language_model_only:
+    if settings.language_model_only or model.text_of:
         needed["--language-model-only"] = ""
     if settings.draft:
         needed["--speculative-config"] = settings.draft.config

@@ -196,7 +196,7 @@ def skips_tower(m: ModelConfig, settings: Settings) -> bool:
 
 def check_inputs(m: ModelConfig, settings: Settings) -> None:
     """Raise BadInput if settings for images, videos or sound are given to a model that reads text alone."""
-    if is_multimodal(m.architecture):
+    if is_multimodal(m.architecture) or (m.text_of and not settings.limit_mm_per_prompt):
         return
     if settings.limit_mm_per_prompt or settings.language_model_only:
         flag = "--language-model-only" if settings.language_model_only else "--limit-mm-per-prompt"

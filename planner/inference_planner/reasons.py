@@ -153,6 +153,11 @@ def _memory(plan: Plan) -> Iterator[str]:
 def _encoder(plan: Plan) -> Iterator[str]:
     """Say what the encoder of a multimodal model takes from the KV cache, and which flag gives it back."""
     d = plan.deployment
+    if d.model.text_of:
+        yield (
+            f"{d.model.hub_ids[0]} is published with an encoder of images ({d.model.text_of}). This plan is of its text "
+            "model, as with --language-model-only, which the command has; give its own config.json to plan both."
+        )
     if not is_multimodal(d.model.architecture):
         return
     if d.model.text_only:

@@ -229,7 +229,10 @@ def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
     p = plan(from_dict(GEMMA_27B, name="gemma-3-27b-it"), "h200", max_model_len=8192)
     text = plan("gemma-3-27b", "h200", max_model_len=8192)
     assert any("It is multimodal" in reason for reason in p.reasons)
-    assert not any("multimodal" in reason for reason in text.reasons)
+    # the catalog has its text model, and its command must not load the encoder
+    assert any("published with an encoder" in reason for reason in text.reasons)
+    assert "--language-model-only" in text.command
+    assert "encoder" not in {item.name for item in text.overheads}
     # 27.4 billion parameters, of which 0.42 are the encoder's
     vision = sum(w.elements() for w in tower_weights(p.config))
     assert vision == pytest.approx(0.42e9, rel=0.02)

@@ -51,6 +51,7 @@ def _catalog_model(name: str) -> ModelConfig:
         config,
         published_parameters=entry.get("parameters"),
         source=entry.get("source", ""),
+        text_of=entry.get("text_of", ""),
         hub_ids=ids,
     )
 

@@ -231,6 +231,8 @@ class ModelConfig:
     # YaRN: the positions that the config says; vLLM multiplied them by the factor until 0.29
     unscaled_positions: int = 0
     overrides: str = ""  # --hf-overrides, as JSON
+    # of the catalog's text models: the multimodal architecture that is published under their Hub ids
+    text_of: str = ""
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""

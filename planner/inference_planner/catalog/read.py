@@ -134,6 +134,7 @@ def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfi
         source=m.source,
         location=m.location,
         published_parameters=m.published_parameters,
+        text_of=m.text_of,
         pooling=m.pooling,
         overrides=json.dumps(fields),
     )
