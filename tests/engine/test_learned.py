@@ -272,6 +272,18 @@ def test_a_card_that_shows_other_memory_here_is_planned_with_it(workshop_home):
     assert plan.fit.requested / GIB == pytest.approx(0.92 * 78.00, abs=0.01)
 
 
+def test_formulas_that_came_after_a_start_was_kept_are_compared_with_it(workshop_home):
+    """A start of 0.28 that was kept when 0.25.1 was the nearest release counts for plans of 0.28."""
+    start = kept_start(make_case(engine_log.read(H100), None, "h100"))
+    learned.keep(
+        replace(start, run={**start.run, "logged_version": "0.28.0", "vllm_version": "0.25.1"})
+    )
+    (kept,) = exact.kept_starts()
+    plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.28.0")
+    assert kept.vllm_version == "0.28.0"
+    assert any("Measured here" in reason for reason in plan.reasons)
+
+
 def test_simulations_tuning_and_sliders_take_it(workshop_home):
     from workshop.course.widgets.memory.case import Case, memory
     from workshop.simulate.load import simulate

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner import learned as planner
+from inference_planner import versions
 from inference_planner.catalog import list_gpus, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
@@ -224,11 +225,18 @@ def _start(start: KeptStart, predict: Predict) -> planner.Start:
         "tensor_parallel_size": run["tp"],
         "pipeline_parallel_size": run["pp"],
         "max_model_len": run["max_model_len"],
-        "vllm_version": run["vllm_version"],
+        "vllm_version": _formulas(run),
         **run["extra"],
     }
     plan = predict(model_of(run), card_of(run), options)
     return _difference(start, plan, measured)
+
+
+def _formulas(run: Mapping[str, Any]) -> str:
+    """Return the release whose formulas are nearest to a run's, also if they came after it was kept."""
+    if run["vllm_version"] in versions.ENGINES_V0:
+        return run["vllm_version"]
+    return versions.nearest(run["logged_version"])
 
 
 def model_of(run: Mapping[str, Any]) -> ModelConfig:
