@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from inference_planner.catalog.read import from_dict
 from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
@@ -42,8 +43,10 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-8b_prefill-apart": "1 fitted to busy",
     "h200_qwen3-30b-a3b_dp2_0.32": "1 fitted to heavy",
     "h200_gpt-oss-120b": "1 fitted to light and batch_64",
-    "h200_qwen3-next-80b-a3b-fp8": "1 fitted to one",
-    "h200_qwen3-next-80b-a3b-fp8_loads": "1 fitted to one",
+    "h200_qwen3-next-80b-a3b-fp8": "3 fitted to one and to loads",
+    "h200_qwen3-next-80b-a3b-fp8_loads": "3 fitted to one and to loads",
+    "h100_qwen3-32b-awq_0.32": "1 fitted to one stream",
+    "h100_glm-4.5-air-fp8_tp2_0.32": "3 fitted to one stream and chat",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
 RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
@@ -79,10 +82,14 @@ SAME_EXPERTS = ("gpt-oss-20b",)
 
 def planned(record: dict, gpu: str):
     options = {key: record["extra"][key] for key in ENGINE if key in record.get("extra", {})}
-    if stored := record.get("config", {}).get("quantization_config"):
+    config = record.get("config", {})
+    model = record["model"]
+    if "architectures" in config:
+        model = from_dict(config, name=model)
+    elif stored := config.get("quantization_config"):
         options["quantization"] = stored["quant_method"]
     return plan(
-        record["model"],
+        model,
         gpu,
         tensor_parallel_size=record["tp"],
         max_model_len=record.get("max_model_len", 8192),
@@ -113,11 +120,29 @@ def arrivals_of(load: dict) -> list[Arrival]:
     if "rows" not in load:
         return drawn(**{key: value for key, value in load.items() if key != "name"})
     prefix = load.get("prefix", 0)
+    if "sessions" in load:
+        return arrivals_of_sessions(load)
     rows = sorted(load["rows"])
     return [
         Arrival(at, prompt, output, "shared" if prefix else None, prefix)
         for at, _, _, prompt, output in rows
     ]
+
+
+def arrivals_of_sessions(load: dict) -> list[Arrival]:
+    """Return recorded requests of agents. A prompt is what all share, then all that its agent said and heard so far."""
+    arrivals = []
+    histories: dict[int, list[tuple[str, int]]] = {}
+    for (at, _, _, prompt, output), (agent, turn) in zip(
+        load["rows"], load["sessions"], strict=True
+    ):
+        pieces = histories.setdefault(agent, [("system", load["system"])])
+        known = sum(tokens for _, tokens in pieces)
+        pieces.append((f"agent {agent}, turn {turn}", prompt - known))
+        answer = f"agent {agent}, answer {turn}"
+        arrivals.append(Arrival(at, prompt, output, pieces=tuple(pieces), answer=answer))
+        pieces.append((answer, output))
+    return arrivals
 
 
 def figures(s: Simulation) -> dict[str, float]:
@@ -163,7 +188,7 @@ def compared(name: str, record: dict) -> list[dict]:
             p,
             arrivals_of(load),
             clock=clock,
-            num_gpu_blocks=record["kv_blocks"],
+            num_gpu_blocks=record.get("kv_blocks"),
             seen=lambda _: True,
             **servers,
         )

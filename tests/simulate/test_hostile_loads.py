@@ -15,8 +15,8 @@ from workshop.errors import BadInput
 from workshop.simulate import arrivals
 from workshop.simulate.arrivals import (
     Arrival,
+    Texts,
     check_size,
-    compact_prompt,
     drawn,
     prompts,
     read_trace,
@@ -124,8 +124,8 @@ def test_compact_prompts_share_what_prompts_share_and_nothing_else():
         (9, "b", 3),
     ]
     load = [Arrival(0, tokens, 1, prefix, shared) for tokens, prefix, shared in lengths]
-    known: dict[str, int] = {}
-    compact = [compact_prompt(one, number, known) for number, one in enumerate(load)]
+    texts = Texts(load)
+    compact = [texts.prompt(one, number) for number, one in enumerate(load)]
     whole = prompts(load)
     assert [len(prompt) for prompt in compact] == [tokens for tokens, *_ in lengths]
     for one, other in combinations(range(len(load)), 2):

@@ -79,6 +79,25 @@ LOAD = [
         help="Tokens that all prompts share at their beginning.",
     ),
     click.Option(
+        ["--sessions"], type=int, help="Or: this many agents, whose prompts grow with each turn."
+    ),
+    click.Option(["--turns"], type=Range(), help="Of sessions: requests of each [3:6]."),
+    click.Option(
+        ["--think"],
+        type=float,
+        help="Of sessions: mean seconds from an answer to the next request [3].",
+    ),
+    click.Option(
+        ["--system"],
+        type=Tokens(),
+        help="Of sessions: tokens that every prompt begins with [1024].",
+    ),
+    click.Option(
+        ["--tool"],
+        type=Range(),
+        help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.",
+    ),
+    click.Option(
         ["--slo"],
         help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them.",
     ),
@@ -149,6 +168,7 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
       workshop simulate llama-3.1-70b --gpu h100 -tp 4 --burst 256 --prompt 1024 --output 128
       workshop simulate llama-3.1-70b --gpu h200 -tp 2 --replicas 2 --rate 20 --seconds 60 --slo ttft=500ms,tpot=50ms
+      workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
       workshop simulate --local
     """
     if local:

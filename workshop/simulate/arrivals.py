@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from workshop.errors import BadInput
 from workshop.files import open_regular
@@ -32,15 +33,39 @@ NAMES = {
 }
 
 
+# A part of a prompt: (name, tokens). Parts of one name are the same text, as far as both go.
+Piece = tuple[str, int]
+ANSWER_MARK = -2  # of an answer's tokens: below all other ids
+
+
 @dataclass(frozen=True)
 class Arrival:
-    """One request: when it arrives, and its lengths. Requests of one prefix begin with the same tokens."""
+    """One request: when it arrives, and its lengths. Requests whose prompts begin with the same pieces share them.
+
+    Attributes:
+        prefix, prefix_tokens: one piece, with which the prompt begins.
+        pieces: or several in their order. What is left of the prompt no other request has.
+        answer: the name of this request's answer, so that a later prompt can have it as a piece.
+        follows: the place in the load of the request whose answer the client waits for, or None.
+        think_s: from the end of that answer to this request. `arrival_s` is then the earliest possible time.
+    """
 
     arrival_s: float
     prompt_tokens: int
     output_tokens: int
     prefix: str | None = None
     prefix_tokens: int = 0
+    pieces: tuple[Piece, ...] = ()
+    answer: str | None = None
+    follows: int | None = None
+    think_s: float = 0.0
+
+    @property
+    def named_pieces(self) -> tuple[Piece, ...]:
+        """The pieces that the prompt begins with."""
+        if self.prefix and self.prefix_tokens:
+            return ((self.prefix, self.prefix_tokens),)
+        return self.pieces
 
 
 def drawn(
@@ -121,8 +146,9 @@ def _poisson_times(rate: float, seconds: float, dice: random.Random) -> list[flo
 def read_trace(path: str | Path) -> list[Arrival]:
     """Return the requests of a JSON-lines file, in order of arrival; the first arrives at 0 s.
 
-    A line is {"arrival_s", "prompt_tokens", "output_tokens", "prefix": name or null, "prefix_tokens"}; the last two are
-    optional. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is read as well, without its hashes.
+    A line is {"arrival_s", "prompt_tokens", "output_tokens", "prefix", "prefix_tokens", "answer"}; the last three are
+    optional. "prefix" is a name with its "prefix_tokens", or a list of named pieces: [["system", 1024], ["agent 3", 824]].
+    "answer" names the request's answer, which a later prompt may have as a piece. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is read as well, without its hashes.
 
     Raises:
         BadInput: the file is missing or empty, or a line is not such a request; the message names the line.
@@ -176,6 +202,7 @@ def _arrival(line: str, where: str) -> Arrival:
         output_tokens = next(row[name] for name in NAMES["output_tokens"] if name in row)
         prefix = row.get("prefix")
         prefix_tokens = row.get("prefix_tokens", 0)
+        answer = row.get("answer")
     except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError):
         raise BadInput(
             f"What stands in {where} is not a request with a time and two lengths.", REMEDY
@@ -184,6 +211,19 @@ def _arrival(line: str, where: str) -> Arrival:
     time_is_valid = type(time) in (int, float) and 0 <= time <= LATEST_MS
     if not lengths_are_valid or type(prefix_tokens) is not int or not time_is_valid:
         raise BadInput(f"A time or a length of {where} is not a number that can be.", REMEDY)
+    if not isinstance(answer, str | None):
+        raise BadInput(
+            f"The answer of {where} is not a name.", 'Write "answer": "turn 1 of agent 3".'
+        )
+    pieces: tuple[Piece, ...] = ()
+    if isinstance(prefix, list):
+        pieces = _pieces(prefix, prompt_tokens, where)
+        if "prefix_tokens" in row:
+            raise BadInput(
+                f"The prefix of {where} is a list of pieces and has prefix_tokens, too.",
+                "Leave prefix_tokens out: each piece has its own.",
+            )
+        prefix = None
     if not 0 <= prefix_tokens <= prompt_tokens or not isinstance(prefix, str | None):
         raise BadInput(
             f"The prefix of {where} is not a name with at most as many tokens as the prompt.",
@@ -195,28 +235,70 @@ def _arrival(line: str, where: str) -> Arrival:
         output_tokens=output_tokens,
         prefix=prefix,
         prefix_tokens=prefix_tokens if prefix else 0,
+        pieces=pieces,
+        answer=answer or None,
     )
+
+
+def _pieces(rows: list[Any], prompt_tokens: int, where: str) -> tuple[Piece, ...]:
+    """Return the named pieces of a prefix. Raises BadInput: one is not [name, tokens], or they exceed the prompt."""
+    remedy = 'A prefix is a list of names with their tokens: [["system", 1024], ["agent 3", 824]].'
+    pieces: list[Piece] = []
+    for row in rows:
+        is_pair = isinstance(row, list) and len(row) == 2
+        if not is_pair or not isinstance(row[0], str) or not row[0] or not _is_length(row[1]):
+            raise BadInput(f"A piece of the prefix of {where} is not [name, tokens].", remedy)
+        pieces.append((row[0], row[1]))
+    tokens = sum(length for _, length in pieces)
+    if tokens > prompt_tokens:
+        raise BadInput(
+            f"The pieces of the prefix of {where} have {tokens:,} tokens, its prompt {prompt_tokens:,}.",
+            "Give at most as many tokens as the prompt has.",
+        )
+    return tuple(pieces)
 
 
 def _is_length(value: object) -> bool:
     return type(value) is int and 1 <= value <= MOST_TOKENS
 
 
-def compact_prompt(arrival: Arrival, number: int, prefixes: dict[str, int]) -> list[int]:
-    """Return token ids for the request of this number. Requests share the blocks of their prefix and no others.
+class Texts:
+    """The token ids of a load's requests. They share the blocks of their common pieces, and no others.
 
-    A block's hash covers all tokens before it, so one unique token at the beginning makes a text unique. The rest is
-    zeros: a list of them takes a fifth of the memory.
-
-    Args:
-        prefixes: the number of each prefix that came before; a new one is added.
+    A block's hash covers all tokens before it, so one token that only this text has, at the beginning of each piece and
+    of the rest, makes the blocks unique. All others are zeros: a list of them takes a fifth of the memory. An answer's
+    tokens are one id that only this answer has, which the simulated engine samples.
     """
-    prompt = [0] * arrival.prompt_tokens
-    if arrival.prefix and arrival.prefix_tokens:
-        prompt[0] = 2 * prefixes.setdefault(arrival.prefix, len(prefixes)) + 1
-    if arrival.prefix_tokens < arrival.prompt_tokens:
-        prompt[arrival.prefix_tokens] = 2 * number + 2
-    return prompt
+
+    def __init__(self, arrivals: Sequence[Arrival]):
+        self._numbers: dict[str, int] = {}
+        self._answers: set[str] = set()
+        for arrival in arrivals:
+            if arrival.answer:
+                self._answers.add(arrival.answer)
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def answer_token(self, arrival: Arrival) -> int | None:
+        """Return the id that a request's answer consists of, or None if nothing names the answer."""
+        if arrival.answer is None:
+            return None
+        return ANSWER_MARK - self._number(arrival.answer)
+
+    def prompt(self, arrival: Arrival, number: int) -> list[int]:
+        """Return the token ids of the prompt of the request of this number."""
+        tokens = [0] * arrival.prompt_tokens
+        start = 0
+        for name, length in arrival.named_pieces:
+            if name in self._answers:
+                tokens[start : start + length] = [ANSWER_MARK - self._number(name)] * length
+            else:
+                tokens[start] = 2 * self._number(name) + 1
+            start += length
+        if start < arrival.prompt_tokens:
+            tokens[start] = 2 * number + 2
+        return tokens
 
 
 def memory_bytes(tokens: int, requests: int) -> int:
@@ -257,18 +339,20 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
 
 
 def prompts(arrivals: list[Arrival]) -> list[list[int]]:
-    """Return token ids for each request: two requests share the tokens of their prefix and no others."""
+    """Return token ids for each request, each used once: two requests share the tokens of their common pieces alone."""
     next_token = 0
-    prefixes: dict[str, list[int]] = {}
+    texts: dict[str, list[int]] = {}
     all_prompts = []
     for arrival in arrivals:
-        prefix = prefixes.setdefault(arrival.prefix, []) if arrival.prefix else []
-        missing = arrival.prefix_tokens - len(prefix)
-        if missing > 0:
-            prefix += range(next_token, next_token + missing)
-            next_token += missing
-        rest = arrival.prompt_tokens - arrival.prefix_tokens
-        tokens = prefix[: arrival.prefix_tokens]
+        tokens: list[int] = []
+        for name, length in arrival.named_pieces:
+            text = texts.setdefault(name, [])
+            missing = length - len(text)
+            if missing > 0:
+                text += range(next_token, next_token + missing)
+                next_token += missing
+            tokens += text[:length]
+        rest = arrival.prompt_tokens - len(tokens)
         tokens += range(next_token, next_token + rest)
         all_prompts.append(tokens)
         next_token += rest

@@ -13,12 +13,15 @@ from inference_planner import speed
 from inference_planner.attention import layers
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment
+from inference_planner.kernels import FP8, FP8_BLOCKS, card, experts_kernel, kernels
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.learned import speed_ratio
 
 from workshop.simulate.clock_constants import (
     ATTENTION_SHARE,
     CLIENT_MS,
+    CUTLASS_EXPERTS_EAGER_MS,
+    CUTLASS_EXPERTS_MS,
     DELTA_LAUNCH_MS,
     EAGER_LAYER_MS,
     EAGER_LAYER_MS_0_32,
@@ -27,6 +30,8 @@ from workshop.simulate.clock_constants import (
     EXPERTS_LAUNCH_FACTOR,
     EXPERTS_PREFILL_SHARE,
     EXPERTS_SORT_MS,
+    FP8_BLOCK_EXPERTS_EAGER_MS,
+    FP8_BLOCK_EXPERTS_MS,
     FP8_LAUNCH_FACTOR,
     FP8_ODD_TILES,
     FP8_PREFILL_SHARE,
@@ -44,6 +49,7 @@ from workshop.simulate.clock_constants import (
     SCAN_SHARE,
 )
 
+LEAST_TILE_ROWS = 16
 MANY_TOKENS = 10**6  # so many that only arithmetic and bytes count, and every fixed cost is lost
 SCAN_OPERATIONS = 6  # a token and element of the state: it is written to, kept and read from
 
@@ -117,8 +123,17 @@ class Clock:
     def _products_ms(self, tokens: int) -> float:
         """Return the roofline: reading weights and experts, or multiplying with them, whichever takes longer."""
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
-        rows = self._tiles(tokens) * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
+        rows = self._rows(tokens) + self.ramp * min(tokens, RAMP_TOKENS)
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
+
+    def _rows(self, tokens: int) -> int:
+        """Return the rows that are multiplied: whole tiles. A single tile shrinks with its tokens, to a power of 2.
+
+        Source: vLLM 0.32.0, csrc/quantization/w8a8/cutlass: tiles of 16 to 128 rows are chosen by the tokens.
+        """
+        if tokens >= self.rows:
+            return self._tiles(tokens) * self.rows
+        return min(self.rows, max(LEAST_TILE_ROWS, 1 << (tokens - 1).bit_length()))
 
     def _tiles(self, tokens: int) -> int:
         return -(-tokens // self.rows)
@@ -186,8 +201,8 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
         experts_many_ms=_moe_layers(d) * EXPERTS_SORT_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        piecewise_ms=host * (_launched_layers(d) * PIECEWISE_LAYER_MS + scans.piecewise_ms),
-        eager_ms=_eager_ms(d, host) + host * scans.eager_ms,
+        piecewise_ms=host * (_piecewise_ms(d) + scans.piecewise_ms) / d.pp,
+        eager_ms=(_eager_ms(d, host) + host * scans.eager_ms) / d.pp,
         largest_graph=d.settings.largest_graph,
         way_in_s=host * CLIENT_MS / 2e3,
         way_out_s=host * CLIENT_MS / 2e3,
@@ -216,6 +231,8 @@ def _token_ms(d: Deployment) -> float:
         share = EXPERTS_PREFILL_SHARE
     elif _multiplies_in_fp8(d):
         share = FP8_PREFILL_SHARE
+    measured = [used.measurement.products_share for used in kernels(d)]
+    share = (measured[-1] or share) * card(d.gpu).products_share
     arithmetic_ms = _terms_ms(d, MANY_TOKENS)["arithmetic"]
     return arithmetic_ms / MANY_TOKENS * speed.MATMUL_SHARE / share
 
@@ -249,7 +266,7 @@ def _attention(d: Deployment) -> tuple[Layers, ...]:
     model = d.model
     gpu = d.gpu
     element_bytes = kv_dtype_bytes(model, d.settings.kv_cache_dtype)
-    element_ms = element_bytes / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
+    element_ms = element_bytes / (gpu.bandwidth_gb_s * 1e6) / (KV_SHARE * card(gpu).kv_share)
     pair_operations = 4 * model.num_attention_heads * model.head_dim / d.tp
     pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     groups = []
@@ -272,7 +289,7 @@ def _scans(d: Deployment) -> Scans:
         operations = SCAN_OPERATIONS * states.recurrence_elements / d.tp
         launch_ms = DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS
         piecewise_ms += count * launch_ms
-        eager_ms += count * MAMBA_LAUNCH_MS
+        eager_ms += count * launch_ms
         token_ms += count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
     return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
 
@@ -298,6 +315,25 @@ def _launched_layers(d: Deployment) -> float:
     return count
 
 
+def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
+    """Return what the experts' kernels take on top of a usual layer's launch: (with a graph, without one)."""
+    experts = experts_kernel(d.model, d.gpu)
+    if experts is None:
+        return 0.0, 0.0
+    count = _moe_layers(d)
+    if (experts.name, experts.weights) == ("CUTLASS", FP8):
+        return count * CUTLASS_EXPERTS_MS, count * CUTLASS_EXPERTS_EAGER_MS
+    if (experts.name, experts.weights) == ("Triton", FP8_BLOCKS):
+        return count * FP8_BLOCK_EXPERTS_MS, count * FP8_BLOCK_EXPERTS_EAGER_MS
+    return 0.0, 0.0
+
+
+def _piecewise_ms(d: Deployment) -> float:
+    """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
+    with_graph_ms, _ = _experts_launch_ms(d)
+    return _launched_layers(d) * PIECEWISE_LAYER_MS + with_graph_ms
+
+
 def _eager_ms(d: Deployment, host: float) -> float:
     """Return the launch of a step without a graph, apart from recurrent layers.
 
@@ -306,6 +342,8 @@ def _eager_ms(d: Deployment, host: float) -> float:
     fast = d.settings.version.fast_eager_launch
     layer_ms = EAGER_LAYER_MS_0_32 if fast else host * EAGER_LAYER_MS
     launch_ms = _launched_layers(d) * layer_ms
+    if fast:  # older versions' FP8_LAUNCH_FACTOR has it
+        launch_ms += _experts_launch_ms(d)[1]
     if d.dp > 1 and d.model.moe:
         launch_ms *= EXPERT_PARALLEL_EAGER_FACTOR
     if d.tp > 1 and fast:

@@ -45,8 +45,19 @@ MAMBA_LAUNCH_MS = (
 )
 SCAN_SHARE = 0.048  # share of peak FLOP/s: Triton's scan of a Mamba layer
 
-# Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8).
-DELTA_LAUNCH_MS = 1.2  # ms a gated delta net layer: launching its scan in a step with a graph
+# Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8), its loads, and public loads of
+# Qwen3.8 27B on L20 (benchmarks/accuracy), which has such layers and no experts.
+DELTA_LAUNCH_MS = 0.5  # ms a gated delta net layer: launching its scan when a step prefills
+# ms a layer with experts whose FP8 weights share a scale in blocks (Triton): quantizing and sorting, on top of a usual
+# layer with experts: in a step with a graph, and without one.
+FP8_BLOCK_EXPERTS_MS = 0.52
+FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
+
+# Fitted to the chat load of GLM-4.5-Air FP8 on two H100, vLLM 0.32.0 (h100_glm-4.5-air-fp8_tp2_0.32). Its batch of 64 is
+# the test. ms a layer with experts on top of a usual one, where CUTLASS multiplies experts in FP8: a step with a graph,
+# and one without.
+CUTLASS_EXPERTS_MS = 0.09
+CUTLASS_EXPERTS_EAGER_MS = 2.4
 
 # Fitted to 8B with its defaults at 30 requests a second on one H200, vLLM 0.32.0 (h200_llama-3.1-8b_slo_default). The
 # tests: fewer tokens a step, an FP8 KV cache, and an H100, whose host took as long. FP8 needs no factor any more

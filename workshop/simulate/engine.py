@@ -103,6 +103,7 @@ class Engine:
         self._request = Request
         self._sampling = SamplingParams
         self._answer = ModelRunnerOutput
+        self._answer_tokens: dict[str, int] = {}
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(rules.block_size, sha256)
         config = _vllm_config(rules)
@@ -123,8 +124,12 @@ class Engine:
         # what a GPU runs; here it only decides when pipelines decode
         self._scheduler.use_v2_model_runner = True
 
-    def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
-        """Add a request to those that wait."""
+    def add(
+        self, name: str, prompt: list[int], max_tokens: int, answer_token: int | None = None
+    ) -> None:
+        """Add a request to those that wait. `answer_token` is what it samples, where that matters."""
+        if answer_token is not None:
+            self._answer_tokens[name] = answer_token
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
         request = self._request(
             name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher
@@ -166,7 +171,8 @@ class Engine:
         for index, (name, _, _, samples) in enumerate(step.work):
             names.append(name)
             indices[name] = index
-            sampled_tokens.append([ANSWER] if samples else [])
+            token = self._answer_tokens.get(name, ANSWER)
+            sampled_tokens.append([token] if samples else [])
         answer = self._answer(
             req_ids=names,
             req_id_to_index=indices,

@@ -18,8 +18,10 @@ from workshop.simulate.arrivals import Arrival, check_size, drawn, read_trace
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import PLANNED, Simulation, parse_slo
+from workshop.simulate.sessions import Sessions, drawn_sessions
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
+SESSION_OPTIONS = ("sessions", "turns", "think", "system", "tool")
 MOST_REPLICAS = 64
 # Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy load of two H200,
 # vLLM 0.32.0 (benchmarks/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
@@ -75,7 +77,8 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) ->
         slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that meet them.
         options: three kinds.
             The load: rate (requests a second, Poisson) and seconds; or burst (requests at once); or trace (a file);
-            prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed.
+            prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Or sessions, whose
+            prompts grow with each turn: see `sessions.Sessions`, whose think_s is `think` here.
             The servers: replicas, prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
             for `on_plan`.
             All others are those of `plan` (tensor_parallel_size, max_model_len, max_num_seqs, …).
@@ -100,11 +103,18 @@ def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
     Raises BadInput: the load is impossible, or both drawn and read from a trace.
     """
     others = dict(options)
+    session_options = {}
+    for name in SESSION_OPTIONS:
+        value = others.pop(name, None)
+        if value is not None:
+            session_options[name] = value
     load = {}
     for name in inspect.signature(drawn).parameters:
         if name in others:
             load[name] = others.pop(name)
     trace = others.pop("trace", None)
+    if session_options:
+        return _sessions(session_options, load, trace), others
     if trace is None:
         return drawn(**load), others
     times = (load.get("rate"), load.get("seconds"), load.get("burst"))
@@ -113,6 +123,30 @@ def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
             "A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out."
         )
     return read_trace(trace), others
+
+
+def _sessions(
+    options: dict[str, Any], load: dict[str, Any], trace: str | Path | None
+) -> list[Arrival]:
+    """Return the requests of sessions. Raises BadInput: options of another kind of load, or not how many sessions."""
+    if "sessions" not in options:
+        raise BadInput(
+            f"--{next(iter(options))} is about sessions.", "Say how many: --sessions 40."
+        )
+    unfit = {name: load.get(name) for name in ("seconds", "burst", "prefix")} | {"trace": trace}
+    for name, value in unfit.items():
+        if value:
+            raise BadInput(
+                f"Sessions and --{name} cannot be one load.",
+                "Give --sessions with --turns, --think, --system, --tool and --rate (sessions a second).",
+            )
+    drawn_options = dict(options)
+    if "think" in drawn_options:
+        drawn_options["think_s"] = drawn_options.pop("think")
+    for name in ("rate", "prompt", "output", "seed"):
+        if load.get(name) is not None:
+            drawn_options[name] = load[name]
+    return drawn_sessions(Sessions(**drawn_options))
 
 
 @overload
@@ -295,6 +329,11 @@ def check(
     if router not in ROUTERS:
         raise BadInput(
             f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}."
+        )
+    if len(replicas) > 1 and any(arrival.follows is not None for arrival in arrivals):
+        raise BadInput(
+            "Sessions cannot be simulated with disaggregated prefill.",
+            "Leave --prefill-replicas out, or give a --trace with the times of all requests.",
         )
     _check_lengths(p, arrivals)
     check_size(arrivals)

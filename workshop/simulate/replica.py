@@ -42,6 +42,9 @@ class Replica:
         self._most_under_way = rules.pipeline_parallel_size + int(rules.async_scheduling)
         self._now_s = 0.0  # the host's time
         self._stages_free_s = [0.0] * clock.stages  # when each stage's GPUs are free
+        self._sampled_s: dict[
+            str, float
+        ] = {}  # when the last token of a request that is under way is sampled
         self.ended_s = 0.0  # when the last step ended
         self._under_way: deque[tuple[float, list[tuple[Engine, ScheduledStep]]]] = deque()
         self._empty_steps = 0  # consecutive ones
@@ -49,20 +52,32 @@ class Replica:
         self.gaps_s = array("d")  # between two tokens of one request
         self.held_tokens = 0  # of the prompts of all unfinished requests
         self._tokens_left: dict[str, int] = {}  # of the answers of those
+        self.ended: list[str] = []  # requests that ended and that nobody has asked for yet
 
     @property
     def unfinished(self) -> int:
         return sum(engine.unfinished for engine in self.engines)
 
-    def add(self, name: str, arrival_s: float, prompt: list[int], max_tokens: int) -> None:
-        """Add a request. Before that, advance() to its arrival plus the clock's `way_in_s`."""
+    def add(
+        self,
+        name: str,
+        arrival_s: float,
+        prompt: list[int],
+        max_tokens: int,
+        answer_token: int | None = None,
+    ) -> None:
+        """Add a request. Before that, advance() to its arrival plus the clock's `way_in_s`.
+
+        Args:
+            answer_token: the token that its answer consists of, where a later prompt has the answer.
+        """
         if not self._under_way:
             self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
         self.requests[name] = Outcome(arrival_s, len(prompt))
         self.held_tokens += len(prompt)
         self._tokens_left[name] = max_tokens
         idlest = min(self.engines, key=lambda engine: engine.unfinished)
-        idlest.add(name, prompt, max_tokens)
+        idlest.add(name, prompt, max_tokens, answer_token)
 
     def advance(self, until_s: float) -> None:
         """Run the host until `until_s`; steps that it has scheduled stay under way."""
@@ -106,14 +121,27 @@ class Replica:
         launch_ms = max(launch for _, launch in host_ms)
         gpu_ms = max(self.clock.gpu_ms(work) for work in works)
         part_s = gpu_ms / 1e3 / len(self._stages_free_s)
-        end_s = self._now_s + before_ms / 1e3
+        host_s = self._now_s + before_ms / 1e3
+        end_s = max(host_s, self._tokens_ready_s(steps))
         for _, step in steps:
             step.began_s = max(end_s, self._stages_free_s[0])
-        self._now_s = end_s + launch_ms / 1e3
+        self._now_s = host_s + launch_ms / 1e3
         for stage, free_s in enumerate(self._stages_free_s):
             end_s = max(max(end_s, free_s) + part_s, self._now_s)
             self._stages_free_s[stage] = end_s
+        for _, step in steps:
+            for name, _, _, samples in step.work:
+                if samples:
+                    self._sampled_s[name] = end_s
         return end_s
+
+    def _tokens_ready_s(self, steps: list[tuple[Engine, ScheduledStep]]) -> float:
+        """Return when the first stage has the tokens that these requests sampled last, which the last stage sends."""
+        ready_s = 0.0
+        for _, step in steps:
+            for name, _, _, _ in step.work:
+                ready_s = max(ready_s, self._sampled_s.get(name, 0.0))
+        return ready_s
 
     def _finish(self, end_s: float, steps: list[tuple[Engine, ScheduledStep]]) -> None:
         self.ended_s = end_s
@@ -145,6 +173,8 @@ class Replica:
         outcome.output_tokens += tokens
         if outcome.output_tokens >= self._tokens_left[name]:
             del self._tokens_left[name]
+            self._sampled_s.pop(name, None)
+            self.ended.append(name)
             self.held_tokens -= outcome.prompt_tokens
 
     def end(self) -> None:

@@ -11,20 +11,21 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from heapq import merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import accumulate
 from math import inf
 from typing import Any
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import Arrival, compact_prompt, refuse_large
+from workshop.simulate.arrivals import Arrival, Texts, refuse_large
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
 from workshop.simulate.report import Outcome
 
 POINTS = 200  # of the curves over time
+SLICE_S = 0.005  # that servers run on while a client may send its next request
 EVERY_S = 0.2  # seconds between two reports to a watcher
 SHOWN_STEPS = 60  # consecutive steps: those with the most tokens
 # The prefix router leaves a prefix's home when it has more requests than CROWDED times those of the idlest replica,
@@ -136,21 +137,36 @@ class Cluster:
         """Return the outcomes of these requests on `count` new replicas, in their order."""
         replicas = [self.replica(rules) for _ in range(count)]
         homes: dict[str, Replica] = {}
-        prefixes: dict[str, int] = {}
-        order = sorted(range(len(arrivals)), key=lambda number: arrivals[number].arrival_s)
-        for turn, number in enumerate(order):
-            arrival = arrivals[number]
+        texts = Texts(arrivals)
+        queue = Queue(arrivals)
+        turn = 0
+        now_s = 0.0
+        while queue:
+            busy = any(replica.unfinished for replica in replicas)
+            now_s = queue.next_s(now_s, busy)
             for replica in replicas:
-                replica.advance(arrival.arrival_s + self.clock.way_in_s)
+                replica.advance(now_s + self.clock.way_in_s)
+            self._note_ends(replicas, queue)
+            number = queue.pop(now_s)
+            if number is None:
+                continue
+            arrival = queue.arrivals[number]
             home = route(self.job["router"], replicas, turn, arrival, homes)
+            turn += 1
             tokens = 0
             unfinished = 0
             for replica in replicas:
                 tokens += replica.held_tokens
                 unfinished += replica.unfinished
             refuse_large(tokens, unfinished, arrival)
-            prompt = compact_prompt(arrival, number, prefixes)
-            home.add(str(number), arrival.arrival_s, prompt, arrival.output_tokens)
+            prompt = texts.prompt(arrival, number)
+            home.add(
+                str(number),
+                arrival.arrival_s,
+                prompt,
+                arrival.output_tokens,
+                texts.answer_token(arrival),
+            )
         outcomes: dict[str, Outcome] = {}
         for replica in replicas:
             replica.advance(inf)
@@ -159,6 +175,58 @@ class Cluster:
             self.watch.ended(replica)
             outcomes |= replica.requests
         return [outcomes[str(number)] for number in range(len(arrivals))]
+
+    @staticmethod
+    def _note_ends(replicas: list[Replica], queue: "Queue") -> None:
+        """Tell the queue which answers have ended, so that their clients go on."""
+        for replica in replicas:
+            for name in replica.ended:
+                queue.ended(int(name), replica.requests[name].last_s)
+            replica.ended.clear()
+
+
+class Queue:
+    """The requests that were not sent yet. One that follows an answer gets its time when that answer has ended.
+
+    `arrivals` are all requests in their order, with their times as far as they are known.
+    """
+
+    def __init__(self, arrivals: list[Arrival]):
+        self.arrivals = list(arrivals)
+        self._times: list[tuple[float, int]] = []
+        self._followers: dict[int, list[int]] = {}
+        for number, arrival in enumerate(arrivals):
+            if arrival.follows is None:
+                self._times.append((arrival.arrival_s, number))
+            else:
+                self._followers.setdefault(arrival.follows, []).append(number)
+        heapify(self._times)
+
+    def __bool__(self) -> bool:
+        return bool(self._times or self._followers)
+
+    def next_s(self, now_s: float, busy: bool) -> float:
+        """Return until when the servers can run: to the next request, or SLICE_S while an answer may bring another."""
+        slice_s = now_s + SLICE_S
+        if not self._times:
+            return slice_s
+        if not self._followers or not busy:
+            return self._times[0][0]
+        return min(self._times[0][0], slice_s)
+
+    def ended(self, number: int, end_s: float) -> None:
+        """Give the requests that follow this answer their times."""
+        for follower in self._followers.pop(number, ()):
+            arrival = self.arrivals[follower]
+            arrival = replace(arrival, arrival_s=end_s + arrival.think_s)
+            self.arrivals[follower] = arrival
+            heappush(self._times, (arrival.arrival_s, follower))
+
+    def pop(self, now_s: float) -> int | None:
+        """Return the number of the next request whose time has come, or None."""
+        if self._times and self._times[0][0] <= now_s:
+            return heappop(self._times)[1]
+        return None
 
 
 def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
@@ -286,17 +354,24 @@ def route(
 
     Args:
         number: how many requests were routed before this one.
-        homes: prefix → the replica that has it in its prefix cache; updated here.
+        homes: piece of a prompt → the replica that has it in its prefix cache; updated here. The last one that is known
+            decides: a session's own text before the prompt that all share.
     """
     if router == "round-robin":
         return replicas[number % len(replicas)]
     idlest = min(replicas, key=lambda replica: replica.unfinished)
-    if router == "least-busy" or not arrival.prefix:
+    names = [name for name, _ in arrival.named_pieces]
+    if router == "least-busy" or not names:
         return idlest
-    home = homes.get(arrival.prefix, idlest)
+    home = idlest
+    for name in names:
+        home = homes.get(name, home)
     if home.unfinished > CROWDED * idlest.unfinished + CROWDED_REQUESTS:
         home = idlest
-    homes[arrival.prefix] = home
+    for name in names:
+        homes[name] = home
+    if arrival.answer:
+        homes[arrival.answer] = home
     return home
 
 
