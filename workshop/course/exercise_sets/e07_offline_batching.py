@@ -34,7 +34,7 @@ def left(rows: object, lines: object, told: object) -> str | None:
         rows: "that would ask everything again; what has an answer on disk is not asked",
         lines: "those have their answer already; the second run asks for the rest",
     }
-    otherwise = f"there are {rows} rows, and {lines} have their answer on disk already"
+    otherwise = f"there are {rows} rows, and {lines} already have their answer on disk"
     return None if told == rows - lines else wrong.get(told, otherwise)
 
 
