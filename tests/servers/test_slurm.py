@@ -161,7 +161,7 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
         "--enable-lora", "--max-loras", "4"
     )
     unknown = said(
-        "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao"
+        "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "experts_int8"
     )
     assert (
         unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
