@@ -30,6 +30,7 @@ from workshop.engine.reconcile_model import (
     with_quantization,
 )
 from workshop.engine.reconcile_release import (
+    SEQS_OF_V0,
     SMALLEST_DEFAULT_BATCH,
     is_of_v0,
     nearest_version,
@@ -39,7 +40,6 @@ from workshop.engine.reconcile_split import parallel_sizes
 from workshop.errors import BadInput, WorkshopError
 
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
-SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
 
 
 def size_words(size_bytes: int) -> str:

@@ -7,7 +7,7 @@ from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_model import LONGEST_NAME
 
 WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
-
+SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
 SMALLEST_DEFAULT_BATCH = (
     2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 )
@@ -43,7 +43,10 @@ def outside_words(log: EngineLog) -> str:
         return ""
     what = f"vLLM {log.version[:LONGEST_NAME]} is outside of the releases that the formulas are of"
     if is_of_v0(log):
-        return f"{what}: those of the V0 engine rest on five public logs, and may be 10 % off."
+        return (
+            f"{what}: those of the V0 engine rest on five public logs, and assume {SEQS_OF_V0} requests at once where the "
+            "log does not say how many."
+        )
     return f"{what}: those of {oldest} were taken, and the predicted memory may be far off."
 
 
