@@ -35,7 +35,10 @@ class Manifests:
     documents: tuple[dict[str, Any], ...]
 
     def of(self, kind: str) -> dict[str, Any]:
-        return next(d for d in self.documents if d["kind"] == kind)
+        for document in self.documents:
+            if document["kind"] == kind:
+                return document
+        raise LookupError(f"There is no {kind} among the manifests.")
 
     @property
     def pod(self) -> dict[str, Any]:
@@ -47,38 +50,46 @@ class Manifests:
 
     def argument(self, flag: str) -> str | None:
         """Return the value of a flag of `vllm serve`; None if it is not there."""
-        found = [a for a in self.vllm["args"] if a == flag or a.startswith(f"{flag}=")]
-        return found[0].partition("=")[2] if found else None
+        for argument in self.vllm["args"]:
+            name, _, value = argument.partition("=")
+            if name == flag:
+                return value
+        return None
 
     def __repr__(self) -> str:
         """Return the YAML of what decides: the volume claim and the server's pod."""
-        claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
-        short = {name: box[name] for name in SHOWN}
+        claim = self.of("PersistentVolumeClaim")
+        pod = self.pod
+        container = {name: self.vllm[name] for name in SHOWN}
         # What is the same in every pod is left out.
-        short["env"] = [
-            e for e in box["env"] if e["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))
-        ]
-        short["volumeMounts"] = [
-            v for v in box["volumeMounts"] if v["name"] in ("shm", "key", "models")
-        ]
-        kept = {name: pod[name] for name in ("securityContext", "nodeSelector", "tolerations")}
-        volumes = [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")]
+        container["env"] = list(filter(_decides, container["env"]))
+        container["volumeMounts"] = list(filter(_is_own_volume, container["volumeMounts"]))
+        spec = {name: pod[name] for name in ("securityContext", "nodeSelector", "tolerations")}
+        spec["containers"] = [container]
+        spec["volumes"] = list(filter(_is_own_volume, pod["volumes"]))
         parts = [
             {"kind": claim["kind"], "spec": claim["spec"]},
-            {
-                "kind": "Deployment",
-                "spec": {"template": {"spec": {**kept, "containers": [short], "volumes": volumes}}},
-            },
+            {"kind": "Deployment", "spec": {"template": {"spec": spec}}},
         ]
         return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
     def _repr_html_(self) -> str:
-        lines = [
-            div(tag("i", number), line) for number, line in enumerate(repr(self).splitlines(), 1)
-        ]
+        lines = []
+        for number, line in enumerate(repr(self).splitlines(), 1):
+            lines.append(div(tag("i", number), line))
         return alone(
             panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest"))
         )
+
+
+def _decides(variable: dict[str, Any]) -> bool:
+    """Return whether a variable of the container is about this server."""
+    return variable["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))
+
+
+def _is_own_volume(volume: dict[str, Any]) -> bool:
+    """Return whether a volume, or its mount, is about shared memory, the key or the model."""
+    return volume["name"] in ("shm", "key", "models")
 
 
 def sound() -> Manifests:
@@ -107,59 +118,99 @@ def spoiled() -> Manifests:
 
 def broken(m: Manifests) -> Iterator[tuple[str, str]]:
     """Yield each policy that these manifests break, by its name, and what is wrong."""
-    box, gpu, case, tp = (
-        m.vllm,
-        load_gpu(m.plan.gpu),
-        Case(m.plan, Options()),
-        m.argument("--tensor-parallel-size"),
-    )
-    dtype = m.argument("--dtype") or "auto"
-    dtype = load_model(m.plan.model).dtype if dtype == "auto" else dtype
-    if not gpu.has_bfloat16 and dtype == "bfloat16":
-        yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
-    if (asked := box["resources"]["limits"].get("nvidia.com/gpu")) != tp:
-        yield "gpus", f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
-    probe, needed = box.get("startupProbe"), case.start_budget_s
-    if (given := probe["failureThreshold"] * probe["periodSeconds"] if probe else 0) < needed:
-        yield (
-            "startup",
-            f"Kubernetes kills the container after {given} s, and loading may take {needed} s",
-        )
-    if [box[name]["httpGet"]["path"] for name in PROBES[1:] if name in box] != [
-        "/health",
-        "/health",
-    ]:
-        yield "liveness", "readiness and liveness ask /health, which needs no key"
-    if m.argument("--api-key") is not None:
-        yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
-    elif not (any("secret" in v for v in m.pod["volumes"]) and m.argument("--middleware")):
-        yield "key", "the key comes from a Secret, and the guard asks for it"
-    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
-    if int(storage.removesuffix("Gi")) < (weights_gib := math.ceil(case.weight_bytes / GIB)) + 1:
-        yield "volume", f"{storage} cannot hold {weights_gib} GiB of weights"
+    yield from _broken_on_the_gpus(m)
+    yield from _broken_probes(m)
+    yield from _broken_key(m)
+    yield from _broken_volume(m)
     yield from _broken_in_the_pod(m)
 
 
+def _broken_on_the_gpus(m: Manifests) -> Iterator[tuple[str, str]]:
+    gpu = load_gpu(m.plan.gpu)
+    dtype = m.argument("--dtype") or "auto"
+    if dtype == "auto":
+        dtype = load_model(m.plan.model).dtype
+    if dtype == "bfloat16" and not gpu.has_bfloat16:
+        yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
+    gpus = m.vllm["resources"]["limits"].get("nvidia.com/gpu")
+    tensor_parallel = m.argument("--tensor-parallel-size")
+    if gpus != tensor_parallel:
+        yield "gpus", f"the pod asks for {gpus} GPUs, and vLLM wants {tensor_parallel}"
+
+
+def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
+    needed_s = Case(m.plan, Options()).start_budget_s
+    startup = m.vllm.get("startupProbe")
+    allowed_s = 0
+    if startup:
+        allowed_s = startup["failureThreshold"] * startup["periodSeconds"]
+    if allowed_s < needed_s:
+        yield (
+            "startup",
+            f"Kubernetes kills the container after {allowed_s} s, and loading may take {needed_s} s",
+        )
+    asked_paths = []
+    for name in PROBES[1:]:
+        if name in m.vllm:
+            asked_paths.append(m.vllm[name]["httpGet"]["path"])
+    if asked_paths != ["/health", "/health"]:
+        yield "liveness", "readiness and liveness ask /health, which needs no key"
+
+
+def _broken_key(m: Manifests) -> Iterator[tuple[str, str]]:
+    has_secret = any("secret" in volume for volume in m.pod["volumes"])
+    if m.argument("--api-key") is not None:
+        yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
+    elif not has_secret or not m.argument("--middleware"):
+        yield "key", "the key comes from a Secret, and the guard asks for it"
+
+
+def _broken_volume(m: Manifests) -> Iterator[tuple[str, str]]:
+    weights_gib = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
+    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
+    if int(storage.removesuffix("Gi")) < weights_gib + 1:
+        yield "volume", f"{storage} cannot hold {weights_gib} GiB of weights"
+
+
 def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
-    pod, box, volumes = m.pod, m.vllm, {v["name"]: v for v in m.pod["volumes"]}
-    shm = [volumes.get(v["name"], {}) for v in box["volumeMounts"] if v["mountPath"] == "/dev/shm"]
-    if m.plan.gpus > 1 and not any(v.get("emptyDir", {}).get("medium") == "Memory" for v in shm):
+    pod = m.pod
+    if m.plan.gpus > 1 and not _has_shared_memory(pod, m.vllm):
         yield "shm", "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
-    inner, plain_user = (
-        box.get("securityContext", {}),
-        pod.get("securityContext", {}).get("runAsNonRoot"),
-    )
-    stays = inner.get("allowPrivilegeEscalation") is False and inner.get("capabilities", {}).get(
-        "drop"
-    ) == ["ALL"]
-    if not (plain_user and stays):
+    if not _stays_a_plain_user(pod, m.vllm):
         yield "user", "the container may become root"
-    address = next((e for e in box["env"] if e["name"] == "VLLM_HOST_IP"), {})
-    if address.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") != "status.podIP":
+    if not _has_own_address(m.vllm):
         yield "address", "VLLM_HOST_IP is not the pod's own address"
-    tolerated = [t.get("key") for t in pod.get("tolerations", [])]
+    tolerated = [toleration.get("key") for toleration in pod.get("tolerations", [])]
     if "nvidia.com/gpu" not in tolerated or not pod.get("nodeSelector"):
         yield "node", "the pod is not for GPU nodes"
+
+
+def _has_shared_memory(pod: dict[str, Any], container: dict[str, Any]) -> bool:
+    """Return whether /dev/shm of the container is a volume in memory."""
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in container["volumeMounts"]:
+        volume = volumes.get(mount["name"], {})
+        in_memory = volume.get("emptyDir", {}).get("medium") == "Memory"
+        if mount["mountPath"] == "/dev/shm" and in_memory:
+            return True
+    return False
+
+
+def _stays_a_plain_user(pod: dict[str, Any], container: dict[str, Any]) -> bool:
+    """Return whether the container starts as a plain user and cannot become more."""
+    context = container.get("securityContext", {})
+    dropped = context.get("capabilities", {}).get("drop")
+    cannot_rise = context.get("allowPrivilegeEscalation") is False and dropped == ["ALL"]
+    return bool(pod.get("securityContext", {}).get("runAsNonRoot")) and cannot_rise
+
+
+def _has_own_address(container: dict[str, Any]) -> bool:
+    """Return whether VLLM_HOST_IP is the pod's own address."""
+    for variable in container["env"]:
+        if variable["name"] == "VLLM_HOST_IP":
+            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            return field == "status.podIP"
+    return False
 
 
 def judge(manifests: Manifests) -> dict[str, str]:

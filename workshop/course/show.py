@@ -76,11 +76,13 @@ def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
     looks = {_doctor.OK: ("✓", "good"), _doctor.NOTE: ("·", "text"), _doctor.LACK: ("✗", "bad")}
     checks = list(_doctor.examine())
-    rows = [
-        (f"{looks[c.state][0]} {c.name}", c.found, "" if c.state == _doctor.OK else c.remedy)
-        for c in checks
-    ]
-    return Table(("", "found", "remedy"), rows, [looks[c.state][1] for c in checks])
+    rows, kinds = [], []
+    for examined in checks:
+        sign, kind = looks[examined.state]
+        remedy = "" if examined.state == _doctor.OK else examined.remedy
+        rows.append((f"{sign} {examined.name}", examined.found, remedy))
+        kinds.append(kind)
+    return Table(("", "found", "remedy"), rows, kinds)
 
 
 class Response(Protocol):
@@ -97,15 +99,22 @@ def fields(answer: Mapping | Response) -> Table:
     rows = []
     for name, value in data.items():
         rows.append((name, _short(value), FIELDS.get(name, "")))
-        inner = value[0] if name == "choices" and value else value if name == "usage" else None
-        if isinstance(inner, Mapping):
-            prefix = "  choices[0]." if name == "choices" else "  usage."
-            rows += [
-                (prefix + key, _short(each), FIELDS[key])
-                for key, each in inner.items()
-                if key in FIELDS
-            ]
-    return Table(("field", "value", "what it means"), [row for row in rows if row[2]])
+        if name == "choices" and value:
+            rows += _inner_fields("  choices[0].", value[0])
+        elif name == "usage":
+            rows += _inner_fields("  usage.", value)
+    explained = [row for row in rows if row[2]]
+    return Table(("field", "value", "what it means"), explained)
+
+
+def _inner_fields(prefix: str, inner: object) -> list[tuple[str, str, str]]:
+    """Return the fields of a part of an answer that the course explains."""
+    rows = []
+    if isinstance(inner, Mapping):
+        for key, value in inner.items():
+            if key in FIELDS:
+                rows.append((prefix + key, _short(value), FIELDS[key]))
+    return rows
 
 
 def _short(value: object) -> str:
@@ -140,29 +149,39 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
         summary: what batch.run returned.
         words: need, surprise and next, in the learner's words.
     """
-    said, starts = dict(words) if isinstance(words, Mapping) else {}, None
-    if isinstance(script, str):
-        starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
-    if batch := summary:
-        answers = (
-            load(summary.output).head(3)[["prompt", "text"]].astype(str).itertuples(index=False)
-        )
-        batch = panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
+    own_words = dict(words) if isinstance(words, Mapping) else {}
     parts = (
-        ("What it is for", said.get("need")),
+        ("What it is for", own_words.get("need")),
         ("The plan", plan and _plan(plan)),
-        ("What starts it", starts),
+        ("What starts it", _script(script)),
         ("The plan against the log", compared and picture(compared)),
-        ("The batch", batch),
-        ("What was a surprise", said.get("surprise")),
-        ("What comes next", said.get("next")),
+        ("The batch", summary and _batch(summary)),
+        ("What was a surprise", own_words.get("surprise")),
+        ("What comes next", own_words.get("next")),
     )
-    done = [join([tag("h2", head), tag("div", part or "Not done yet.")]) for head, part in parts]
-    body = alone(join([tag("h1", title), *done, panel(muted(course_map().summary()))]))
+    sections: list[object] = [tag("h1", title)]
+    for head, part in parts:
+        sections += [tag("h2", head), tag("div", part or "Not done yet.")]
+    sections.append(panel(muted(course_map().summary())))
     head = f'<meta charset="utf-8">{tag("title", title)}<style>{LOOK}</style>'
     path = Path(to).expanduser().resolve()
-    write_private(path, f'<!doctype html><html lang="en">{head}{body}</html>\n', 0o644)
+    page = f'<!doctype html><html lang="en">{head}{alone(join(sections))}</html>\n'
+    write_private(path, page, 0o644)
     return path
+
+
+def _script(script: object) -> Html | None:
+    """Return the script folded; None where it is not written yet."""
+    if not isinstance(script, str):
+        return None
+    return tag("details", tag("summary", "the whole text"), tag("pre", script))
+
+
+def _batch(summary: Summary) -> Html:
+    """Return what a batch has done, and its first three answers."""
+    first = load(summary.output).head(3)[["prompt", "text"]].astype(str)
+    answers = first.itertuples(index=False)
+    return panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
 
 
 def _plan(plan: Plan) -> Html:

@@ -1,4 +1,4 @@
-"""Guesses of a draft, for notebook 12: what a server counted, what the reference foretells, what a plan gains.
+"""Draft tokens, for notebook 12: what a server counted, what the reference predicts, what a plan gains.
 
 Without vLLM, or with a server of another model, `ask` returns what was recorded (benchmarks/teaching_model/guesses.py).
 
@@ -40,10 +40,9 @@ PROMPTS = (
     "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
 )  # fmt: skip
 WARM_UP_TOKENS = 8
-DRAFT_LAYER_MS = (
-    0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
-)
-DRAFT_REQUEST_MS = 0.006  # and each request's share of a guess (EAGLE-3, 0.33.0)
+# to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
+DRAFT_LAYER_MS = 0.37
+DRAFT_REQUEST_MS = 0.006  # and each request's share of a draft token (EAGLE-3, 0.33.0)
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Run:
 
     answers: tuple  # (prompt, answer) as token ids
     ms_a_token: float  # of all answers together
-    drafts: int  # steps that had guesses
-    drafted: int  # guesses
+    drafts: int  # steps that had draft tokens
+    drafted: int  # draft tokens
     accepted: int
     accepted_at: tuple  # those accepted, by their place in a step
 
@@ -63,24 +62,34 @@ def ask(
 ) -> Run:
     """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
     if client is None or client.model != TEACHING_MODEL:
-        print(f"Recorded: {(name := f'{recorded}, temperature {temperature:g}')}.")
+        name = f"{recorded}, temperature {temperature:g}"
+        print(f"Recorded: {name}.")
         return Run(**recordings.read("guesses.json")["runs"][name])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
-    before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
-    asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
-    took_ms, after = (
-        1000 * (time.perf_counter() - began),
-        metrics.fetch(client.url, client.record.api_key),
+    before = metrics.fetch(client.url, client.record.api_key)
+    began = time.perf_counter()
+    choices_of_prompts = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
+    took_ms = 1000 * (time.perf_counter() - began)
+    after = metrics.fetch(client.url, client.record.api_key)
+    answers = tuple((choice.prompt_token_ids, choice.token_ids) for choice in choices_of_prompts)
+    tokens = sum(len(answer) for _, answer in answers)
+    accepted_at = []
+    for earlier, later in zip(before.accepted_at, after.accepted_at, strict=True):
+        accepted_at.append(int(later - earlier))
+    return Run(
+        answers,
+        took_ms / tokens,
+        drafts=_grown(before.drafts_total, after.drafts_total),
+        drafted=_grown(before.drafted_total, after.drafted_total),
+        accepted=_grown(before.accepted_total, after.accepted_total),
+        accepted_at=tuple(accepted_at),
     )
-    answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
-    counters = {name: f"{name}_total" for name in ("drafts", "drafted", "accepted")}
-    grown = {
-        key: int((getattr(after, name) or 0) - (getattr(before, name) or 0))
-        for key, name in counters.items()
-    }
-    places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
-    return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
+
+
+def _grown(before: float | None, after: float | None) -> int:
+    """Return by how much a counter of the server has grown; None is a counter that is not there yet."""
+    return int((after or 0) - (before or 0))
 
 
 def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
@@ -90,21 +99,22 @@ def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
 
 
 def words(ids: Sequence[int]) -> list[str]:
-    return [reference.decode([int(one)]) for one in ids]
+    """Return the text of each token."""
+    return [reference.decode([int(token)]) for token in ids]
 
 
 def agreement(run: Run) -> list[list[bool]]:
-    """Return for each answer whether the draft would have guessed each token after the first, given those before."""
+    """Return for each answer whether the draft proposes each token after the first, given those before."""
     found = []
     for prompt, answer in run.answers:
         # the first token comes from the prefill
-        guess = choices([*prompt, *answer])[len(prompt) : -1]
-        found.append((guess == np.array(answer[1:])).tolist())
+        proposed = choices([*prompt, *answer])[len(prompt) : -1]
+        found.append((proposed == np.array(answer[1:])).tolist())
     return found
 
 
 def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
-    """Return how many tokens each step writes: the guesses before the first wrong one, and one of the model's own.
+    """Return how many tokens each step writes: the draft tokens before the first wrong one, and one of the model's own.
 
     What an answer's last step has right beyond its end is not known, and does not count.
     """
@@ -119,10 +129,8 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
 
 def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
     """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
-    return sum(
-        t.ms
-        for t in speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
-    )
+    terms = speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
+    return sum(term.ms for term in terms)
 
 
 def speedup(
@@ -135,22 +143,34 @@ def speedup(
     graphs: bool = True,
     context: int = 1000,
 ) -> float:
-    """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
+    """Return how many times as many tokens/s speculative decoding gives.
 
-    draft: None where guesses are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after the last one.
-    graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
-    the target's where a step has more tokens than the largest CUDA graph. context: tokens of each request so far; the
-    more there are to read, the less its guesses cost.
+    The draft runs once for each draft token, then the target once.
+
+    Args:
+        guesses: draft tokens of a step.
+        draft: None where draft tokens are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after
+            the last one.
+        tokens_a_step: the acceptance length.
+        graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So
+            are the target's where a step has more tokens than the largest CUDA graph.
+        context: tokens of each request so far; the more there are to read, the less its draft tokens cost.
     """
     check_ms = step_ms(target, requests, guesses + 1, context)
     if requests * (guesses + 1) > target.settings.largest_graph:
         check_ms = max(check_ms, clock.of(target).eager_ms)
     if draft is None:
-        guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
+        drafting_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
     else:
-        launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
-        guess_ms = (
-            max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
-        )
-        guessing_ms = guesses * guess_ms
-    return tokens_a_step * step_ms(target, requests, context=context) / (guessing_ms + check_ms)
+        drafting_ms = guesses * _draft_token_ms(draft, requests, graphs, context)
+    plain_ms = step_ms(target, requests, context=context)
+    return tokens_a_step * plain_ms / (drafting_ms + check_ms)
+
+
+def _draft_token_ms(draft: Deployment, requests: int, graphs: bool, context: int) -> float:
+    """Return the ms of one run of the draft model, which proposes one token for each request."""
+    launch_ms = 0.0
+    if not graphs:
+        launch_ms = draft.model.num_hidden_layers * DRAFT_LAYER_MS
+    run_ms = step_ms(draft, requests, context=context)
+    return max(run_ms, launch_ms) + DRAFT_REQUEST_MS * requests
