@@ -108,52 +108,67 @@ class Result:
         return self.state == "right"
 
     def __repr__(self) -> str:
-        exercise, sign = all_exercises()[self.key], LOOKS[self.state][0]
+        exercise = all_exercises()[self.key]
+        sign, _ = LOOKS[self.state]
         if self.option:
-            return f"{sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
-        return f"{sign} {exercise.title}{f': {self.message}' if self.message else ''}"
+            text, _ = exercise.options[self.option]
+            return f"{sign} {self.option}) {text} {self.message}"
+        if self.message:
+            return f"{sign} {exercise.title}: {self.message}"
+        return f"{sign} {exercise.title}"
 
     def _repr_html_(self) -> str:
         sign, kind = LOOKS[self.state]
-        count = len(all_exercises()[self.key].hints)
-        heads = (tag("summary", f"Hint {number} of {count}") for number in range(1, count + 1))
-        hints = [tag("details", *each) for each in zip(heads, self.hints, strict=False)]
-        more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
-        head, why = (f"{sign} {self.option}) ", self.message) if self.option else (repr(self), "")
-        said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
-        notes = map(muted, filter(None, (*more, self.note)))
+        head, why = repr(self), ""
+        if self.option:
+            head, why = f"{sign} {self.option}) ", self.message
+        verdict = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
         return alone(
-            panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key))
+            panel(div(verdict, *self._hints_html(), cls=f"verdict {kind}"), progress_bar(self.key))
         )
+
+    def _hints_html(self) -> list[Html]:
+        """Return the hints that are open, each folded, and what else there is to say."""
+        count = len(all_exercises()[self.key].hints)
+        shown = []
+        for number, hint in enumerate(self.hints, 1):
+            shown.append(tag("details", tag("summary", f"Hint {number} of {count}"), hint))
+        if 0 < len(self.hints) < count:
+            shown.append(muted("Another wrong answer opens the next hint."))
+        if self.note:
+            shown.append(muted(self.note))
+        return shown
 
 
 def dots(keys: Iterable[str], done: Collection[str]) -> Html:
-    titles = ((key in done, all_exercises()[key].title) for key in keys)
-    return join(
-        span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done)
-        for is_done, t in titles
-    )
+    """Return a dot for each exercise, filled where it is done."""
+    drawn = []
+    for key in keys:
+        title = all_exercises()[key].title
+        if key in done:
+            drawn.append(span(cls="dot ring bg-good", title=f"{title}: done"))
+        else:
+            drawn.append(span(cls="dot ring", title=title))
+    return join(drawn)
 
 
 def progress_bar(key: str) -> Html:
     """Return how far the exercises of the notebook that has this one are done."""
     every, stored = all_exercises(), progress()
-    mine = [name for name, each in every.items() if each.notebook == every[key].notebook]
-    done = [name for name in mine if stored.get(name, {}).get("done")]
-    said = f"{len(done)} of {len(mine)}"
-    label = f"{said} exercises of this notebook done"
-    return div(dots(mine, done), f" {said}", cls="note", role="img", aria_label=label)
+    keys = [name for name, each in every.items() if each.notebook == every[key].notebook]
+    done = [name for name in keys if stored.get(name, {}).get("done")]
+    count = f"{len(done)} of {len(keys)}"
+    label = f"{count} exercises of this notebook done"
+    return div(dots(keys, done), f" {count}", cls="note", role="img", aria_label=label)
 
 
 def _open_parts(answer: object) -> bool:
-    parts = (
-        answer.values()
-        if isinstance(answer, dict)
-        else answer
-        if isinstance(answer, tuple | list)
-        else ()
-    )
-    return answer is ... or any(map(_open_parts, parts))
+    """Return whether an answer, or a part of it, is still `...`."""
+    if isinstance(answer, dict):
+        return any(map(_open_parts, answer.values()))
+    if isinstance(answer, tuple | list):
+        return any(map(_open_parts, answer))
+    return answer is ...
 
 
 class Question:

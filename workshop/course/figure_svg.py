@@ -17,7 +17,10 @@ Series = tuple[str, list, list[float]]  # label, x (numbers or names), y
 
 def rows_of(series: Sequence[Series]) -> list[str]:
     """Return the names of a chart's rows, in order: every x once."""
-    return list(dict.fromkeys(str(x) for _, xs, _ in series for x in xs))
+    rows: dict[str, None] = {}
+    for _, xs, _ in series:
+        rows |= dict.fromkeys(map(str, xs))
+    return list(rows)
 
 
 def spread(values: Sequence[float], apart: float) -> list[float]:
@@ -52,91 +55,146 @@ def colours_of(series: Sequence[Series], given: Mapping[str, str] | None) -> dic
 
 def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
     """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and the last."""
-    said = []
+    parts = [title, " against ".join(name for name in (ylabel, xlabel) if name)]
     for label, xs, ys in series:
-        points = [
-            f"{x if isinstance(x, str) else number(x)}: {number(y)}"
-            for x, y in zip(xs, ys, strict=True)
-        ]
-        points = points if len(points) <= 16 else [points[0], points[-1]]
-        said.append(f"{label}: {', '.join(points)}" if label else ", ".join(points))
-    axes = " against ".join(name for name in (ylabel, xlabel) if name)
-    return ". ".join(part.rstrip(".:") for part in (title, axes, *said) if part) + "."
+        points = [f"{_x_in_words(x)}: {number(y)}" for x, y in zip(xs, ys, strict=True)]
+        if len(points) > 16:
+            points = [points[0], points[-1]]
+        numbers = ", ".join(points)
+        parts.append(f"{label}: {numbers}" if label else numbers)
+    return ". ".join(part.rstrip(".:") for part in parts if part) + "."
+
+
+def _x_in_words(x: Any) -> str:
+    return x if isinstance(x, str) else number(x)
 
 
 def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
             title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
             words: str) -> chart.Picture:  # fmt: skip
     """Return the figure; the arguments are those of `figure.figure`."""
-    labels = [label for label, _, _ in series if label] if kind != "line" else []
-    each = 34 + LETTER * max(map(len, labels), default=0)
-    per_line = max(1, int(width // each))
-    foot = height - 8 - 20 * (-(-len(labels) // per_line) if len(labels) > 1 else 0)
+    labels: list[str] = []
+    if kind != "line":
+        labels = [label for label, _, _ in series if label]
+    if len(labels) < 2:
+        labels = []  # one needs no legend
+    label_width = 34 + LETTER * max(map(len, labels), default=0)
+    per_line = max(1, int(width // label_width))
+    lines = -(-len(labels) // per_line)
+    foot = height - 8 - 20 * lines
     if kind == "line":
         axes, drawn = _lines(series, colours, names, width, height)
     else:
         axes, drawn = _rows(series, kind, colours, limit, width, foot)
-    for n, label in enumerate(labels if len(labels) > 1 else ()):
-        x, y = n % per_line * each, foot + 10 + 20 * (n // per_line)
+    for n, label in enumerate(labels):
+        x = n % per_line * label_width
+        y = foot + 10 + 20 * (n // per_line)
         drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
-    drawn = [chart.text(axes.left, 18, title, bold=True, size=14), *drawn,
-             chart.text(axes.left, foot, xlabel, fill=style.MUTED),
-             chart.text(axes.left - 50 if ylabel else 0, 36, ylabel, fill=style.MUTED)]  # fmt: skip
+    y_label_x = axes.left - 50 if ylabel else 0
+    drawn.insert(0, chart.text(axes.left, 18, title, bold=True, size=14))
+    drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
+    drawn.append(chart.text(y_label_x, 36, ylabel, fill=style.MUTED))
     return chart.Picture("".join(drawn), width, height, words)
 
 
 def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
-    ticks = series[0][1] if isinstance(series[0][1][0], str) else None
-    at = {x: n if ticks else x for _, xs, _ in series for n, x in enumerate(xs)}
-    room = 20 + LETTER * max(len(text) for text in (*names, *(label for label, _, _ in series)))
-    axes = chart.Axes(64, 48, width - room, height - 44, max(at.values()), y_start=0, x_start=min(at.values()),
-                      y_end=chart.round_up(max(max(ys) for _, _, ys in series)))  # fmt: skip
-    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(),
-             axes.x_ticks(range(len(ticks)), ticks.__getitem__) if ticks else axes.x_ticks()]  # fmt: skip
-    ends = spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
+    has_names = isinstance(series[0][1][0], str)  # on its x axis, in place of numbers
+    places_of_x: dict[Any, float] = {}
+    highest = 0.0
+    texts = list(names)
+    for label, xs, ys in series:
+        texts.append(label)
+        for n, x in enumerate(xs):
+            places_of_x[x] = n if has_names else x
+        highest = max(highest, *ys)
+    room = 20 + LETTER * max(map(len, texts))
+    first, last = min(places_of_x.values()), max(places_of_x.values())
+    y_end = chart.round_up(highest)
+    axes = chart.Axes(
+        64, 48, width - room, height - 44, last, y_start=0, x_start=first, y_end=y_end
+    )
+    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks()]
+    if has_names:
+        ticks = series[0][1]
+        drawn.append(axes.x_ticks(range(len(ticks)), ticks.__getitem__))
+    else:
+        drawn.append(axes.x_ticks())
+    apart = 16 / (axes.bottom - axes.top) * axes.y_end
+    ends = spread([ys[-1] for _, _, ys in series], apart)
     for (label, xs, ys), end in zip(series, ends, strict=True):
-        places = axes.points([at[x] for x in xs], ys)
+        places = axes.points([places_of_x[x] for x in xs], ys)
         drawn.append(chart.line(places, colours[label]))
-        drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places] if len(xs) <= 20 else []
-        drawn += [
-            chart.text(x + 10, y + 12, name, bold=True)
-            for (x, y), name in zip(places, names, strict=False)
-        ]
-        drawn += (
-            [] if names else [chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True)]
-        )
+        if len(xs) <= 20:
+            drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places]
+        for (x, y), name in zip(places, names, strict=False):
+            drawn.append(chart.text(x + 10, y + 12, name, bold=True))
+        if not names:
+            drawn.append(chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True))
     return axes, drawn
+
+
+def _sums(series: Sequence[Series], rows: Sequence[str]) -> dict[str, float]:
+    """Return how long each row of a stacked chart is."""
+    sums = dict.fromkeys(rows, 0.0)
+    for _, xs, ys in series:
+        for x, y in zip(xs, ys, strict=True):
+            sums[str(x)] += y
+    return sums
+
+
+def _far(series: Sequence[Series], kind: str, limit: float | None) -> float:
+    """Return the number at the end of the axis."""
+    if kind == "stacked":
+        return max(_sums(series, rows_of(series)).values())
+    if limit:
+        return limit
+    return max(max(map(abs, ys)) for _, _, ys in series if ys)
 
 
 def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
     rows = rows_of(series)
-    sums = [
-        sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows
-    ]
-    far = (
-        max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
-    )
+    far = _far(series, kind, limit)
+    start = -far if kind == "points" else 0
     left = 16 + LETTER * max(map(len, rows))
-    axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=-far if kind == "points" else 0)
+    axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=start)
     tall = (axes.bottom - axes.top) / len(rows)
     middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
     drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
     drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks()]
     if kind == "points":
-        return axes, drawn + _points(axes, series, colours, middles, far)
-    stacked, ends = kind == "stacked", dict.fromkeys(rows, 0.0)
-    thick = 0.7 * tall if stacked else 0.76 * tall / len(series)
+        drawn += _points(axes, series, colours, middles, far)
+    elif kind == "stacked":
+        drawn += _stacked_bars(axes, series, colours, middles, 0.7 * tall)
+    else:
+        drawn += _bars(axes, series, colours, middles, 0.76 * tall / len(series))
+    return axes, drawn
+
+
+def _stacked_bars(axes, series, colours, middles, thick) -> list[str]:
+    """Draw bars one after the other, and at the end of each row its sum."""
+    drawn = []
+    ends = dict.fromkeys(middles, 0.0)
+    for label, xs, ys in series:
+        for row, y in zip(map(str, xs), ys, strict=True):
+            top = middles[row] - thick / 2
+            width = axes.x(y) - axes.left
+            drawn.append(chart.box(axes.x(ends[row]), top, width, 0.94 * thick, colours[label]))
+            ends[row] += y
+    for row, end in ends.items():
+        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, number(end), bold=True))
+    return drawn
+
+
+def _bars(axes, series, colours, middles, thick) -> list[str]:
+    """Draw bars one below the other, each with its number."""
+    drawn = []
     for n, (label, xs, ys) in enumerate(series):
         for row, y in zip(map(str, xs), ys, strict=True):
-            top = middles[row] - (thick / 2 if stacked else (len(series) / 2 - n) * thick)
-            start = axes.x(ends[row]) if stacked else left
-            drawn.append(chart.box(start, top, axes.x(y) - left, 0.94 * thick, colours[label]))
-            ends[row] += y
-            if not stacked:
-                drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, number(y), bold=True))
-    for row, end in ends.items() if stacked else ():
-        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, number(end), bold=True))
-    return axes, drawn
+            top = middles[row] - (len(series) / 2 - n) * thick
+            width = axes.x(y) - axes.left
+            drawn.append(chart.box(axes.left, top, width, 0.94 * thick, colours[label]))
+            drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, number(y), bold=True))
+    return drawn
 
 
 def _points(axes, series, colours, middles, far) -> list[str]:
