@@ -14,7 +14,7 @@ from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_case import LoggedRun
 
-VERSIONS = ("0.25.1", "0.32.0", "0.33.0")
+VERSIONS = ("0.25.1", "0.28.0", "0.32.0", "0.33.0")
 
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
