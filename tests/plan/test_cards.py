@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 def cards():
     spec = importlib.util.spec_from_file_location("cards", ROOT / "docs/cards.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules["cards"] = module  # its dataclasses look for it there
     spec.loader.exec_module(module)
     return module
 
