@@ -1,6 +1,6 @@
 import click
 from inference_planner import hardware
-from inference_planner.catalog import list_models, load_gpu, load_model
+from inference_planner.catalog import ModelConfig, list_models, load_gpu, load_model
 from inference_planner.hardware import size_words
 
 from workshop.cli import models_page
@@ -43,10 +43,12 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
         names = hardware.names_of(family)
     models = [load_model(name) for name in names or list_models()]
     if only_names:
-        _print_names([model.name for model in models], as_json)
+        _print_names(models, as_json)
         return
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
-    longest = max(model.max_position_embeddings for model in models)
+    longest = 0
+    for model in models:
+        longest = max(longest, model.max_position_embeddings)
     if max_model_len and max_model_len > longest:
         raise BadInput(
             f"No such model reads {max_model_len:,} tokens.",
@@ -60,7 +62,8 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
         _show(rows, kinds, max_model_len or hardware.CONTEXT)
 
 
-def _print_names(names: list[str], as_json: bool) -> None:
+def _print_names(models: list[ModelConfig], as_json: bool) -> None:
+    names = [model.name for model in models]
     if as_json:
         say_json(names)
     else:

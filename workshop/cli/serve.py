@@ -16,8 +16,10 @@ class Forwarding(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        takes_value = {flag: not param.is_flag for param in options for flag in param.opts}
+        takes_value: dict[str, bool] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option):
+                takes_value |= dict.fromkeys(param.opts, not param.is_flag)
         mine, theirs, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
