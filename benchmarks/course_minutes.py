@@ -6,7 +6,8 @@ python benchmarks/course_minutes.py --write         # write the minutes into the
 
 Words are read at 180 a minute. Solutions and what is folded are not counted, but for "What you should see". A line of
 code takes 5 seconds, a line of output 2, a picture 30, a widget 120. A prediction takes 20 seconds, a concept question
-30 beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores.
+30 beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores;
+a notebook that is not in the file of measured times counts none.
 """
 
 from __future__ import annotations
