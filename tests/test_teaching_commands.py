@@ -326,8 +326,11 @@ def test_keys_of_a_class(cluster):
 
 @pytest.mark.starts
 def test_without_a_cluster_everything_goes_on_with_local_servers(cluster, workshop_home):
-    for line in WITHOUT_A_CLUSTER:
-        done = cluster.run(line, code=0 if "classroom" not in line else None)
-        if "classroom" in line:
-            assert "No verdict" not in done.output
-    cluster.run("workshop stop class")
+    try:
+        for line in WITHOUT_A_CLUSTER:
+            done = cluster.run(line, code=0 if "classroom" not in line else None)
+            if "classroom" in line:
+                assert "No verdict" not in done.output
+    finally:
+        for record in records.own():
+            cluster.run(f"workshop stop {record.name}")
