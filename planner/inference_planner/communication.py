@@ -30,15 +30,17 @@ class Link:
     message_us: float
     source: str
     step_us: float = 0.0
+    workstation: bool = False
 
     def reached_gb_s(self, ranks: int) -> float:
         """Return the bandwidth that the messages of so many ranks reach."""
         if not self.step_us:
             return self.gb_s
-        collective_gb_s = PCIE_SHARE * self.gb_s
-        if ranks == 2:
-            return min(PCIE_PAIR_GB_S, collective_gb_s)
-        return collective_gb_s
+        if ranks > 2:
+            return PCIE_SHARE * self.gb_s
+        if self.workstation:
+            return min(PCIE_PAIR_GB_S, PCIE_SHARE * self.gb_s)
+        return PCIE_PAIR_SHARE * self.gb_s
 
 
 ROUGHLY = "order of magnitude"
@@ -48,7 +50,10 @@ ROUGHLY = "order of magnitude"
 # PRO 6000 (PCIe 5.0) say 7 to 13 GB/s, those of Qwen3 235B on four of them about 20.
 PCIE_STEP_US = 7.0
 PCIE_SHARE = 0.35  # of a copy's bandwidth
-PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs
+PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs of a workstation
+# Two H100 of one server with NCCL_P2P_DISABLE=1: prompts of 1,024 and 8,192 tokens of Llama 3.1 8B and Qwen3 32B say 29
+# to 31 GB/s of 64 (vLLM 0.32.0, benchmarks/gpu/records/two_h100_0.32.json).
+PCIE_PAIR_SHARE = 0.47
 LINKS = {
     "nvlink": Link(
         "NVLink 4",
@@ -97,7 +102,10 @@ class Traffic:
 def node_link(gpu: GPU) -> Link:
     """Return the link between the GPUs of one node, with vLLM's own all-reduce."""
     base = LINKS[link_kind(gpu)]
-    return replace(base, name=gpu.link, gb_s=gpu.link_gb_s, source=gpu.source)
+    workstation = gpu.name.startswith("rtx")
+    return replace(
+        base, name=gpu.link, gb_s=gpu.link_gb_s, source=gpu.source, workstation=workstation
+    )
 
 
 def link_kind(gpu: GPU) -> str:
