@@ -73,7 +73,12 @@ def answer(body: bytes, text: str, reason: str, tokens: int = 16) -> tuple[int, 
         for number in range(request.get("n", 1))
     ]
     usage = {"prompt_tokens": 8, "completion_tokens": tokens}
-    reply = {"id": f"cmpl-{next(NUMBERS)}", "model": request["model"], "choices": choices, "usage": usage}
+    reply = {
+        "id": f"cmpl-{next(NUMBERS)}",
+        "model": request["model"],
+        "choices": choices,
+        "usage": usage,
+    }
     return 200, json.dumps(reply).encode()
 
 

@@ -156,5 +156,7 @@ def test_prefix_hits_of_agents_are_those_of_a_live_engine_to_the_token():
     assert ran.returncode == 0, ran.stderr[-3000:]
     answer = json.loads(ran.stdout.splitlines()[-1])
     assert answer["simulated"] == answer["live"]
-    assert answer["live"][0] == 0 and answer["live"][1] == 64, "2 whole blocks of 32 of the shared 70"
+    assert answer["live"][0] == 0 and answer["live"][1] == 64, (
+        "2 whole blocks of 32 of the shared 70"
+    )
     assert answer["live"][-1] > 200
