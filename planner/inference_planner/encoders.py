@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.fields import Fields
@@ -127,7 +127,10 @@ def limits(text: str | Mapping[str, Any] | None) -> tuple[tuple[str, int], ...]:
         if modality not in MODALITIES:
             problem = f"limit_mm_per_prompt has no modality {modality[:40]!r}."
             raise BadInput(problem, f"vLLM's are: {', '.join(MODALITIES)}. {remedy}")
-        count = value.get("count", ITEMS_PER_PROMPT) if isinstance(value, Mapping) else value
+        count = value
+        if isinstance(value, Mapping):
+            settings = cast("Mapping[str, object]", value)
+            count = settings.get("count", ITEMS_PER_PROMPT)
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 1 << 20:
             raise BadInput(f"limit_mm_per_prompt says {modality}: {count!r}.", remedy)
         pairs.append((modality, count))
@@ -143,7 +146,7 @@ def _as_counts(text: str, remedy: str) -> Mapping[str, Any]:
         counts = _key_values(text)
     if not isinstance(counts, dict):
         raise BadInput(f"limit_mm_per_prompt {text[:80]!r} cannot be read.", remedy)
-    return {str(name): value for name, value in counts.items()}
+    return cast("dict[str, Any]", counts)  # JSON's keys are text
 
 
 def _key_values(text: str) -> dict[str, int] | None:

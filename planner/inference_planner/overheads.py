@@ -13,6 +13,7 @@ runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/
 # m model, d deployment
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from inference_planner import drafts
 from inference_planner.attention import Peak, ProfileRun, Widths, has_states, kinds, main_kind
@@ -200,25 +201,6 @@ def _sampler(d: Deployment) -> Peak:
     return Peak("sampler", base + logits * (dtype_bytes + 12), parts)
 
 
-def _draft_peak(d: Deployment) -> Iterator[Peak]:
-    """Yield the peak of the draft's first run: the hidden states that it takes from the model, joined, and its MLP.
-
-    EAGLE-3 takes those of three layers, which stay until then (v1/worker/gpu/spec_decode/target_dependent_ar).
-    """
-    draft, m = d.settings.draft, d.model
-    if draft is None or not draft.layers:
-        return
-    hidden, mlp, _ = drafts.width(m, draft)
-    taken = 1
-    if draft.method == "eagle3":
-        taken = drafts.AUXILIARY_LAYERS
-    elements = (2 * taken + 1) * m.hidden_size + 2 * hidden + 3 * mlp // d.tp
-    tokens = d.settings.max_num_batched_tokens
-    size = tokens * elements * DTYPE_BYTES[m.dtype]
-    size += workspace(m, d.gpu, d.settings.version) + moe_workspace(d)
-    yield Peak("draft", size, f"{tokens} tokens × {elements} elements")
-
-
 def draft_buffers(d: Deployment) -> int:
     """Return the bytes of what the speculator keeps: hidden states of a step, and logits of the draft if they are kept."""
     draft, m, settings = d.settings.draft, d.model, d.settings
@@ -378,13 +360,13 @@ def _has_shared_stream(m: ModelConfig) -> bool:
 def _has_mrope(m: ModelConfig) -> bool:
     """Return True if positions have three dimensions: time, height and width of an image or a video."""
     text = m.raw.get("text_config")
-    places: list[object] = [m.raw]
+    places: list[Mapping[str, object]] = [m.raw]
     if isinstance(text, dict):
-        places.append(text)
+        places.append(cast("Mapping[str, object]", text))
     for place in places:
         for name in ("rope_scaling", "rope_parameters"):
-            rope = place.get(name) if isinstance(place, Mapping) else None
-            if isinstance(rope, Mapping) and "mrope_section" in rope:
+            rope = place.get(name)
+            if isinstance(rope, dict) and "mrope_section" in rope:
                 return True
     return False
 

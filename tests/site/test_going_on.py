@@ -17,6 +17,9 @@ NAMES = ("00_start", "01_memory", "02_parallelism")
 def build(monkeypatch, tmp_path):
     """The script, and a function that runs it on three notebooks as they are saved."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    monkeypatch.delitem(
+        sys.modules, "build", raising=False
+    )  # the slides have a script of that name
     module = importlib.import_module("build")
     handler = signal.getsignal(signal.SIGTERM)
     rendered: list[str] = []

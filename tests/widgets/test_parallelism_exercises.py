@@ -41,7 +41,7 @@ def test_what_is_asked_of_the_log_follows_from_the_teaching_models_shape():
     ("picture", "says"),
     [
         (plots.kinds(), "Five ways"),
-        (plots.links(), "75 GB/s each way"),
+        (plots.links(), "150 GB/s each way"),
         (plots.megatron(), "one all-reduce adds"),
     ],
 )
@@ -55,4 +55,4 @@ def test_the_links_are_drawn_without_the_sum_that_the_exercise_asks_for():
     assert svg.count(f'stroke="{style.GREEN}" stroke-width="3"') == 2 * 6, (
         "four GPUs make six pairs, in each of two nodes"
     )
-    assert "75 GB/s" in svg and "900" not in svg
+    assert "150 GB/s" in svg and "1800" not in svg and "1,800" not in svg
