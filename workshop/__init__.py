@@ -114,7 +114,7 @@ _FORMER = {
     "cluster": "workshop.course.nb03",
     "elsewhere": "workshop.course.elsewhere",
 }
-__all__ = list(_DOOR)
+__all__ = list(_DOOR)  # pyright: ignore[reportUnsupportedDunderAll]  the door itself is the list
 __doc__ = f"{__doc__}\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
 __getattr__, __dir__ = lazily(
     __name__, {name: place for name, (place, _) in _DOOR.items() if place}, _FORMER
