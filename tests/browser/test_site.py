@@ -60,7 +60,11 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
         explorer = page.locator(".widget", has=page.locator("label", has_text="temperature")).first
         box = explorer.locator("[role=img]").first.bounding_box()
         assert explorer.is_visible() and box["width"] > 300 and box["height"] > 100
-        assert explorer.locator("input[type=range][disabled]").count() >= 4
+        assert explorer.locator("input[type=range][disabled]").count() == 1, (
+            "temperature comes first"
+        )
+        sliders = page.locator(".widget input[type=range][disabled]")
+        assert sliders.count() >= 4, "and further sliders join it"
         assert page.locator("details.solution").first.locator("pre").first.is_hidden(), (
             "solutions are folded"
         )
