@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from pathlib import Path
 
 import httpx
 
-from workshop import python_process
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
@@ -27,10 +25,11 @@ from workshop.servers.local import supervise
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.bench import client as bench_client
+from workshop.simulate.bench.points import MEASURES, Figures, figures_of
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import PERCENTILES, Outcome, percentiles
-from workshop.vllm_package import WITHOUT_A_MODEL
 
 MANY = 16  # requests at once, of the second measurement
 SHORT, LONG, TOKENS = 16, 200, 48
@@ -40,12 +39,7 @@ LEAST_RATE, MOST_RATE = 0.5, 6.0
 VOCABULARY = 4000  # ids below are words of the teaching model
 CPU_SEQS, CPU_BATCHED_TOKENS = 128, 2048  # vllm serve's on a CPU (0.32.0)
 CHUNK_TOKENS = 16  # that one hash of vllm bench's trace stands for
-MEASURES = ("ttft", "tpot", "e2el")
 NAME = "tune-verify"  # of a new server
-
-
-# measure → p50, p95, p99 and mean in ms; None where there are no values
-Figures = dict[str, dict[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -317,10 +311,8 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
     """
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder, "trace.jsonl")
-        result = Path(folder, "result.json")
         trace.write_text(trace_of(arrivals), encoding="utf-8")
         options = {
-            "--base-url": server.url.removesuffix("/v1"),
             "--model": model,
             "--tokenizer": tokenizer,
             "--dataset-name": "timed_trace",
@@ -329,33 +321,6 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
             "--num-prompts": str(len(arrivals)),
             "--percentile-metrics": ",".join(MEASURES),
             "--metric-percentiles": ",".join(map(str, PERCENTILES)),
-            "--result-dir": folder,
-            "--result-filename": result.name,
         }
-        command = python_process.command(
-            "workshop.servers.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"
-        )
-        for name, value in options.items():
-            command += [name, value]
-        environment = python_process.environment(
-            {**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
-        )
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=environment
-        )
-        report = {"completed": 0}
-        if result.exists():
-            report = json.loads(result.read_text())
-    if report["completed"] < len(arrivals):
-        line = python_process.last_line(done.stderr or done.stdout) or "it said nothing."
-        problem = f"vllm bench serve had {report['completed']} of {len(arrivals)} answers: {line}"
-        raise WorkshopError(problem, f"The server's log is {server.log}.")
-    figures = {}
-    for name in MEASURES:
-        times_ms = {}
-        for p in PERCENTILES:
-            times_ms[f"p{p}"] = report[f"p{p}_{name}_ms"]
-        times_ms["mean"] = report[f"mean_{name}_ms"]
-        figures[name] = times_ms
-    figures["tokens_per_s"] = report["output_throughput"]
-    return figures
+        result = bench_client.run(server, options).result
+    return {**figures_of(result), "tokens_per_s": result["output_throughput"]}
