@@ -1,4 +1,4 @@
-"""How long the notebooks take a slow reader: computed from what is in them, and from the clock where they wait.
+"""Compute how long the notebooks take a slow reader: from what is in them, and from the clock where they wait.
 
 python benchmarks/course_minutes.py                 # the table, and where a stated time differs
 python benchmarks/course_minutes.py --run           # measure waiting and outputs again (starts a server, about 20 minutes)

@@ -202,7 +202,7 @@ def in_threads(build, items: list, at_once: int, look: Callable[[], None]) -> It
 
 
 class Estimate:
-    """How long the rest takes: the seconds measured once, times how much slower this machine has been so far."""
+    """Return how long the rest takes: the seconds measured once, times how much slower this machine has been so far."""
 
     def __init__(self, names: list[str], run: bool):
         self._count = len(names)

@@ -44,7 +44,7 @@ LOOK = """<style>
 
 @dataclass(frozen=True)
 class Card:
-    """What to remember of a notebook, in Markdown."""
+    """The part of a notebook that is to be remembered, in Markdown."""
 
     notebook: str
     title: str

@@ -76,7 +76,7 @@ class Adapters:
 
     @property
     def graph_cases(self) -> int:
-        """How often each size of CUDA graph is captured: with adapters and without (get_lora_capture_cases)."""
+        """Return how often each size of CUDA graph is captured: with adapters and without (get_lora_capture_cases)."""
         return 2
 
 
