@@ -106,6 +106,7 @@ def command(
         _read_files(files, as_json)
         return
     from workshop.simulate.bench import points
+    from workshop.simulate.bench.client import Client
     from workshop.simulate.report import parse_slo
 
     wanted = points.loads(rates or [], concurrencies or [], requests, prompt, output_tokens)
@@ -119,10 +120,13 @@ def command(
     if predict:
         simulate = _simulation(server, root or model, gpu, plan_options)
     measured = []
-    for load in wanted:
-        with waiting(f"{load.name}: {load.requests} requests …"):
-            point = points.measure(server, model, vocabulary, load, slo=slo, seed=seed)
-            measured.append(_with_prediction(point, load, simulate))
+    with Client(server) as sender:
+        for load in wanted:
+            with waiting(f"{load.name}: {load.requests} requests …"):
+                point = points.measure(
+                    server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
+                )
+                measured.append(_with_prediction(point, load, simulate))
     rows = [point.to_dict() for point in measured]
     if plot:
         with output(plot, force=force, inputs=[]) as file:

@@ -1,8 +1,10 @@
-"""Runs `vllm bench serve` in a process of its own, and watches how busy that process is."""
+"""Runs the client of `vllm bench serve` in a process of its own, and watches how busy that process is."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -10,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -30,61 +32,98 @@ class ClientRun:
     cpu_share: float | None
 
 
-def run(
-    server: ServerRecord, options: Mapping[str, str | list[str]], flags: tuple[str, ...] = ()
-) -> ClientRun:
-    """Send one load to a server with `vllm bench serve`.
+class Client:
+    """A process that has loaded vLLM's benchmark client, and sends one load after the other to one server.
 
-    Args:
-        server: its address and key; the key goes to the client in its environment, not on its command line.
-        options: of vllm bench serve, with their value or values ("--model": "llama").
-        flags: of vllm bench serve, without values.
-
-    Raises:
-        WorkshopError: the client failed, or some requests were not answered; with its last line.
+    Loading vLLM takes longer than many a load, so all points share the process. Use it in a `with` statement.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        result_file = Path(folder, "result.json")
-        command = python_process.command("workshop.servers.vllm_main", "bench", "serve")
-        command += ["--save-result", "--save-detailed", "--disable-tqdm", *flags]
+
+    def __init__(self, server: ServerRecord):
+        """Start the process. server: its address and key; the key travels in the environment, not on a command line."""
+        self._server = server
+        self._folder = tempfile.TemporaryDirectory()
+        self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
+        environment = python_process.environment(
+            {**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
+        )
+        self._process = subprocess.Popen(
+            python_process.command("workshop.simulate.bench.client_process"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            text=True,
+            env=environment,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process, and with it a load that is still being sent."""
+        self._process.kill()
+        self._process.communicate()
+        self._printed.close()
+        self._folder.cleanup()
+
+    def run(self, options: Mapping[str, str | list[str]], flags: tuple[str, ...] = ()) -> ClientRun:
+        """Send one load with the functions of `vllm bench serve`.
+
+        Args:
+            options: of vllm bench serve, with their value or values ("--model": "llama").
+            flags: of vllm bench serve, without values.
+
+        Raises:
+            WorkshopError: the client failed, or some requests were not answered; with its last line.
+        """
+        result_file = Path(self._folder.name, "result.json")
+        result_file.unlink(missing_ok=True)
+        arguments = ["--save-result", "--save-detailed", "--disable-tqdm", *flags]
         every_option: dict[str, str | list[str]] = {
-            "--base-url": server.url.removesuffix("/v1"),
-            "--result-dir": folder,
+            "--base-url": self._server.url.removesuffix("/v1"),
+            "--result-dir": self._folder.name,
             "--result-filename": result_file.name,
             "--ready-check-timeout-sec": "0",  # it would send the first prompt, and fill the cache
             **options,
         }
         for name, value in every_option.items():
-            command += [name, value] if isinstance(value, str) else [name, *value]
-        environment = python_process.environment(
-            {**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
-        )
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=environment,
-        )
-        watch = _CpuWatch(process.pid)
+            arguments += [name, value] if isinstance(value, str) else [name, *value]
+        printed_before = os.fstat(self._printed.fileno()).st_size
+        watch = _CpuWatch(self._process.pid)
         try:
-            printed, _ = process.communicate()
+            self._send(arguments)
         finally:
-            process.kill()  # also where the user interrupts
             watch.stop()
         result: dict[str, Any] = {"completed": 0}
         if result_file.exists():
             result = json.loads(result_file.read_text())
-    expected = int(str(options["--num-prompts"]))
-    if result["completed"] < expected:
-        last_line = python_process.last_line(printed) or "it printed nothing."
-        raise WorkshopError(
-            f"vllm bench serve had {result['completed']} of {expected} answers: {last_line}",
-            f"The server's log is {server.log}." if server.log else "Look at the server's log.",
-        )
-    return ClientRun(result, watch.share_of_last(float(result["duration"])))
+        expected = int(str(options["--num-prompts"]))
+        if result["completed"] < expected:
+            self._printed.seek(printed_before)
+            last_line = python_process.last_line(self._printed.read()) or "it printed nothing."
+            log = self._server.log
+            raise WorkshopError(
+                f"vllm bench serve had {result['completed']} of {expected} answers: {last_line}",
+                f"The server's log is {log}." if log else "Look at the server's log.",
+            )
+        return ClientRun(result, watch.share_of_last(float(result["duration"])))
+
+    def _send(self, arguments: list[str]) -> None:
+        """Give the process its arguments, and wait until it has finished, or ended."""
+        jobs, answers = self._process.stdin, self._process.stdout
+        if jobs is None or answers is None:
+            raise LookupError("the process was started without its pipes")
+        with contextlib.suppress(OSError):  # it ended early: the missing result says so
+            jobs.write(json.dumps(arguments) + "\n")
+            jobs.flush()
+            answers.readline()
+
+
+def run(
+    server: ServerRecord, options: Mapping[str, str | list[str]], flags: tuple[str, ...] = ()
+) -> ClientRun:
+    """Send one load from a process of its own; see `Client.run`."""
+    with Client(server) as sender:
+        return sender.run(options, flags)
 
 
 class _CpuWatch:

@@ -122,6 +122,7 @@ def measure(
     *,
     slo: str | None = None,
     seed: int | None = None,
+    sender: client.Client | None = None,
 ) -> Point:
     """Measure one load with `vllm bench serve`, and look for what could spoil the figures.
 
@@ -131,6 +132,7 @@ def measure(
         tokenizer: a folder or a Hub id.
         slo: limits such as "ttft=500ms,tpot=50ms".
         seed: of the prompts; None draws a new one, so that no prompt was seen before.
+        sender: the client's process, which several points share; None starts one for this point alone.
 
     Raises:
         WorkshopError: the client failed, or some requests were not answered.
@@ -140,11 +142,11 @@ def measure(
     _warm_up(server, model, load)
     before = _metrics(server)
     joules_before = _joules(server)
-    ran = client.run(
-        server,
-        {**_options(model, tokenizer, load, seed), **_goodput(slo)},
-        ("--ignore-eos",),
-    )
+    options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
+    if sender is None:
+        ran = client.run(server, options, ("--ignore-eos",))
+    else:
+        ran = sender.run(options, ("--ignore-eos",))
     joules_after = _joules(server)
     after = _metrics(server)
     faults = [fault] if fault else []
