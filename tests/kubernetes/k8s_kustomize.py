@@ -1,7 +1,7 @@
 """What `kubectl kustomize FOLDER` prints, for the part of kustomize that kubernetes/ uses; anything else is an error.
 
-Resources, components, ConfigMaps of files and of literals, JSON patches (RFC 6902) and deletions by kind, and
-replacements of one field. Where kubectl is at hand, tests compare the two.
+Resources, components, ConfigMaps of files and of literals, JSON patches (RFC 6902) and deletions by kind, a
+namespace, and replacements of one field or of a part of it. Where kubectl is at hand, tests compare the two.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import yaml
 KNOWN = {
     "apiVersion",
     "kind",
+    "namespace",
     "resources",
     "components",
     "configMapGenerator",
@@ -44,7 +45,16 @@ def _accumulate(folder: Path, found: list[dict]) -> list[dict]:
         found = _patch(found, patch)
     for replacement in kustomization.get("replacements", []):
         _replace(found, replacement)
+    if "namespace" in kustomization:
+        _put_into(kustomization["namespace"], found)
     return found
+
+
+def _put_into(namespace: str, found: list[dict]) -> None:
+    """Give every resource its namespace; a Namespace gets the name itself."""
+    for resource in found:
+        field = "name" if resource["kind"] == "Namespace" else "namespace"
+        resource["metadata"][field] = namespace
 
 
 def _generate(folder: Path, found: list[dict], generator: dict) -> None:
@@ -127,13 +137,26 @@ def _replace(found: list[dict], replacement: dict) -> None:
     source = replacement["source"]
     (value,) = (_get(each, source["fieldPath"]) for each in found if each["kind"] == source["kind"])
     for target in replacement["targets"]:
+        options = target.get("options", {})
         for resource in (each for each in found if each["kind"] == target["select"]["kind"]):
             for path in target["fieldPaths"]:
-                holder, key = _find(resource, path.replace(".", "/"))
-                assert key in holder, f"{path} is not there"
-                holder[key] = value
+                holder, key = _find(resource, _pointer(path))
+                assert isinstance(holder, list) or key in holder, f"{path} is not there"
+                if options:
+                    parts = holder[key].split(options["delimiter"])
+                    parts[options["index"]] = value
+                    holder[key] = options["delimiter"].join(parts)
+                else:
+                    holder[key] = value
 
 
 def _get(resource: dict, path: str) -> Any:
-    holder, key = _find(resource, path.replace(".", "/"))
+    holder, key = _find(resource, _pointer(path))
     return holder[key]
+
+
+def _pointer(path: str) -> str:
+    """Return a field path of kustomize as a JSON pointer: a.[b.c/d].e is a/b.c~1d/e."""
+    parts = re.findall(r"\[([^\]]+)\]|([^.]+)", path)
+    names = [bracketed or plain for bracketed, plain in parts]
+    return "/".join(name.replace("/", "~1") for name in names)

@@ -238,6 +238,9 @@ def test_each_component_is_written_and_in_the_readme():
         ("gke-gateway", "group"),
         ("ipv6", "single"),
         ("ipv6", "group"),
+        ("drain", "single"),
+        ("tenant-server", "single"),
+        ("tenant-server", "group"),
     ],
 )
 def test_with_a_component_every_policy_still_holds(component, overlay, tree):

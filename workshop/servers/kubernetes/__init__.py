@@ -23,6 +23,7 @@ __all__ = [
     "GIB",
     "Case",
     "Options",
+    "component",
     "header",
     "manifests",
     "overlay",
@@ -32,10 +33,14 @@ __all__ = [
 
 # Variants for kustomize: each is a folder of components/, with the files beside its kustomization.yaml.
 COMPONENTS: dict[str, tuple[str, ...]] = {
+    "drain": ("disruption-budget",),
     "gateway-timeouts": (),
     "gke-gateway": ("policies",),
     "ipv6": (),
+    "keda": ("scaled-object",),
     "no-monitor": (),
+    "tenant": ("namespace",),
+    "tenant-server": (),
     "volume-owner": (),
 }
 WIDTH = 108  # of the header's lines
@@ -125,9 +130,17 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
         f"{folder}/weights.yaml": make("weights", case=neutral),
         f"{folder}/server.yaml": make("server", case=neutral),
     }
-    for component, resources in COMPONENTS.items():
-        for name in ("kustomization", *resources):
-            files[f"components/{component}/{name}.yaml"] = make(f"components/{component}/{name}")
+    for name in COMPONENTS:
+        for file, text in component(name).items():
+            files[f"components/{name}/{file}"] = text
+    return files
+
+
+def component(name: str) -> dict[str, str]:
+    """Return {file: text} of one folder of components/, such as keda."""
+    files = {}
+    for part in ("kustomization", *COMPONENTS[name]):
+        files[f"{part}.yaml"] = make(f"components/{name}/{part}")
     return files
 
 

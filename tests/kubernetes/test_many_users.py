@@ -1,0 +1,259 @@
+"""Autoscaling, draining and tenants: what keda, drain, tenant and tenant-server make of a server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import k8s_kustomize
+import pytest
+import yaml
+from k8s_cases import TREE, by_kind, run
+from k8s_policies import POLICIES
+from k8s_read import GPU, Expected, bytes_of, of, serving, templates, vllm
+from test_changes import MODEL
+from test_overlays import validate
+
+# A running vLLM 0.32.0, as it answered /metrics.
+METRICS = Path(__file__).parents[1] / "engine" / "data" / "metrics_0.32.0_during.txt"
+EXPECTED = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("kubernetes")
+    run([*MODEL, "--name", "single", "--output", str(folder)])
+    return folder
+
+
+def build(tree: Path, folder: str, kustomization: dict) -> list[dict]:
+    """Return what a folder beside the overlays resolves to; kubectl agrees."""
+    own = tree / folder
+    own.mkdir(exist_ok=True)
+    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    (own / "kustomization.yaml").write_text(yaml.safe_dump(head | kustomization))
+    docs = k8s_kustomize.build(own)
+    tool = shutil.which("kubectl")
+    if tool:
+        done = subprocess.run([tool, "kustomize", str(own)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert by_kind(list(yaml.safe_load_all(done.stdout))) == by_kind(docs)
+    return docs
+
+
+def server(tree: Path, *components: str) -> list[dict]:
+    folders = [f"../components/{component}" for component in components]
+    return build(tree, "mine", {"resources": ["../overlays/single"], "components": folders})
+
+
+# Autoscaling
+
+
+def test_keda_scales_on_figures_that_vllm_exports_of_this_server_alone(tree):
+    docs = server(tree, "keda")
+    (scaled,) = of(docs, "ScaledObject")
+    labels = serving(docs)["server"]["metadata"]["labels"]
+    (monitor,) = of(docs, "PodMonitor")
+    exported = METRICS.read_text()
+    queries = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
+    assert len(queries) == 2 and "waiting" in queries[0] and "running" in queries[1]
+    for query in queries:
+        metric, label, instance = re.fullmatch(
+            r'sum\(([\w:]+)\{(\w+)="([^"]+)"\}\)', query
+        ).groups()
+        assert re.search(rf"^{metric}\{{", exported, re.MULTILINE)
+        # Prometheus' operator writes a pod's label with underscores.
+        named = {re.sub(r"\W", "_", name): name for name in monitor["spec"]["podTargetLabels"]}
+        assert labels[named[label]] == instance == "single"
+
+
+def test_keda_alone_says_how_many_servers_there_are(tree):
+    docs = server(tree, "keda")
+    validate(docs)
+    (scaled,) = of(docs, "ScaledObject")
+    (deployment,) = of(docs, "Deployment")
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert "replicas" not in deployment["spec"]
+    assert scaled["spec"]["minReplicaCount"] >= 1
+    (claim,) = of(docs, "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]  # servers on several nodes read it
+
+
+def test_keda_waits_for_a_start_before_it_adds_or_removes_another_server(tree):
+    docs = server(tree, "keda")
+    probe = vllm(serving(docs)["server"])["startupProbe"]
+    start_s = probe["periodSeconds"] * probe["failureThreshold"]
+    assert start_s >= EXPECTED.budget_s
+    advanced = of(docs, "ScaledObject")[0]["spec"]["advanced"]
+    behavior = advanced["horizontalPodAutoscalerConfig"]["behavior"]
+    (up,) = behavior["scaleUp"]["policies"]
+    assert up["value"] == 1 and up["periodSeconds"] >= start_s
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] >= start_s
+
+
+def test_keda_takes_missing_figures_for_an_error(tree):
+    for trigger in of(server(tree, "keda"), "ScaledObject")[0]["spec"]["triggers"]:
+        assert trigger["metadata"]["ignoreNullValues"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("triggers.0.metadata.threshold", 5),  # KEDA wants texts
+        ("triggers.0.metricType", "Average"),
+        ("maxReplicaCount", "4"),
+        ("advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.policies.0.periodSeconds", 3600),
+    ],
+)
+def test_the_schema_finds_a_mistake_in_a_scaled_object(tree, path, word):
+    docs = server(tree, "keda")
+    holder, key = k8s_kustomize._find(of(docs, "ScaledObject")[0]["spec"], path.replace(".", "/"))
+    holder[key] = word
+    with pytest.raises(jsonschema.ValidationError):
+        validate(docs)
+
+
+# Draining
+
+
+def test_a_drained_server_has_time_for_the_proxies_and_for_its_answers(tree):
+    docs = server(tree, "drain")
+    validate(docs)
+    pod = serving(docs)["server"]["spec"]
+    program, seconds = vllm(serving(docs)["server"])["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    (timeout,) = [
+        int(word.partition("=")[2])
+        for word in vllm(serving(docs)["server"])["args"]
+        if word.startswith("--shutdown-timeout=")
+    ]
+    # What a Route, an Ingress and a Gateway of ours wait for an answer.
+    assert timeout == 600
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + timeout + 15
+
+
+def test_without_drain_vllm_aborts_at_once(tree):
+    args = vllm(serving(server(tree))["server"])["args"]
+    assert not any(word.startswith("--shutdown-timeout") for word in args)
+
+
+def test_the_disruption_budget_is_for_servers_alone_and_blocks_no_node(tree):
+    docs = server(tree, "drain")
+    (budget,) = of(docs, "PodDisruptionBudget")
+    chosen = budget["spec"]["selector"]["matchLabels"].items()
+    names = [
+        name for name, pod in templates(docs).items() if chosen <= pod["metadata"]["labels"].items()
+    ]
+    assert names == ["server"]
+    assert budget["spec"]["maxUnavailable"] == 1 and "minAvailable" not in budget["spec"]
+
+
+def test_keda_and_drain_go_together(tree):
+    docs = server(tree, "keda", "drain", "tenant-server")
+    validate(docs)
+    assert {"ScaledObject", "PodDisruptionBudget"} <= {doc["kind"] for doc in docs}
+
+
+# Tenants
+
+
+def readme_folders() -> dict[str, dict]:
+    """Return the kustomizations of the README's section about groups by their folders."""
+    section = (TREE / "README.md").read_text().split("### A namespace for each group")[1]
+    blocks = re.findall(r"```yaml\n# kubernetes/(\w+)/[^\n]*\n(.*?)```", section, re.DOTALL)
+    return {folder: yaml.safe_load(text) for folder, text in blocks}
+
+
+@pytest.fixture
+def physics(tree) -> list[dict]:
+    """The namespace of a group and its server, as the README makes them."""
+    docs = []
+    for folder, kustomization in readme_folders().items():
+        overlays = kustomization.get("resources", [])
+        kustomization["resources"] = ["../overlays/single" for _ in overlays]
+        docs += build(tree, folder, kustomization)
+    validate(docs)
+    return docs
+
+
+def test_a_group_has_its_own_namespace_and_everything_is_in_it(physics):
+    (namespace,) = of(physics, "Namespace")
+    assert namespace["metadata"]["name"] == "physics"
+    for doc in physics:
+        assert doc["kind"] == "Namespace" or doc["metadata"]["namespace"] == "physics"
+
+
+def test_a_group_has_a_key_of_its_own(physics):
+    """The Secret is named without a namespace, so each group's is another one."""
+    volumes = {each["name"]: each for each in serving(physics)["server"]["spec"]["volumes"]}
+    assert volumes["key"]["secret"]["secretName"] == "vllm-api-key"
+    (members,) = of(physics, "RoleBinding")
+    assert [subject["name"] for subject in members["subjects"]] == ["physics"]
+    assert members["roleRef"]["kind"] == "ClusterRole" and members["roleRef"]["name"] == "edit"
+
+
+def test_a_server_fits_into_the_quota_of_its_group(physics):
+    (quota,) = of(physics, "ResourceQuota")
+    hard = quota["spec"]["hard"]
+    # A quota of an extended resource knows requests alone.
+    assert f"limits.{GPU}" not in hard and GPU not in hard
+    gpus = vllm(serving(physics)["server"])["resources"]["requests"][GPU]
+    assert int(gpus) <= int(hard[f"requests.{GPU}"])
+    (claim,) = of(physics, "PersistentVolumeClaim")
+    assert hard["requests.storage"] == "1Ti"
+    assert bytes_of(claim["spec"]["resources"]["requests"]["storage"]) <= 2**40
+
+
+def test_a_servers_pods_hold_to_the_level_that_the_namespace_enforces(physics):
+    (namespace,) = of(physics, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert list(POLICIES["pods_are_restricted"](physics, EXPECTED)) == []
+
+
+def lets_in(docs: list[dict], pod: dict[str, str], namespace: str, port: int) -> bool:
+    """Return whether the policies let a pod of a namespace reach this one, as Kubernetes adds them up."""
+    chosen = []
+    for rule in of(docs, "NetworkPolicy"):
+        labels = rule["spec"]["podSelector"].get("matchLabels", {})
+        if labels.items() <= pod.items():
+            chosen.append(rule)
+    if not chosen:
+        return True
+    for rule in chosen:
+        for entry in rule["spec"].get("ingress", []):
+            ports = [each["port"] for each in entry.get("ports", [])]
+            if ports and port not in ports:
+                continue
+            if "from" not in entry or any(is_source(peer, namespace) for peer in entry["from"]):
+                return True
+    return False
+
+
+def is_source(peer: dict, namespace: str) -> bool:
+    if "namespaceSelector" not in peer:
+        return (
+            namespace == "physics"
+        )  # an empty podSelector: all pods of the policy's own namespace
+    (expression,) = peer["namespaceSelector"]["matchExpressions"]
+    assert expression["key"] == "kubernetes.io/metadata.name" and expression["operator"] == "In"
+    return namespace in expression["values"]
+
+
+def test_other_groups_cannot_reach_the_server(physics, tree):
+    pod = serving(physics)["server"]["metadata"]["labels"]
+    reached = [
+        name
+        for name in ("physics", "chemistry", "ingress-nginx", "monitoring", "default")
+        if lets_in(physics, pod, name, 8000)
+    ]
+    assert reached == ["physics", "ingress-nginx", "monitoring"]
+    assert not lets_in(physics, pod, "monitoring", 29501)
+    assert lets_in(server(tree), pod, "chemistry", 8000)  # without the component: with the key
+
+
+def test_pods_of_the_group_that_serve_nothing_are_closed_to_others(physics):
+    assert not lets_in(physics, {"app": "notebook"}, "chemistry", 8888)
+    assert lets_in(physics, {"app": "notebook"}, "physics", 8888)
