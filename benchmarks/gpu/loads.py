@@ -2,11 +2,12 @@
 
     python benchmarks/gpu/loads.py llama-3.1-8b OUT.json [--loads benchmarks/simulate/loads.json] [--only light,burst]
         [--tensor-parallel-size T] [--max-model-len L] [--extra '{"enforce_eager": true}']
-        [--replicas 2 | --replicas 1 --prefill-replicas 1] [--memory [--zero-biases]]
+        [--replicas 2 | --replicas 1 --prefill-replicas 1] [--memory [--zero-biases]] [--energy]
 
-A load is {"name", "rate" and "seconds", or "burst", "prompt", "output", "prefix", "seed"}; its requests are drawn by
-workshop.simulate.arrivals, so the simulation gets the very same. Times are taken around AsyncLLM.generate: no HTTP, no
-detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output tokens. Weights are dummies, so there
+benchmarks/simulate/shapes.py says what a load is and draws its requests, so the simulation gets the very same. An
+agent's request waits for the answer before it, which is a part of its prompt. Times are taken around
+AsyncLLM.generate: no HTTP, no detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output tokens. --energy adds
+what NVML's counters say of each load. Weights are dummies, so there
 is nothing to download. The record is written after each load: what was measured stays, whatever comes. Several replicas have a
 GPU each and get the requests in turn; with prefill replicas, those read the prompts and NIXL takes the KV cache from
 there to where the answers are made. --memory writes OUT.rank0.json, …: what each GPU's memory profiling saw, in bytes.
@@ -25,32 +26,47 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-from measure import ENVIRONMENT, model_folder  # noqa: E402
+SIMULATE = HERE.parent / "simulate"
+sys.path[:0] = [str(HERE), str(SIMULATE), str(HERE.parents[1])]
+import shapes  # noqa: E402
+from measure import ENVIRONMENT, energy_joules, model_folder  # noqa: E402
 
-from workshop.simulate.arrivals import Arrival, drawn, prompts  # noqa: E402
+from workshop.simulate.arrivals import Arrival, drawn  # noqa: E402
 from workshop.simulate.report import percentiles  # noqa: E402
 from workshop.workarounds import cpu_package_name  # noqa: E402
 
 cpu_package_name.apply()  # also in the processes that vLLM starts: the CPU's build, to try this script
 
-LOADS = HERE.parent / "simulate" / "loads.json"
+LOADS = SIMULATE / "loads.json"
 LONGEST_S = 120.0  # of one load
 # (requests at once, prompt tokens): kernels are compiled and memory is taken before anything is measured
 WARM_UP = ((1, 200), (8, 200), (64, 200), (1, 600), (2, 1000), (8, 1024), (1, 4000))
 
 
-def token_ids(arrivals: list[Arrival], seed: int, vocabulary: int) -> list[list[int]]:
-    """Return prompts that share what the load says, of ids that the model has."""
-    dice = random.Random(seed)
-    ids: dict[int, int] = {}
-    return [
-        [ids.setdefault(one, dice.randrange(5, vocabulary)) for one in prompt]
-        for prompt in prompts(arrivals)
-    ]
+class Texts:
+    """The token ids of a load's prompts: pieces of one name are the same ids, and answers are what the model said."""
+
+    def __init__(self, seed: int, vocabulary: int):
+        self.dice = random.Random(seed)
+        self.vocabulary = vocabulary
+        self.pieces: dict[str, list[int]] = {}
+
+    def drawn(self, count: int) -> list[int]:
+        return [self.dice.randrange(5, self.vocabulary) for _ in range(count)]
+
+    def prompt(self, arrival: Arrival) -> list[int]:
+        """Return the ids of a request's prompt; an answer in it must have come."""
+        ids: list[int] = []
+        for name, length in arrival.named_pieces:
+            piece = self.pieces.setdefault(name, [])
+            piece += self.drawn(length - len(piece))
+            ids += piece[:length]
+        return ids + self.drawn(arrival.prompt_tokens - len(ids))
 
 
 class Client:
@@ -60,12 +76,15 @@ class Client:
         self.llm, self.gaps_s, self.sent = llm, [], 0
         self.vocabulary = llm.vllm_config.model_config.get_vocab_size()
 
-    async def one(self, arrival_s: float, ids: list[int], tokens: int, start: float) -> list:
+    async def one(self, arrival: Arrival, ids: list[int], start: float) -> tuple[list, list[int]]:
+        """Send one request at its time; return its row and the ids of the answer."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        await asyncio.sleep(max(0.0, arrival_s - (time.perf_counter() - start)))
-        began, first, last, made = time.perf_counter() - start, None, None, 0
+        await asyncio.sleep(max(0.0, arrival.arrival_s - (time.perf_counter() - start)))
+        tokens = arrival.output_tokens
+        began, first, last = time.perf_counter() - start, None, None
+        answer: list[int] = []
         sampling = SamplingParams(
             temperature=0,
             max_tokens=tokens,
@@ -84,17 +103,64 @@ class Client:
             else:
                 self.gaps_s.append(now - last)
             last = now
-            made += len(part.outputs[0].token_ids)
-        return [round(began, 5), round(first, 5), round(last, 5), len(ids), made]
+            answer += part.outputs[0].token_ids
+        row = [round(began, 5), round(first, 5), round(last, 5), len(ids), len(answer)]
+        return row, answer
+
+    async def conversation(
+        self, turns: list[Arrival], texts: Texts, ids: list[int], start: float
+    ) -> list[list]:
+        """Send the requests of one client, each when it has thought about the answer before; return their rows."""
+        rows = []
+        for turn in turns:
+            if rows:
+                await asyncio.sleep(turn.think_s)
+                ids = texts.prompt(turn)
+                turn = replace(turn, arrival_s=0.0)
+            row, answer = await self.one(turn, ids, start)
+            if turn.answer:
+                texts.pieces[turn.answer] = answer
+            rows.append(row)
+        return rows
 
     async def load(self, arrivals: list[Arrival], seed: int) -> list[list]:
-        self.gaps_s, ids = [], token_ids(arrivals, seed, self.vocabulary)
+        """Send all requests; return their rows in the order of `arrivals`."""
+        self.gaps_s, texts = [], Texts(seed, self.vocabulary)
+        conversations = list(followed(arrivals))
+        # drawn before the clock starts: to draw thousands of ids takes milliseconds
+        first_prompts = [texts.prompt(turns[0]) for turns in conversations]
         start = time.perf_counter()
-        jobs = (
-            self.one(a.arrival_s, i, a.output_tokens, start)
-            for a, i in zip(arrivals, ids, strict=True)
-        )
-        return await asyncio.wait_for(asyncio.gather(*jobs), LONGEST_S)
+        tasks = []
+        for turns, ids in zip(conversations, first_prompts, strict=True):
+            tasks.append(self.conversation(turns, texts, ids, start))
+        rows = []
+        for part in await asyncio.wait_for(asyncio.gather(*tasks), LONGEST_S):
+            rows += part
+        return rows
+
+
+def followed(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
+    """Yield each client's requests: one alone, or those of a session, which stand one after the other."""
+    turns: list[Arrival] = []
+    for arrival in arrivals:
+        if arrival.follows is None and turns:
+            yield turns
+            turns = []
+        turns.append(arrival)
+    yield turns
+
+
+def of_sessions(load: dict, arrivals: list[Arrival], rows: list[list]) -> dict:
+    """Return the rows of agents in the order in which they were sent, each with its session and its turn."""
+    places = []
+    for session, turns in enumerate(followed(arrivals)):
+        places += [[session, turn] for turn in range(len(turns))]
+    sent = sorted(zip(rows, places, strict=True))
+    return {
+        "system": load["agents"]["system"],
+        "sessions": [place for _, place in sent],
+        "rows": [row for row, _ in sent],
+    }
 
 
 def summary(rows: list[list], gaps_s: list[float]) -> dict:
@@ -212,14 +278,20 @@ async def record(options: argparse.Namespace) -> None:
             continue
         await client.load(drawn(burst=count, prompt=(tokens, tokens), output=(16, 16)), -1 - number)
     for load in options.loads:
-        spec = {key: value for key, value in load.items() if key != "name"}
+        arrivals = shapes.requests(load)
+        joules = energy_joules() if options.energy else 0.0
         try:
-            rows = await client.load(drawn(**spec), spec.get("seed", 0))
+            rows = await client.load(arrivals, load.get("seed", 0))
             result = {**load, **summary(rows, client.gaps_s), "rows": rows}
+            if options.energy:
+                result["joules_per_token"] = (energy_joules() - joules) / sum(r[4] for r in rows)
+            if "agents" in load:
+                result |= of_sessions(load, arrivals, rows)
         except Exception as error:  # one load that fails leaves the others
             result = {**load, "failed": f"{type(error).__name__}: {error}"[:500]}
         report["workloads"].append(result)
-        print("LOAD", json.dumps({k: v for k, v in result.items() if k != "rows"}), flush=True)
+        shown = {k: v for k, v in result.items() if k not in ("rows", "sessions")}
+        print("LOAD", json.dumps(shown), flush=True)
         options.out.write_text(json.dumps(report))
     for engine in llm.all:
         engine.shutdown()
@@ -243,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a catalog name, or a folder with a config.json")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--loads", type=Path, default=LOADS)
+    parser.add_argument("--loads", type=Path, nargs="+", default=[LOADS])
     parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--replicas", type=int, default=1)
@@ -259,10 +331,16 @@ def main() -> None:
         "--memory", action="store_true", help="also what the memory profiling of each GPU saw"
     )
     parser.add_argument(
+        "--energy", action="store_true", help="also joules per output token of each load, by NVML"
+    )
+    parser.add_argument(
         "--zero-biases", action="store_true", help="with --memory: so that tokens differ in experts"
     )
     options = parser.parse_args()
-    options.loads = json.loads(options.loads.read_text())
+    loads = []
+    for path in options.loads:
+        loads += json.loads(path.read_text())
+    options.loads = loads
     if options.only:
         options.loads = [load for load in options.loads if load["name"] in options.only.split(",")]
     os.environ.update(ENVIRONMENT)

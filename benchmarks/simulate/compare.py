@@ -13,11 +13,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import shapes
 from inference_planner.catalog.read import from_dict
 from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
-from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.arrivals import Arrival
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
@@ -118,7 +119,7 @@ def clock_of(p: Plan, host: float = 1.0, zero_biases: bool = False) -> Clock:
 def arrivals_of(load: dict) -> list[Arrival]:
     """Return the requests as they came: recorded rows, or those that the load will draw."""
     if "rows" not in load:
-        return drawn(**{key: value for key, value in load.items() if key != "name"})
+        return shapes.requests(load)
     prefix = load.get("prefix", 0)
     if "sessions" in load:
         return arrivals_of_sessions(load)
@@ -277,7 +278,9 @@ def with_table(page: str, mark: str, made: str) -> str:
 
 def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     """Write what the simulation says of a file of loads, before anybody measures it."""
-    loads = json.loads(options.pop("loads").read_text())
+    loads = []
+    for path in options.pop("loads"):
+        loads += json.loads(path.read_text())
     if only := options.pop("only"):
         loads = [load for load in loads if load["name"] in only.split(",")]
     p = plan(
@@ -313,7 +316,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--prefill-replicas", type=int, default=0)
     parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction)
-    parser.add_argument("--loads", type=Path, default=HERE / "loads.json")
+    parser.add_argument("--loads", type=Path, nargs="+", default=[HERE / "loads.json"])
     parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--vllm-version", default="0.32.0")
     parser.add_argument("--max-model-len", type=int, default=8192)
