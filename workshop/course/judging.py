@@ -20,6 +20,7 @@ SHAPELESS = "another answer was asked for"  # a judge's word for an answer that 
 MOST_SHOWN = 60  # characters of an answer
 SIZES, TIMES = {"bytes", "KiB", "GiB", "GB", "GB/s"}, {"s", "ms"}
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
+SUM = r"[\d\s.,_()]+(?:[-+*/][\d\s.,_()*]+)+"  # 2*32*8 in quotes
 
 
 class Exercise:
@@ -150,6 +151,8 @@ def not_a_number(answer: object, unit: str = "") -> str | None:
         # Python reads 131,072 as no number
         plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")
         return f"give {plainly} as a number, without quotes"
+    if isinstance(answer, str) and re.fullmatch(SUM, answer):
+        return f"give {answer} without quotes: Python then computes it, and the result is a number"
     if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
         return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
     if (
@@ -184,7 +187,7 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
     def judge(answer: object) -> str | None:
         answer = single(answer)
         if not is_number(answer):
-            return not_a_number(answer, unit)
+            return factors_of(answer, expected, unit) or not_a_number(answer, unit)
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
         too = (
@@ -193,6 +196,20 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
         return f"{answer:,.6g} {unit}".rstrip() + f" is {too}"
 
     return judge
+
+
+def factors_of(answer: object, expected: float, unit: str) -> str | None:
+    """Return what to do with a tuple or list of factors whose product is the answer, or is it in another unit."""
+    if not isinstance(answer, tuple | list) or not all(map(is_number, answer)):
+        return None
+    product = math.prod(answer)
+    if math.isclose(product, expected, rel_tol=0.001):
+        return "those are the right factors: leave out the commas, and write * between them"
+    if len(answer) > 2 and (off := another_unit(product, expected, unit)):
+        return (
+            f"give one number: these factors make {product:,.10g}, which is not the answer yet{off}"
+        )
+    return None
 
 
 def another_unit(answer: float, expected: float, unit: str) -> str:
@@ -237,6 +254,9 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
     kinds = [each.annotation for each in signature(judge).parameters.values()]
 
     def judged(answer: object) -> str | None:
+        if isinstance(answer, dict):  # "a" is A
+            names = [key for key in keys if isinstance(key, str)]
+            answer = {called(key, names): value for key, value in answer.items()}
         parts = answer if len(kinds) > 1 else (answer,)
         said: str | None = SHAPELESS
         if (

@@ -59,6 +59,7 @@ ROWS = {
     "parallelism.decide": (
         [
             DECIDED,
+            {name.lower(): each for name, each in DECIDED.items()},
             {name: list(each) for name, each in DECIDED.items()},
             *({**DECIDED, "D": (1, pp)} for pp in (2, 3)),
         ],

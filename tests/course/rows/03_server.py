@@ -92,13 +92,17 @@ ROWS = {
         ],
     ),
     "server.causes": (
-        [CAUSES, pd.Series(CAUSES)],
+        [
+            CAUSES,
+            pd.Series(CAUSES),
+            {letter.lower(): cause.upper() for letter, cause in CAUSES.items()},
+        ],
         [
             ({**CAUSES, "C": "disk"}, "4 of 5 are right; log C"),
             ({**CAUSES, "A": "kv", "B": "port"}, "3 of 5"),
             ({"A": "port"}, "1 of 5"),
             ({"A": "gremlins"}, "no cause"),
-            (["port", "kv", "shard", "killed", "divide"], "a dict"),
+            (["port", "kv", "shard", "killed", "divide"], "a dictionary"),
         ],
     ),
 }

@@ -46,11 +46,12 @@ ROWS = {
         [
             {"city": 5 / 7, "port": 2 / 7},
             {"city": 0.71, "port": 0.29},
+            {"City": 0.71, "PORT ": 0.29},
             {"city": 5 / 7, "port": 2 / 7, "cat": 0},
         ],
         [
             ({"city": 0.5, "port": 0.2}, "shared out"),
-            ({"city": 1.0}, "others should"),
+            ({"city": 1.0}, "other tokens"),
             ({"city": 0.6, "port": 0.4}, "keep their ratio"),
             ({"city": 71.4, "port": 28.6}, "not percent"),
             ({"city": "0.71", "port": "0.29"}, "without quotes"),

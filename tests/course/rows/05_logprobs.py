@@ -36,11 +36,11 @@ ROWS = {
             (("20", "20"), "nearer to 0"),
             (("49", "49"), "begins with"),
             ("20", "two texts"),
-            (("a", "b"), "are not it"),
+            (("a", "b"), "are not the two"),
         ],
     ),
     "logprobs.prompt": (
-        [("San", "Question"), ["San", "Question"]],
+        [("San", "Question"), ["San", "Question"], ("san", " question")],
         [
             (("Question", "San"), "other way round"),
             (("San", "San"), "not have rank 1"),
@@ -50,7 +50,7 @@ ROWS = {
         ],
     ),
     "logprobs.probability": (
-        [math.exp(-8.533774), 0.000197, 0.0002],
+        [math.exp(-8.533774), 0.000197, 0.000196, 0.0002],
         [
             (-8.5338, "logprob itself"),
             (12.31, "surprise in bits"),
@@ -79,7 +79,8 @@ ROWS = {
             (4, "with e"),
             (math.e, "all three"),
             (-2, "turn its sign"),
-            (7, "too small"),
+            (7, "one more digit"),
+            (7.6, "too large"),
         ],
     ),
     "logprobs.classify": (

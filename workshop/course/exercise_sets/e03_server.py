@@ -2,6 +2,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import workshop
 from workshop.course.exercise_sets import words
+from workshop.course.judging import called
 from workshop.errors import WorkshopError
 from workshop.servers import records
 
@@ -63,6 +64,7 @@ def endpoint(answer: str) -> str | None:
 
 
 def causes(answer: dict) -> str | None:
+    answer = {called(letter, RIGHT): called(cause, CAUSES) for letter, cause in answer.items()}
     if unknown := [cause for cause in answer.values() if cause not in CAUSES]:
         return f"{unknown[0]!r} is no cause of the list: {', '.join(CAUSES)}"
     wrong = [letter for letter in RIGHT if answer.get(letter) != RIGHT[letter]]

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from workshop.client.sampling import next_token_probabilities
 from workshop.client.sampling_settings import DEFAULTS
 from workshop.course.exercise_sets.e00_start import prompt_problem
-from workshop.course.judging import SHAPELESS, not_a_number
+from workshop.course.judging import SHAPELESS, called, not_a_number
 
 QUESTION = "Question: What is Boston?\nAnswer:"  # the notebook's
 # the notebook's made-up model
@@ -24,12 +24,13 @@ def length(answer: object) -> str | None:
 
 def top_k(answer: dict) -> str | None:
     expected = next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2)
+    answer = {called(token, TOY): probability for token, probability in answer.items()}
     for token, probability in answer.items():
         if problem := not_a_number(probability):
             return f"{token}: {problem}"
     answer = {token: probability for token, probability in answer.items() if probability}
     if set(answer) != set(expected):
-        return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
+        return f"{', '.join(map(str, answer)) or 'nothing'} stayed: it should be other tokens"
     total = sum(answer.values())
     if abs(total - 100) < 2:
         return "give probabilities from 0 to 1, not percent"

@@ -7,11 +7,13 @@ from workshop.client.logprobs import Row, total_logprob
 def _tokens(*expected: str) -> Callable[[object, object], str | None]:
     def judge(token: object, best: object) -> str | None:
         given = (str(token).strip(), str(best).strip())
-        if given == expected[::-1]:
+        if tuple(map(str.casefold, given)) == tuple(map(str.casefold, expected[::-1])):
             return (
                 "the other way round: the token of the text comes first, then the most probable one"
             )
-        return None if given == expected else f"{given[0]!r} and {given[1]!r} are not it"
+        if tuple(map(str.casefold, given)) == tuple(map(str.casefold, expected)):
+            return None
+        return f"{given[0]!r} and {given[1]!r} are not the two tokens"
 
     return judge
 
