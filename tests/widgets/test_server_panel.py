@@ -48,6 +48,15 @@ def test_the_engines_words_are_its_last_lines(tmp_path):
     assert "&lt;b&gt;" in words_html(["<b>"])
 
 
+def test_the_engines_words_have_no_codes_of_colors(tmp_path):
+    """As vLLM 0.32.0 writes them where a notebook's kernel started it (FORCE_COLOR)."""
+    log = tmp_path / "log"
+    log.write_text(
+        "\x1b[0;36m(APIServer pid=1)\x1b[0;0m \x1b[32mINFO\x1b[0m \x1b[90m11-25 16:21:42\x1b[0m Route\n"
+    )
+    assert last_lines(log) == ["(APIServer pid=1) INFO 11-25 16:21:42 Route"]
+
+
 def test_a_server_that_is_there_needs_no_button(workshop_home):
     records.write(ready())
     panel = ServerPanel()

@@ -8,6 +8,7 @@ import ipywidgets as widgets
 from workshop.client import client
 from workshop.course.html import Html, alert, bar, bold, muted, panel, tag
 from workshop.course.widgets.controls import View, button
+from workshop.engine.log.lines import ANSI
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
 from workshop.servers.local import supervise
@@ -41,14 +42,17 @@ def words(lines: list[str]) -> Html:
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
-    """Return the last lines of a log that is being written; [] if it is not there yet."""
+    """Return the last lines of a log that is being written, without colors; [] if it is not there yet.
+
+    A notebook's kernel asks the programs that it starts for colors, so vLLM writes their codes into its log.
+    """
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][
-        -count:
-    ]
+    plain_text = ANSI.sub("", text).replace("\r", "\n")
+    lines = [line.rstrip() for line in plain_text.splitlines() if line.strip()]
+    return lines[-count:]
 
 
 class ServerPanel(View):
