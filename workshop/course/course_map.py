@@ -193,7 +193,7 @@ class CourseMap:
         after = self.parts_after()
         if after:
             parts.append(
-                muted("When you are through, or need it sooner, choose by role:", cls="below")
+                muted("After the core (or earlier, if you need to), choose by role:", cls="below")
             )
             parts += [self._role(part) for part in after]
         if self.note:

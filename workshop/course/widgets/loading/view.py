@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import ipywidgets as widgets
 
@@ -34,25 +33,24 @@ class Moment:
     weights_gib: float | None
     available_kv_gib: float | None
     kv_cache_tokens: int | None
-    words: tuple[str, ...]
+    lines: tuple[str, ...]  # the last ones
 
 
 @lru_cache(maxsize=8)
 def recorded_text(name: str) -> str:
     """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine is ready."""
     if name not in RECORDED:
-        raise BadInput(
-            f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}."
-        )
-    reader, kept = Reader(), []
-    for line in (
-        (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines()
-    ):
-        kept.append(line)
+        offered = f"There are: {', '.join(RECORDED)}."
+        raise BadInput(f"There is no recorded start of {name!r}.", offered)
+    text = (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8")
+    reader = Reader()
+    lines = []
+    for line in text.splitlines():
+        lines.append(line)
         reader.feed(line + "\n")
         if reader.running:
             break
-    return "\n".join(kept)
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=8)
@@ -61,55 +59,81 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
     lines = text.splitlines()
     if not lines:
         raise BadInput("The log is empty.", "Give the text of a vLLM log.")
-    reader, found = Reader(), []
-    ends = [round(len(lines) * step / steps) for step in range(steps + 1)]
-    for at, until in pairwise([0, *ends]):
-        if until > at:
-            reader.feed("\n".join(lines[at:until]) + "\n")
-        log, now = reader.log, (reader.stage, reader.fraction, reader.message)
-        # an offline engine opens no port: its start ends here
-        if log.engine_ready and not log.server:
-            now = ("ready", 1.0, "the engine is ready")
-        shards, clock = (log.shards_loaded, log.shards_total), (log.last or "").split(" ")[-1]
-        sizes = (log.weights_gib, log.available_kv_gib, log.kv_cache_tokens)
-        words = tuple(line[:150] for line in lines[max(0, until - LINES_SHOWN) : until])
-        found.append(Moment(clock, *now, shards, *sizes, words))
-    return tuple(found)
+    reader = Reader()
+    moments = []
+    read = 0  # lines so far
+    for step in range(steps + 1):
+        until = round(len(lines) * step / steps)
+        if until > read:
+            reader.feed("\n".join(lines[read:until]) + "\n")
+            read = until
+        last_lines = lines[max(0, until - LINES_SHOWN) : until]
+        moments.append(_moment(reader, last_lines))
+    return tuple(moments)
+
+
+def _moment(reader: Reader, last_lines: list[str]) -> Moment:
+    """Return what a reader of a log knows now."""
+    log = reader.log
+    stage, fraction, message = reader.stage, reader.fraction, reader.message
+    # an offline engine opens no port: its start ends here
+    if log.engine_ready and not log.server:
+        stage, fraction, message = "ready", 1.0, "the engine is ready"
+    return Moment(
+        clock=(log.last or "").split(" ")[-1],
+        stage=stage,
+        fraction=fraction,
+        message=message,
+        shards=(log.shards_loaded, log.shards_total),
+        weights_gib=log.weights_gib,
+        available_kv_gib=log.available_kv_gib,
+        kv_cache_tokens=log.kv_cache_tokens,
+        lines=tuple(line[:150] for line in last_lines),
+    )
 
 
 def picture(moment: Moment) -> Html:
     """Return the bar with the stages of a start, the figures so far, and the last lines, one row each."""
     percent = round(100 * moment.fraction)
-    marks = [
-        tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%")
-        for name, at in STAGES.items()
-        if 0 < at < 1
-    ]
-    filled = bar(
-        [("good" if percent == 100 else "blue", percent)], *marks, label=moment.stage, now=percent
-    )
-    stages = [tag("b", name, cls="ink-text") if name == moment.stage else name for name in STAGES]
-    head = (
+    marks, stages = [], []
+    for name, at in STAGES.items():
+        stages.append(tag("b", name, cls="ink-text") if name == moment.stage else name)
+        if 0 < at < 1:
+            marks.append(tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%"))
+    colour = "good" if percent == 100 else "blue"
+    filled = bar([(colour, percent)], *marks, label=moment.stage, now=percent)
+    lines = []
+    for line in moment.lines or ("Press ▶ to play the log, or move the slider.",):
+        lines.append(div(line, cls="cut", title=line))  # the title has what is too long for a row
+    return panel(
         bold(f"{percent} %"),
         f" {moment.message[:110]}",
         filled,
         muted(*between(" → ", stages)),
+        tiles(_figures(moment), columns=5),
+        div(*lines, cls="log fixed"),
     )
-    shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
-    # what is too long for a row is in its title
-    lines = (div(line, cls="cut", title=line) for line in shown)
+
+
+def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
+    """Return the figures that the log has said so far, each with its meaning."""
+    shards, weights, kv_cache, tokens = "–", "–", "–", "–"
     done, total = moment.shards
-    figures = (
+    if total:
+        shards = f"{done} of {total}"
+    if moment.weights_gib:
+        weights = f"{moment.weights_gib:.2f} GiB"
+    if moment.available_kv_gib:
+        kv_cache = f"{moment.available_kv_gib:.2f} GiB"
+    if moment.kv_cache_tokens:
+        tokens = f"{moment.kv_cache_tokens:,} tokens"
+    return (
         (moment.clock or "–", "clock"),
-        (f"{done} of {total}" if total else "–", "shards"),
-        (f"{moment.weights_gib:.2f} GiB" if moment.weights_gib else "–", "weights a GPU"),
-        (
-            f"{moment.available_kv_gib:.2f} GiB" if moment.available_kv_gib else "–",
-            "left for KV cache a GPU",
-        ),
-        (f"{moment.kv_cache_tokens:,} tokens" if moment.kv_cache_tokens else "–", "KV cache"),
+        (shards, "shards"),
+        (weights, "weights per GPU"),
+        (kv_cache, "left for KV cache per GPU"),
+        (tokens, "KV cache"),
     )
-    return panel(*head, tiles(figures, columns=5), div(*lines, cls="log fixed"))
 
 
 class LoadingView(Explorer[Moment]):

@@ -3,6 +3,7 @@
 Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -24,6 +25,11 @@ from workshop.errors import BadInput
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = tuple(1024 * 2**n for n in range(8))  # 1,024 … 131,072 tokens
 WEIGHTS = ("as published", "fp8", "awq")
+CHANGES = {  # a rule of advise → what it changes
+    "kv_fp8": "an fp8 KV cache",
+    "weights_fp8": "fp8 weights",
+    "weights_awq": "4-bit weights (awq)",
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Memory:
 
     @property
     def tightest(self) -> Stage:
-        return min(self.stages, key=lambda s: s.room - s.asked)
+        return min(self.stages, key=lambda stage: stage.room - stage.asked)
 
     @cached_property
     def refusals(self) -> list[Finding]:
@@ -101,11 +107,11 @@ class Memory:
 
 
 def weight_words(m: ModelConfig, weights: str) -> str:
-    """Return the precision in words: "bfloat16, 2 bytes a weight"."""
+    """Return the precision in words: "bfloat16, 2 bytes per weight"."""
     q = m.quantization if weights == "as published" else quant.from_name(weights)
     if q is None:
-        return f"{m.dtype}, {DTYPE_BYTES[m.dtype]} bytes a weight"
-    return f"{q.method}, {q.weight_bits} bits a weight"
+        return f"{m.dtype}, {DTYPE_BYTES[m.dtype]} bytes per weight"
+    return f"{q.method}, {q.weight_bits} bits per weight"
 
 
 def deployment(case: Case) -> Deployment:
@@ -116,60 +122,74 @@ def deployment(case: Case) -> Deployment:
 @lru_cache(maxsize=512)
 def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
     m = load_model(case.model)
-    settings = {
-        "quantization": None if case.weights == "as published" else case.weights,
-        "kv_cache_dtype": case.kv_cache_dtype,
-        "gpu_memory_utilization": case.gpu_memory_utilization,
-        "max_model_len": min(case.context, m.max_position_embeddings),
-    }
-    return with_seqs_that_start(
-        choose.spread(known(prepare(m, case.gpu, learned=learned, **settings)), case.gpus)
+    d = prepare(
+        m,
+        case.gpu,
+        learned=learned,
+        quantization=None if case.weights == "as published" else case.weights,
+        kv_cache_dtype=case.kv_cache_dtype,
+        gpu_memory_utilization=case.gpu_memory_utilization,
+        max_model_len=min(case.context, m.max_position_embeddings),
     )
+    return with_seqs_that_start(choose.spread(known(d), case.gpus))
 
 
 def memory(case: Case) -> Memory:
     """Return the memory of a case; BadInput for a name that is not known, or a number out of range."""
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
-        raise BadInput(
-            f"requests is {case.requests!r}, and must be a whole number from 1.",
-            "Give how many at a time.",
-        )
+        wrong = f"requests is {case.requests!r}, and must be a whole number from 1."
+        raise BadInput(wrong, "Give how many at a time.")
     d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside
-    m, f = d.model, fit(d)
+    f = fit(d)
     blocks = kv_cache.blocks_per_request(f.layout)
-    stages, requests = [], []
-    for i, layers in enumerate(ranks.partition_layers(m.num_hidden_layers, f.pp)):
-        requests.append(kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks)
-        mine, asked = (f.weights[i], f.overhead[i], f.available[i]), requests[i] * case.requests
-        stages.append(Stage((i * f.tp, (i + 1) * f.tp - 1), *mine, asked))
-    return Memory(case, d, f, tuple(stages), requests[f.tightest])
+    stages, request_bytes = [], []
+    for i, layers in enumerate(ranks.partition_layers(d.model.num_hidden_layers, f.pp)):
+        per_request = kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks
+        request_bytes.append(per_request)
+        stage = Stage(
+            gpus=(i * f.tp, (i + 1) * f.tp - 1),
+            weights=f.weights[i],
+            overhead=f.overhead[i],
+            room=f.available[i],
+            asked=per_request * case.requests,
+        )
+        stages.append(stage)
+    return Memory(case, d, f, tuple(stages), request_bytes[f.tightest])
 
 
 def verdict(result: Memory, remedy: bool = True) -> str:
     """Return the verdict in one sentence, and the nearest remedy in another, if it is wanted."""
-    case, stage, concurrent = result.case, result.tightest, int(result.max_concurrency)
-    whose = "the GPU" if case.gpus == 1 else "each GPU"
+    case = result.case
     if result.state == "fits":
-        spare = concurrent - case.requests
+        spare = int(result.max_concurrency) - case.requests
         more = f"there is room for {spare:,} more" if spare else "and not one more"
-        return f"It fits: {counted(case.requests, 'request')} of {case.context:,} tokens at once; {more}."
-    if stage.room <= 0:
-        needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
-        what = f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
-    elif result.fit.fits and result.refusals:
-        what = f"vLLM would refuse to start: {result.refusals[0].what}."
-    elif result.state == "refused":
-        needed = (
-            f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
-        )
-        what = f"vLLM would refuse to start: {needed}, and {gib(stage.room)} of {whose} are left for it."
-    else:
-        full = f"{concurrent:,} of the {case.requests:,} requests fill the KV cache at full length"
-        what = f"It starts, but {full}; the others wait."
+        load = f"{counted(case.requests, 'request')} of {case.context:,} tokens at once"
+        return f"It fits: {load}; {more}."
+    problem = _problem(result)
     if not remedy:
-        return what
-    found = remedies(case)
-    return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
+        return problem
+    changes = remedies(case)[:2]
+    if not changes:
+        return f"{problem} No single change here helps."
+    return f"{problem} Nearest remedy: {', or '.join(changes)}."
+
+
+def _problem(result: Memory) -> str:
+    """Return why a case does not fit, or not all at once, in a sentence."""
+    case, stage = result.case, result.tightest
+    gpu = "the GPU" if case.gpus == 1 else "each GPU"
+    if stage.room <= 0:
+        needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {gpu}"
+        return f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
+    if result.fit.fits and result.refusals:
+        return f"vLLM would refuse to start: {result.refusals[0].what}."
+    if result.state == "refused":
+        request = f"one request of {case.context:,} tokens"
+        needed = f"{request} needs {gib(result.request_bytes)} of KV cache"
+        left = f"{gib(stage.room)} of {gpu} are left for it"
+        return f"vLLM would refuse to start: {needed}, and {left}."
+    concurrent = f"{int(result.max_concurrency):,} of the {case.requests:,} requests"
+    return f"It starts, but {concurrent} fill the KV cache at full length; the others wait."
 
 
 def remedies(case: Case) -> tuple[str, ...]:
@@ -179,28 +199,29 @@ def remedies(case: Case) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _remedies(case: Case, learned: tuple[Start, ...]) -> tuple[str, ...]:
-    d, found = _deployment(replace(case, requests=1), learned), []
-    words = {
-        "kv_fp8": "an fp8 KV cache",
-        "weights_fp8": "fp8 weights",
-        "weights_awq": "4-bit weights (awq)",
-    }
+    d = _deployment(replace(case, requests=1), learned)
+    remedies = []
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):
-        enough = (
-            c.after
-            for c in rule(d)
-            if c.after.gpus in GPU_COUNTS and _concurrency(c.after) >= case.requests
-        )
-        if after := next(enough, None):
-            found.append(words.get(rule.__name__, f"{after.gpus} GPUs"))
-    shorter = (
-        d.with_settings(max_model_len=c) for c in reversed(CONTEXTS) if c < d.settings.max_model_len
-    )
-    if after := next((one for one in shorter if _concurrency(one) >= case.requests), None):
-        found.append(f"a context of {after.settings.max_model_len:,} tokens")
-    if 1 <= (alone := _concurrency(d)) < case.requests:
-        found.append(f"{counted(int(alone), 'request')} at a time")
-    return tuple(found)
+        gpus = _enough_gpus(rule(d), case.requests)
+        if gpus:
+            remedies.append(CHANGES.get(rule.__name__, f"{gpus} GPUs"))
+    shorter = [length for length in CONTEXTS if length < d.settings.max_model_len]
+    for length in reversed(shorter):
+        if _concurrency(d.with_settings(max_model_len=length)) >= case.requests:
+            remedies.append(f"a context of {length:,} tokens")
+            break
+    at_a_time = _concurrency(d)
+    if 1 <= at_a_time < case.requests:
+        remedies.append(f"{counted(int(at_a_time), 'request')} at a time")
+    return tuple(remedies)
+
+
+def _enough_gpus(changes: Iterable[advise.Change], requests: int) -> int:
+    """Return the GPUs of the first change after which all requests fit; 0 if none does."""
+    for change in changes:
+        if change.after.gpus in GPU_COUNTS and _concurrency(change.after) >= requests:
+            return change.after.gpus
+    return 0
 
 
 def _concurrency(d: Deployment) -> float:

@@ -1,4 +1,7 @@
-"""The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command. Pure: text out."""
+"""The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command.
+
+The functions are pure: a result in, HTML out.
+"""
 
 from inference_planner.command import command
 from inference_planner.kv_cache import kv_cache_bytes_per_token
@@ -24,72 +27,95 @@ KEYS = (
 def picture(result: Memory, remedies: bool = True) -> Html:
     head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
-    edge = at_the_edge(
-        sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy)
-    )
+    more = [div("→ Nearest remedy: ", bold(remedy))] if remedy else []
+    edge = at_the_edge(sign, f"{kind} tall", head, *more)
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
-    return join(
-        [panel(*parts, label=spoken(result, remedies)), panel(code(command(result.deployment)))]
-    )
+    drawn = panel(*parts, label=spoken(result, remedies))
+    return join([drawn, panel(code(command(result.deployment)))])
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
+    """Return the picture in words, for a screen reader."""
     stage, case, gpu = result.tightest, result.case, result.deployment.gpu
-    parts = f"weights {gib(stage.weights)}, overhead {gib(stage.overhead)}, KV cache asked for {gib(stage.asked)}"
-    limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.fit.requested)} of {gib(gpu.engine_bytes)}"
-    where = f"Memory of {case.model} on {case.gpus} {gpu.title}."
-    return f"{where} {verdict(result, remedies)} On one GPU: {parts}, {limit}."
+    sizes = (
+        f"weights {gib(stage.weights)}",
+        f"overhead {gib(stage.overhead)}",
+        f"KV cache asked for {gib(stage.asked)}",
+        f"room for KV cache {gib(max(0, stage.room))}",
+        f"limit {gib(result.fit.requested)} of {gib(gpu.engine_bytes)}",
+    )
+    hardware = f"Memory of {case.model} on {case.gpus} {gpu.title}."
+    return f"{hardware} {verdict(result, remedies)} On one GPU: {', '.join(sizes)}."
 
 
 def _bars(result: Memory) -> tuple[Html, ...]:
     """One bar a GPU on one axis: as long as the GPU, or as what is asked for if that is more."""
-    gpu, most = result.deployment.gpu, max(s.needed for s in result.stages)
-    axis = max(gpu.engine_bytes * 1.01, min(most, 2.2 * gpu.engine_bytes))
-    alone = result.case.gpus <= BARS
-    stages = (
-        result.stages
-        if alone or len(result.stages) <= BARS
-        else (*result.stages[: BARS - 1], result.stages[-1])
-    )
+    gpu_bytes = result.deployment.gpu.engine_bytes
+    longest = max(stage.needed for stage in result.stages)
+    axis = max(gpu_bytes * 1.01, min(longest, 2.2 * gpu_bytes))
+    stages = _drawn_stages(result)
     rows = []
-    for s in stages:
-        first, last = s.gpus
-        each = range(first, last + 1) if alone else [f"{first}–{last}" if first < last else first]
-        rows += [(f"GPU {name}", s) for name in each]
-    height, left_out = HEIGHTS_PX.get(len(rows), 15), len(result.stages) - len(stages)
-    drawn = [_row(name, s, result, axis, height) for name, s in rows]
-    note = [muted(f"… and {left_out} stages like these", cls="beside-name")] * bool(left_out)
-    # Above the bars stands how long the GPU is, and how much of it vLLM may use.
+    for stage in stages:
+        for name in _names(stage, result.case.gpus):
+            rows.append((f"GPU {name}", stage))
+    height = HEIGHTS_PX.get(len(rows), 15)
+    bars = [_row(name, stage, result, axis, height) for name, stage in rows]
+    parts = [_scale(result, axis), div(*bars, style=f"--h:{height}px")]
+    left_out = len(result.stages) - len(stages)
+    if left_out:
+        parts.append(muted(f"… and {left_out} stages like these", cls="beside-name"))
+    return tuple(parts)
+
+
+def _drawn_stages(result: Memory) -> tuple[Stage, ...]:
+    """Return the stages that get a bar: of many the first few and the last."""
+    if result.case.gpus <= BARS or len(result.stages) <= BARS:
+        return result.stages
+    return *result.stages[: BARS - 1], result.stages[-1]
+
+
+def _names(stage: Stage, gpus: int) -> list[str]:
+    """Return the numbers of the GPUs of a stage, each its own bar; of many GPUs one bar a stage."""
+    first, last = stage.gpus
+    if gpus <= BARS:
+        return list(map(str, range(first, last + 1)))
+    return [f"{first}–{last}" if first < last else str(first)]
+
+
+def _scale(result: Memory, axis: float) -> Html:
+    """What stands above the bars: how long the GPU is, and how much of it vLLM may use."""
+    gpu = result.deployment.gpu
     seen = span(f"{gpu.title}: the engine sees ", bold(gib(gpu.engine_bytes)))
-    place = f"right:calc(100% - {_percent(result.fit.requested, axis)})"
     share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "
-    scale = div(seen, span(share, bold(gib(result.fit.requested)), " ▾", style=place), cls="scale")
-    return scale, div(*drawn, style=f"--h:{height}px"), *note
+    place = f"right:calc(100% - {_percent(result.fit.requested, axis)})"
+    usable = span(share, bold(gib(result.fit.requested)), " ▾", style=place)
+    return div(seen, usable, cls="scale")
 
 
-def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
-    pieces, at = [_piece(0, result.deployment.gpu.engine_bytes, axis, "whole-gpu")], 0
+def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> Html:
+    pieces = [_piece(0, result.deployment.gpu.engine_bytes, axis, "whole-gpu")]
     limit = result.fit.requested
+    at = 0
     for size, look, what in (
-        (s.weights, "bg-weights", "weights"),
-        (s.overhead, "bg-overhead", "overhead"),
-        (s.used, "bg-kv", "KV in use"),
-        (s.room - s.asked, "clear", "KV free"),
+        (stage.weights, "bg-weights", "weights"),
+        (stage.overhead, "bg-overhead", "overhead"),
+        (stage.used, "bg-kv", "KV in use"),
+        (stage.room - stage.asked, "clear", "KV free"),
     ):
         shown = max(0, min(size, limit - at))
         if shown > 0:
             # Where both do not stand on the one visible line, the number wraps below it; the title has both.
-            room = height >= 20 and shown > axis * 0.18
-            text = f"{what} {gib(size).replace(' ', NO_BREAK)}" if room else ""
+            text = ""
+            if height >= 20 and shown > axis * 0.18:
+                text = f"{what} {gib(size).replace(' ', NO_BREAK)}"
             pieces.append(_piece(at, shown, axis, look, f"{what}: {gib(size)}", text))
         at += shown
-    over = s.needed - limit
+    over = stage.needed - limit
     if over > 0:
-        cut = "▶" if s.needed > axis else ""
-        pieces.append(
-            _piece(limit, min(over, axis - limit), axis, "too-much", f"{gib(over)} too much", cut)
-        )
+        cut = "▶" if stage.needed > axis else ""
+        drawn = min(over, axis - limit)
+        pieces.append(_piece(limit, drawn, axis, "too-much", f"{gib(over)} too much", cut))
     pieces.append(tag("i", cls="limit", style=f"left:{_percent(limit, axis)}"))
     return div(span(name), span(*pieces), cls="gpu")
 
@@ -97,39 +123,33 @@ def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
 def _piece(
     start: float, size: float, axis: float, look: str, title: str = "", text: str = ""
 ) -> Html:
-    place, tip = (
-        f"left:{_percent(start, axis)};width:{_percent(size, axis)}",
-        f' title="{title}"' if title else "",
-    )
+    place = f"left:{_percent(start, axis)};width:{_percent(size, axis)}"
+    tip = f' title="{title}"' if title else ""
     return Html(f'<span class="piece {look}" style="{place}"{tip}>{text}</span>')
 
 
 def _tiles(result: Memory) -> Html:
-    stage, fits, model = result.tightest, result.state != "refused", result.deployment.model
-    total = sum(s.weights * result.fit.tp for s in result.stages)
-    each = f"{kv_cache_bytes_per_token(model, result.case.kv_cache_dtype) / 1024:,.1f} KiB".replace(
-        ".0 ", " "
-    )
-    concurrency = f"{result.max_concurrency:.2f}×" if fits else "0×"
+    stage, case, model = result.tightest, result.case, result.deployment.model
+    total = result.fit.tp * sum(stage.weights for stage in result.stages)
+    precision = weight_words(model, case.weights)
+    kib = kv_cache_bytes_per_token(model, case.kv_cache_dtype) / 1024
+    per_token = f"{kib:,.1f} KiB".replace(".0 ", " ")
+    tokens, about_tokens = "0", "vLLM's log: “GPU KV cache size”"
+    concurrency = "0×"
+    if result.state != "refused":
+        tokens, about_tokens = f"{result.fit.capacity.tokens:,}", _range(result)
+        concurrency = f"{result.max_concurrency:.2f}×"
     items = (
-        (
-            gib(stage.weights),
-            "weights on a GPU",
-            f"{gib(total)} in all; {weight_words(model, result.case.weights)}",
-        ),
+        (gib(stage.weights), "weights on each GPU", f"{gib(total)} in all; {precision}"),
         (
             gib(max(0, stage.room)),
-            "room for KV cache on a GPU",
-            f"{each} a token, over the whole model",
+            "room for KV cache on each GPU",
+            f"{per_token} per token, over the whole model",
         ),
-        (
-            f"{result.fit.capacity.tokens:,}" if fits else "0",
-            "tokens of KV cache",
-            _range(result) if fits else "vLLM's log: “GPU KV cache size”",
-        ),
+        (tokens, "tokens of KV cache", about_tokens),
         (
             concurrency,
-            f"requests of {result.case.context:,} tokens",
+            f"requests of {case.context:,} tokens",
             "vLLM's log: “Maximum concurrency”",
         ),
     )

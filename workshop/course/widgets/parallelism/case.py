@@ -107,10 +107,8 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
     weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
     if f.fits:
         room = f"KV cache for {f.capacity.tokens:,} tokens"
-        return "fits", f"It divides and fits: {weights} of weights on a GPU, and {room}.", ""
-    needed = (
-        f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
-    )
+        return "fits", f"It divides and fits: {weights} of weights on each GPU, and {room}.", ""
+    needed = f"each GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
     remedy = "a GPU with more memory, or a quantized checkpoint"
     if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
         where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
