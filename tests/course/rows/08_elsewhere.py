@@ -36,6 +36,28 @@ ROWS = {
             ("runAsUser", "give a list"),
         ],
     ),
+    # kubernetes.io, HorizontalPodAutoscaler: an AverageValue is the total divided by the target, rounded up.
+    "elsewhere.replicas": (
+        [7, 7.0, 33 // 5 + 1],
+        [
+            (6.6, "round up"),
+            (6, "round up"),
+            (2, "running requests"),
+            (9, "how many there should be in all"),
+            (14, "all servers together"),
+            (4, "all servers together"),
+        ],
+    ),
+    "elsewhere.grace": (
+        [95, 95.0, 15 + 2000 / 25],
+        [
+            (80, "preStop counts"),
+            (15, "preStop alone"),
+            (65, "do not subtract"),
+            (30, "default"),
+            (2015, "tokens"),
+        ],
+    ),
     "elsewhere.disk": (
         [141.1, 141, 70.55 * 2],
         [

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from inference_planner.parallelism import Plan
 
+from workshop.errors import BadInput
 from workshop.servers.home import writing
 from workshop.servers.kubernetes import code
 from workshop.servers.kubernetes.case import GIB, Case
@@ -137,7 +138,13 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
 
 
 def component(name: str) -> dict[str, str]:
-    """Return {file: text} of one folder of components/, such as keda."""
+    """Return {file: text} of one folder of components/, such as keda.
+
+    Raises:
+        BadInput: there is no such component.
+    """
+    if name not in COMPONENTS:
+        raise BadInput(f"There is no component {name!r}.", f"Choose from: {', '.join(COMPONENTS)}.")
     files = {}
     for part in ("kustomization", *COMPONENTS[name]):
         files[f"{part}.yaml"] = make(f"components/{name}/{part}")
