@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from workshop.course import chart, figure
+from workshop.course import chart, figure, plots, roofline
 from workshop.course.figure import colours_of, draw, number, series_of, spread, to_html, words_of
 from workshop.course.widgets import style
 from workshop.errors import BadInput
@@ -25,6 +26,7 @@ WAITED = {
     "sent, no token yet": {"1": 0.1, "2": 0.2},
     "tokens come": {"1": 1.0, "2": 2.0},
 }
+DRAWINGS = sorted((Path(plots.__file__).parent / "drawings").glob("*.svg"))
 CASES = {"line": GROWTH, "barh": WEIGHTS, "stacked": WAITED, "points": ERRORS}
 
 
@@ -92,6 +94,42 @@ def test_bars_are_as_long_as_their_numbers_in_both_ways(way):
         )[:4]
         wide = [float(right) - float(left) for left, right in found]
     assert [w / wide[0] for w in wide] == pytest.approx([1, 140 / 16, 4 / 16, 35 / 16], rel=0.01)
+
+
+def smallest_text(drawn: str, pixels: int) -> float:
+    """The pixels of the smallest text of a picture that a page shows so wide, or as wide as it may be."""
+    drawn = drawn.split("</style>")[-1]
+    units = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn)[1])
+    widest = re.search(r"max-width:([\d.]+)px", drawn)
+    if widest:
+        pixels = min(pixels, float(widest[1]))
+    sizes = re.findall(r'font-size="([\d.]+)"|font(?:-size)?: (?:\w+ )?([\d.]+)px', drawn)
+    return min(float(size) for pair in sizes for size in pair if size) * pixels / units
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_text_has_ten_pixels_beside_the_file_browser_of_a_narrow_window(kind, way):
+    """A window of 900 pixels leaves 440; text of 12 in a figure of 720 had 7."""
+    assert smallest_text(both(kind, way), 440) >= 10
+
+
+def test_the_text_of_the_roofline_has_ten_pixels_too():
+    assert smallest_text(roofline.picture("h200")._repr_html_(), 440) >= 10
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
+def test_the_text_of_a_drawing_has_ten_pixels_where_it_is_560_wide(path):
+    assert smallest_text(plots.drawing(path.stem)._repr_html_(), 560) >= 10
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_long_title_stays_in_the_figure(kind, way):
+    title = "Speed with draft tokens, by users at once (planned, α = 0.7)"
+    made = figure.figure(CASES[kind], kind, title=title, limit=60)
+    lines = re.findall(
+        r">([^<>]*(?:Speed with|users at once|α = 0.7)[^<>]*)<", shown(made).split("</style>")[-1]
+    )
+    assert lines and max(map(len, lines)) <= 66
 
 
 def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(way):

@@ -22,11 +22,18 @@ LEAST_WIDTH = 400
 
 
 class Picture:
-    """An SVG in notebooks, its words elsewhere. `width` is in pixels, at most what fits a page."""
+    """An SVG in notebooks, its words elsewhere.
 
-    def __init__(self, body: str, width: int, height: int, words: str):
+    `width` is in SVG units. A page shows it with as many pixels, with fewer where it has no room, and with
+    `most_pixels` where that is given.
+    """
+
+    def __init__(
+        self, body: str, width: int, height: int, words: str, *, most_pixels: int | None = None
+    ):
         self.words = words
-        self.svg = svg(body, width, height, min_width=min(width, LEAST_WIDTH))
+        least = min(width, LEAST_WIDTH)
+        self.svg = svg(body, width, height, min_width=least, max_width=most_pixels or width)
 
     def __repr__(self) -> str:
         return self.words
@@ -45,10 +52,12 @@ def scrolled(drawn: html.Html, words: str) -> html.Html:
     return html.panel(html.div(drawn, cls="scroll"), label=words)
 
 
-def svg(body: str, width: float, height: float, *, min_width: int = 0) -> html.Html:
-    """Return an SVG that takes the width that there is, up to its own."""
+def svg(
+    body: str, width: float, height: float, *, min_width: int = 0, max_width: float | None = None
+) -> html.Html:
+    """Return an SVG that takes the width that there is, up to `max_width` pixels, by default its own width."""
     least = f"min-width:{min_width}px;" if min_width else ""
-    size = f'viewBox="0 0 {width} {height}" style="{least}max-width:{width}px"'
+    size = f'viewBox="0 0 {width} {height}" style="{least}max-width:{max_width or width}px"'
     return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
 
 
@@ -114,53 +123,43 @@ class Axes:
 
     def x(self, value: float) -> float:
         """Return where a number stands from left to right."""
-        return self.left + (self.right - self.left) * (value - self.x_start) / (
-            (self.x_end - self.x_start) or 1
-        )
+        numbers = (self.x_end - self.x_start) or 1
+        return self.left + (self.right - self.left) * (value - self.x_start) / numbers
 
     def y(self, value: float) -> float:
         """Return where a number stands from top to bottom."""
-        return self.bottom - (self.bottom - self.top) * (value - self.y_start) / (
-            (self.y_end - self.y_start) or 1
-        )
+        numbers = (self.y_end - self.y_start) or 1
+        return self.bottom - (self.bottom - self.top) * (value - self.y_start) / numbers
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
 
-    def x_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number, *,
-                inside: bool = False) -> str:  # fmt: skip
+    def x_ticks(
+        self,
+        values: Iterable[float] = (),
+        say: Callable[[float], str] = number,
+        *,
+        inside: bool = False,
+    ) -> str:
         """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
         values = list(values) or _three(self.x_start, self.x_end)
-        anchors = (
-            ["start", *["middle"] * (len(values) - 2), "end"]
-            if inside
-            else ["middle"] * len(values)
-        )
-        return "".join(
-            text(
-                self.x(value),
-                self.bottom + 16,
-                say(value),
-                anchor=anchor,
-                size=11,
-                fill=style.MUTED,
-            )
-            for value, anchor in zip(values, anchors, strict=True)
-        )
+        anchors = ["middle"] * len(values)
+        if inside:
+            anchors[0], anchors[-1] = "start", "end"
+        y = self.bottom + 16
+        ticks = ""
+        for value, anchor in zip(values, anchors, strict=True):
+            ticks += text(self.x(value), y, say(value), anchor=anchor, size=11, fill=style.MUTED)
+        return ticks
 
     def y_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number) -> str:
         """Return numbers to the left of the field, by default three."""
-        return "".join(
-            text(
-                self.left - 6,
-                self.y(value) + 4,
-                say(value),
-                anchor="end",
-                size=11,
-                fill=style.MUTED,
-            )
-            for value in list(values) or _three(self.y_start, self.y_end)
-        )
+        x = self.left - 6
+        ticks = ""
+        for value in list(values) or _three(self.y_start, self.y_end):
+            y = self.y(value) + 4
+            ticks += text(x, y, say(value), anchor="end", size=11, fill=style.MUTED)
+        return ticks
 
 
 def _three(start: float, end: float) -> list[float]:

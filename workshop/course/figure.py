@@ -6,6 +6,7 @@ matplotlib takes a second or two to import, so nothing here imports it before th
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from workshop.course.widgets import style
 from workshop.errors import BadInput
 
 KINDS = ("line", "barh", "stacked", "points")
+WIDTH = 560  # pixels of a figure, with text of 13: 10 where the page leaves 440
+TITLE_LETTER = 8.4  # pixels of a letter of the title
 # The theme's own stand for them where a notebook shows the figure.
 INK, SOFT, HAIR = style.INK, style.SOFT, style.HAIR
 # what matplotlib's `context` and `style.use` take
@@ -25,7 +28,7 @@ STYLE = str(Path(__file__).with_name("course.mplstyle"))
 
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
            colours: Mapping[str, str] | None = None, names: Sequence[str] = (), limit: float | None = None,
-           width: int = 720, height: int | None = None, words: str = ""):  # fmt: skip
+           width: int = WIDTH, height: int | None = None, words: str = ""):  # fmt: skip
     """Draw a table of numbers: a column is a line or a colour, the index is x (or, of bars, the name of a row).
 
     The arguments have the names of pandas' `DataFrame.plot`. What they leave open, matplotlib does:
@@ -56,14 +59,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
             "There are no numbers to draw.", "Give a table with at least one row and one column."
         )
     words = words or words_of(series, title, xlabel, ylabel)
-    if not height and kind != "line":
-        each = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
-        height = (
-            92
-            + len(rows_of(series)) * each
-            + (22 * (1 + len(series) // 4) if len(series) > 1 else 0)
-        )
-    height = height or 280
+    height = height or _height(series, kind)
     try:
         from matplotlib.figure import Figure
         from matplotlib.style import context
@@ -76,10 +72,29 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         made.words = words  # pyright: ignore[reportAttributeAccessIssue]  for screen readers
         axes = made.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, _letters_of_title(series, kind, width)))
         draw(axes, series, kind, colours, names=names, limit=limit)
     show_figures()
     return made
+
+
+def _letters_of_title(series: list[Series], kind: str, width: int) -> int:
+    """Return how many letters of a title fit beside the axis on the left."""
+    left = 64.0
+    if kind != "line":
+        left = 16 + figure_svg.LETTER * max(map(len, rows_of(series)))
+    return max(20, int((width - left) / TITLE_LETTER))
+
+
+def _height(series: list[Series], kind: str) -> int:
+    """Return the height of a figure in pixels: of bars and points by the number of rows."""
+    if kind == "line":
+        return 280
+    row = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
+    height = 92 + len(rows_of(series)) * row
+    if len(series) > 1:
+        height += 22 * (1 + len(series) // 4)  # the legend
+    return height
 
 
 def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *, names: Sequence[str] = (),
@@ -102,35 +117,36 @@ def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *
     axes.xaxis.set_major_formatter(lambda value, _: number(value))
     labels = [label for label, _, _ in series if label]
     if legend and len(labels) > 1:
-        wide = axes.xaxis.label.get_size() * (0.6 * max(map(len, labels)) + 4)
-        axes.figure.legend(
-            loc="outside lower left", ncols=max(1, int(axes.figure.get_figwidth() * 72 // wide))
-        )
+        label_width = axes.xaxis.label.get_size() * (0.6 * max(map(len, labels)) + 4)
+        columns = max(1, int(axes.figure.get_figwidth() * 72 // label_width))
+        axes.figure.legend(loc="outside lower left", ncols=columns)
 
 
 def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequence[str]) -> None:
+    lowest = 0.0
+    last_values = []
     for label, xs, ys in series:
         axes.plot(xs, ys, color=colours[label], marker="o" if len(xs) <= 20 else "", clip_on=False)
-    axes.set_ylim(bottom=min(0, *(min(ys) for _, _, ys in series)))
-    for axis in (axes.yaxis, *([] if isinstance(series[0][1][0], str) else [axes.xaxis])):
-        axis.set_major_formatter(lambda value, _: number(value))
+        lowest = min(lowest, *ys)
+        last_values.append(ys[-1])
+    axes.set_ylim(bottom=lowest)
+    axes.yaxis.set_major_formatter(lambda value, _: number(value))
+    _, xs, ys = series[0]
+    if not isinstance(xs[0], str):
+        axes.xaxis.set_major_formatter(lambda value, _: number(value))
     beside = {
         "xytext": (10, 0),
         "textcoords": "offset points",
         "annotation_clip": False,
         "weight": "bold",
     }
-    apart = (
-        2.4 * axes.xaxis.label.get_size() / (axes.figure.get_figheight() * 72) * axes.get_ylim()[1]
-    )
-    for (label, xs, _), y in zip(
-        series, spread([ys[-1] for _, _, ys in series], apart), strict=True
-    ):
-        if not names:
+    if not names:
+        height = axes.figure.get_figheight() * 72
+        apart = 2.4 * axes.xaxis.label.get_size() / height * axes.get_ylim()[1]
+        for (label, xs, _), y in zip(series, spread(last_values, apart), strict=True):
             axes.annotate(label, (xs[-1], y), va="center", **beside)
-    _, xs, ys = series[0]
     for n, name in enumerate(names):
-        # then the line to the next point leaves room above
+        # Where the line falls to the next point, there is room above.
         falls = n + 1 < len(ys) and ys[n + 1] < ys[n]
         axes.annotate(name, (xs[n], ys[n]), va="bottom" if falls else "top", **beside)
 
@@ -138,54 +154,67 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
 def _bars(
     axes, series: list[Series], rows: list[str], colours: Mapping[str, str], *, stacked: bool
 ) -> None:
-    thick, ends = 0.7 if stacked else 0.76 / len(series), [0.0] * len(rows)
+    if stacked:
+        _stacked_bars(axes, series, rows, colours)
+        return
+    thick = 0.76 / len(series)
     for n, (label, xs, ys) in enumerate(series):
+        offset = (n - (len(series) - 1) / 2) * thick
+        places = [rows.index(str(x)) + offset for x in xs]
+        drawn = axes.barh(places, ys, 0.94 * thick, left=0, color=colours[label], label=label)
+        numbers = list(map(number, ys))
+        axes.bar_label(drawn, numbers, padding=5, color=INK, weight="bold")
+
+
+def _stacked_bars(axes, series: list[Series], rows: list[str], colours: Mapping[str, str]) -> None:
+    """Draw bars one after the other, with the sum of each row at its end."""
+    ends = [0.0] * len(rows)
+    for label, xs, ys in series:
         places = [rows.index(str(x)) for x in xs]
-        at = (
-            places if stacked else [place + (n - (len(series) - 1) / 2) * thick for place in places]
-        )
-        left = [ends[place] for place in places] if stacked else 0
-        drawn = axes.barh(at, ys, 0.94 * thick, left=left, color=colours[label], label=label)
+        left = [ends[place] for place in places]
+        axes.barh(places, ys, 0.94 * 0.7, left=left, color=colours[label], label=label)
         for place, y in zip(places, ys, strict=True):
             ends[place] += y
-        if not stacked:
-            axes.bar_label(drawn, [number(y) for y in ys], padding=5, color=INK, weight="bold")
-    for place, end in enumerate(ends if stacked else ()):
-        axes.annotate(
-            number(end),
-            (end, place),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            weight="bold",
-        )
+    look = {"textcoords": "offset points", "va": "center", "weight": "bold"}
+    for place, end in enumerate(ends):
+        axes.annotate(number(end), (end, place), (6, 0), **look)
 
 
 def _points(
     axes, series: list[Series], rows: list[str], colours: Mapping[str, str], limit: float | None
 ) -> None:
-    far = limit or max(abs(y) for _, _, ys in series for y in ys)
+    far = limit or _farthest(series)
     axes.set_xlim(-far, far)
     axes.axvline(0, color=SOFT, linewidth=1)
+    look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
     for n, (label, xs, ys) in enumerate(series):
-        places, shown = [rows.index(str(x)) for x in xs], [max(-far, min(far, y)) for y in ys]
-        look = {"color": colours[label], "zorder": 9 - n, "ms": 7 + 2 * (not n)}
-        axes.plot(shown, places, "o", label=label, clip_on=False, **look)
-        for y, at, place in zip(ys, shown, places, strict=True):
-            if y != at:  # beyond the axis: its number stands inside, where there is room
-                inside = (
-                    {"xytext": (-9, 0), "ha": "right"}
-                    if y > 0
-                    else {"xytext": (9, 0), "ha": "left"}
-                )
-                axes.annotate(
-                    f"{y:+.0f}",
-                    (at, place),
-                    textcoords="offset points",
-                    va="center",
-                    size=10,
-                    **inside,
-                )
+        places = [rows.index(str(x)) for x in xs]
+        inside = [max(-far, min(far, y)) for y in ys]
+        size = 9 if n == 0 else 7
+        axes.plot(
+            inside,
+            places,
+            "o",
+            label=label,
+            clip_on=False,
+            color=colours[label],
+            zorder=9 - n,
+            ms=size,
+        )
+        for y, x, place in zip(ys, inside, places, strict=True):
+            # The number of a point beyond the axis stands inside, where there is room.
+            if y > x:
+                axes.annotate(f"{y:+.0f}", (x, place), xytext=(-9, 0), ha="right", **look)
+            elif y < x:
+                axes.annotate(f"{y:+.0f}", (x, place), xytext=(9, 0), ha="left", **look)
+
+
+def _farthest(series: list[Series]) -> float:
+    """Return the largest distance of a value from 0."""
+    farthest = 0.0
+    for _, _, ys in series:
+        farthest = max(farthest, *map(abs, ys))
+    return farthest
 
 
 def svg(made, *, alone: bool = False) -> str:
@@ -195,42 +224,49 @@ def svg(made, *, alone: bool = False) -> str:
     """
     from matplotlib.style import context
 
-    file, without = io.StringIO(), dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    file = io.StringIO()
+    without = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with context(STYLE):
         made.savefig(file, format="svg", transparent=not alone, metadata=without)
-    text = file.getvalue()[file.getvalue().index("<svg") :]
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
     # it styles the whole page
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text
-    )
+    generated = r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; '
+    text = re.sub(generated, "", text)
     text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
-    # Places need no more than hundredths of a pixel; the numbers that are written keep all their digits.
-    text = re.sub(
-        r' (?:d|x|y|width|height)="[^"]*"',
-        lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]),
-        text,
-    )
-    text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1) if alone else text
-    return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", text)).strip()
+    text = re.sub(r' (?:d|x|y|width|height)="[^"]*"', _rounded, text)
+    if alone:
+        text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1)
+    text = re.sub(r">\s+<", "><", text)
+    return re.sub(r"\s*\n\s*", " ", text).strip()
+
+
+def _rounded(attribute: re.Match) -> str:
+    """Return an attribute in hundredths of a pixel. The numbers that are written as text keep all their digits."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])
 
 
 def to_html(made) -> str:
     """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for screen readers."""
-    titles = [each for axes in made.axes for each in (axes.get_title("left") or axes.get_title(), axes.get_ylabel(),
-                                                      axes.get_xlabel()) if each]  # fmt: skip
-    drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg(made), count=1).removeprefix(
-        "<svg "
-    )
-    for ours, theirs in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
-        drawn = drawn.replace(ours, theirs)
-    wide = round(made.get_figwidth() * 72)
-    drawn = f'<svg style="min-width:{min(wide, chart.LEAST_WIDTH)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
-    return html.alone(
-        chart.scrolled(
-            html.Html(drawn), getattr(made, "words", "") or ". ".join(titles) or "A figure"
-        )
-    )
+    drawn = svg(made)
+    drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", drawn, count=1)
+    for own, of_theme in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
+        drawn = drawn.replace(own, of_theme)
+    width = round(made.get_figwidth() * 72)
+    look = f"min-width:{min(width, chart.LEAST_WIDTH)}px;max-width:{width}px"
+    drawn = f'<svg style="{look}" aria-hidden="true" {drawn.removeprefix("<svg ")}'
+    words = getattr(made, "words", "") or _titles(made) or "A figure"
+    return html.alone(chart.scrolled(html.Html(drawn), words))
+
+
+def _titles(made) -> str:
+    """Return the titles of a matplotlib figure and the names of its axes, for a screen reader."""
+    titles = []
+    for axes in made.axes:
+        title = axes.get_title("left") or axes.get_title()
+        titles += [title, axes.get_ylabel(), axes.get_xlabel()]
+    return ". ".join(filter(None, titles))
 
 
 def show_figures() -> None:
@@ -239,7 +275,8 @@ def show_figures() -> None:
     from matplotlib.figure import Figure
     from matplotlib_inline.config import InlineBackend
 
-    if shell := get_ipython():
+    shell = get_ipython()
+    if shell:
         InlineBackend.instance(parent=shell).figure_formats = set()
         shell.display_formatter.formatters["text/html"].for_type(Figure, to_html)
 

@@ -8,6 +8,7 @@ from workshop.course.numbers import number
 from workshop.course.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
+SCALE = 0.84  # SVG units of a pixel: text of 11 units still has 10 pixels where a page leaves a figure 440 of 560
 MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": style.OVERHEAD,
            "Float16": style.WEIGHTS, "Float8": style.SKY, "INT4": "#B5DDF3",
            "with a KV cache": style.KV_CACHE, "without a cache": style.VERMILLION, "workshop plan": style.GREEN,
@@ -36,26 +37,34 @@ def series_of(data: Any) -> list[Series]:
     columns = list(data.items())
     if columns and not hasattr(columns[0][1], "items"):
         columns = [("", data)]
-    found = []
+    series = []
     for label, column in columns:
-        points = [(x, float(y)) for x, y in column.items() if y == y]  # NaN is not itself
-        found.append((str(label), [x for x, _ in points], [y for _, y in points]))
-    return found
+        xs, ys = [], []
+        for x, y in column.items():
+            if y == y:  # NaN is not itself
+                xs.append(x)
+                ys.append(float(y))
+        series.append((str(label), xs, ys))
+    return series
 
 
-def colours_of(series: Sequence[Series], given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return label → colour: as given, else by what a label means, else in the course's order."""
-    known = {**MEANING, **(given or {}), "": "none" if len(series) > 1 else style.BLUE}
-    taken = {known[label] for label, _, _ in series if label in known}
-    order = iter(
-        [colour for colour in style.CYCLE if colour not in taken] + list(style.CYCLE) * len(series)
-    )
-    return {label: known.get(label) or next(order) for label, _, _ in series}
+def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> dict[str, str]:
+    """Return label → colour: the chosen one, else by what a label means, else in the course's order."""
+    labels = [label for label, _, _ in series]
+    by_label = {**MEANING, **(chosen or {}), "": "none" if len(series) > 1 else style.BLUE}
+    taken = [by_label[label] for label in labels if label in by_label]
+    free = [colour for colour in style.CYCLE if colour not in taken]
+    order = iter(free + list(style.CYCLE) * len(series))
+    colours = {}
+    for label in labels:
+        colours[label] = by_label.get(label) or next(order)
+    return colours
 
 
 def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
     """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and the last."""
-    parts = [title, " against ".join(name for name in (ylabel, xlabel) if name)]
+    axes = " against ".join(filter(None, (ylabel, xlabel)))
+    parts = [title, axes]
     for label, xs, ys in series:
         points = [f"{_x_in_words(x)}: {number(y)}" for x, y in zip(xs, ys, strict=True)]
         if len(points) > 16:
@@ -72,7 +81,9 @@ def _x_in_words(x: Any) -> str:
 def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
             title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
             words: str) -> chart.Picture:  # fmt: skip
-    """Return the figure; the arguments are those of `figure.figure`."""
+    """Return the figure; the arguments are those of `figure.figure`, width and height in pixels."""
+    pixels = width
+    width, height = round(width * SCALE), round(height * SCALE)
     labels: list[str] = []
     if kind != "line":
         labels = [label for label, _, _ in series if label]
@@ -91,10 +102,11 @@ def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xla
         y = foot + 10 + 20 * (n // per_line)
         drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
     y_label_x = axes.left - 50 if ylabel else 0
-    drawn.insert(0, chart.text(axes.left, 18, title, bold=True, size=14))
+    title_x = max(0.0, min(axes.left, width - 8 * len(title)))  # a long one begins further left
+    drawn.insert(0, chart.text(title_x, 18, title, bold=True, size=14))
     drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
     drawn.append(chart.text(y_label_x, 36, ylabel, fill=style.MUTED))
-    return chart.Picture("".join(drawn), width, height, words)
+    return chart.Picture("".join(drawn), width, height, words, most_pixels=pixels)
 
 
 def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
@@ -208,6 +220,6 @@ def _points(axes, series, colours, middles, far) -> list[str]:
             if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
                 side, anchor = (-9, "end") if y > 0 else (9, "start")
                 drawn.append(
-                    chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor)
+                    chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=11, anchor=anchor)
                 )
     return drawn

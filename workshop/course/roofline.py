@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from inference_planner import speed
 from inference_planner.attention import grouped
-from inference_planner.catalog import load_gpu
+from inference_planner.catalog import GPU, load_gpu
 from inference_planner.communication import traffic
 from inference_planner.deployment import Deployment, prepare
 from inference_planner.kv_cache import kv_bytes_for_context
@@ -27,9 +27,8 @@ from workshop.course.widgets import style
 from workshop.engine import measured_runs as recorded
 
 BATCHES = (16, 64, 256)  # of the recorded runs
-DECODED_AT = (
-    320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each
-)
+# Tokens of context in the middle of their answers: prompts of 256, 128 tokens each.
+DECODED_AT = 320
 BURST = (256, 1024)  # requests at once and tokens of each, in the recorded bursts
 
 
@@ -47,7 +46,9 @@ class Point:
 def flops(d: Deployment, tokens: int, context: int = 0) -> float:
     """Return the FLOP of a step over all GPUs: two a parameter and token, and attention to `context` tokens each."""
     m = d.model
-    seen = sum(len(mine) * kind.cached_tokens(context, size) for kind, size, mine in grouped(m))
+    seen = 0  # tokens that one token attends to, over all layers
+    for kind, window, layers in grouped(m):
+        seen += len(layers) * kind.cached_tokens(context, window)
     return tokens * (2 * active_parameters(m) + 4 * m.num_attention_heads * m.head_dim * seen)
 
 
@@ -68,39 +69,49 @@ def critical_tokens(d: Deployment) -> float:
 
 def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
     """Return kind of message → (ms of one step, share of its arithmetic and reading, at the plan's speed)."""
-    terms = speed.decode_terms(d, batch=tokens, context=0)
-    work_ms = sum(t.ms for t in terms if t.name in ("weights", "arithmetic", "experts"))
-    return {t.what: (t.ms, t.ms / work_ms) for t in traffic(d, tokens)}
+    work_ms = 0.0
+    for term in speed.decode_terms(d, batch=tokens, context=0):
+        if term.name in ("weights", "arithmetic", "experts"):
+            work_ms += term.ms
+    times = {}
+    for message in traffic(d, tokens):
+        times[message.what] = (message.ms, message.ms / work_ms)
+    return times
 
 
 def points() -> list[Point]:
     """Return the recorded runs on H200: decoding of 16, 64 and 256 requests, and the bursts of prompts."""
-    found = []
+    return _decoding_points() + _prefill_points()
+
+
+def _decoding_points() -> list[Point]:
+    points = []
     for run in recorded.runs():
         d = recorded.plan_of(run).deployment
         if d.gpu.name != "h200" or d.pp > 1 or d.model.moe:
             continue
         for batch in BATCHES:
-            if rate := run.get(f"batch{batch}_decode_tok_s"):
+            rate = run.get(f"batch{batch}_decode_tok_s")
+            if rate:
+                name = f"{run['name']}, {batch} at once"
                 tflops = rate * flops(d, 1, DECODED_AT) / d.gpus / 1e12
-                found.append(
-                    _point(
-                        f"{run['name']}, {batch} at once", "decoding", d, batch, DECODED_AT, tflops
-                    )
-                )
+                points.append(_point(name, "decoding", d, batch, DECODED_AT, tflops))
+    return points
+
+
+def _prefill_points() -> list[Point]:
+    points = []
+    requests, length = BURST
     for name, load in recordings.read("simulated.json").items():
-        if load["gpu"] == "h200" and "burst" in name:
-            fp8 = "--quantization fp8" in load["command"]
-            d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None).split(
-                load["gpus"], 1
-            )
-            count, length = BURST
-            # decoding goes on beside it
-            rate = 0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)
-            found.append(
-                _point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / d.gpus / 1e12)
-            )
-    return found
+        if load["gpu"] != "h200" or "burst" not in name:
+            continue
+        quantization = "fp8" if "--quantization fp8" in load["command"] else None
+        d = prepare(load["model"], "h200", quantization=quantization).split(load["gpus"], 1)
+        # decoding goes on beside it
+        rate = 0.95 * requests * length / (load["measured"]["ttft_ms_p95"] / 1e3)
+        tflops = rate * flops(d, 1, length // 2) / d.gpus / 1e12
+        points.append(_point(name, "prefill", d, 8192, 0, tflops))
+    return points
 
 
 def _point(name: str, kind: str, d: Deployment, tokens: int, context: int, tflops: float) -> Point:
@@ -110,53 +121,57 @@ def _point(name: str, kind: str, d: Deployment, tokens: int, context: int, tflop
 
 def picture(gpu: str = "h200") -> Picture:
     """Draw the roofs of a GPU on logarithmic axes; on an H200 with what was recorded."""
-    g, shown = load_gpu(gpu), points() if load_gpu(gpu).name == "h200" else []
+    g = load_gpu(gpu)
     log = math.log10
-    axes = Axes(64, 40, 700, 330, log(20_000), log(4000), log(1), log(1))
-    parts = [text(64, 18, f"{g.title}: what a step can reach", bold=True, size=13)]
-    roofs = [("bf16", g.bf16_tflops, style.BLUE), ("FP8", g.fp8_tflops, style.PURPLE)]
-    for name, peak, colour in (roof for roof in roofs if roof[1]):
-        ridge = peak * 1e3 / g.bandwidth_gb_s
-        corner = [(1, g.bandwidth_gb_s / 1e3), (ridge, peak), (20_000, peak)]
-        parts.append(
-            line(axes.points((log(x) for x, _ in corner), (log(y) for _, y in corner)), colour, 2)
-        )
-        parts.append(
-            text(axes.x(2.8), axes.y(log(peak)) - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11)
-        )
-        parts.append(
-            path(f"M{axes.x(log(ridge)):.1f} {axes.y(log(peak)):.1f}V330", colour, dash="3 4")
-        )
-    slope = axes.x(0.6), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.8)
-    parts.append(
-        text(*slope, f"{g.bandwidth_gb_s:,.0f} GB/s", anchor="end", size=11, fill=style.MUTED)
-    )
-    for point in shown:
-        colour, edge = (
-            (style.PURPLE if point.fp8 else style.BLUE),
-            ("none" if point.kind == "decoding" else style.TEXT),
-        )
-        place = axes.x(log(point.intensity)), axes.y(log(point.tflops))
-        parts.append(
-            dot(*place, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s")
-        )
-    for y, edge, words in (
-        ((296, "none", "decoding"), (314, style.TEXT, "reading prompts")) if shown else ()
-    ):
-        parts += [
-            dot(560, y, 5, style.BLUE, stroke=edge),
-            text(572, y + 4, words, size=11, fill=style.MUTED),
-        ]
-    ticks, power = [0, 1, 2, 3, 4], lambda exponent: f"{10**exponent:,.0f}"
-    parts += [path("M64 40V330H700"), axes.x_ticks(ticks, power), axes.y_ticks(ticks[:4], power)]
-    parts.append(
-        text(
-            382, 366, "FLOP for each byte that is read", anchor="middle", size=12, fill=style.MUTED
-        )
-    )
-    parts.append(text(64, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
-    kinds = ", ".join(
-        f"{sum(p.kind == kind for p in shown)} of {kind}" for kind in ("decoding", "prefill")
-    )
-    words = f"Roofline of one {g.title}: {g.bandwidth_gb_s:,.0f} GB/s up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: {kinds}."
-    return Picture("".join(parts), 720, 376, words)
+    axes = Axes(52, 40, 466, 290, log(20_000), log(4000), log(1), log(1))
+    parts = [text(52, 18, f"{g.title}: what a step can reach", bold=True, size=13)]
+    parts += _roof(g, axes, "bf16", g.bf16_tflops, style.BLUE)
+    if g.fp8_tflops:
+        parts += _roof(g, axes, "FP8", g.fp8_tflops, style.PURPLE)
+    x, y = axes.x(0.6), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.8)
+    bandwidth = f"{g.bandwidth_gb_s:,.0f} GB/s"
+    parts.append(text(x, y, bandwidth, anchor="end", size=11, fill=style.MUTED))
+    recorded_points = points() if g.name == "h200" else []
+    if recorded_points:
+        parts += [_dot(point, axes) for point in recorded_points]
+        parts += _key(252, "none", "decoding") + _key(270, style.TEXT, "reading prompts")
+    ticks = [0, 1, 2, 3, 4]
+    parts.append(path("M52 40V290H466"))
+    parts += [axes.x_ticks(ticks, _power), axes.y_ticks(ticks[:4], _power)]
+    below = "FLOP for each byte that is read"
+    parts.append(text(259, 326, below, anchor="middle", size=12, fill=style.MUTED))
+    parts.append(text(52, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
+    kinds = [point.kind for point in recorded_points]
+    words = f"Roofline of one {g.title}: {bandwidth} up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: "
+    words += f"{kinds.count('decoding')} of decoding, {kinds.count('prefill')} of prefill."
+    return Picture("".join(parts), 480, 336, words, most_pixels=560)
+
+
+def _power(exponent: float) -> str:
+    return f"{10**exponent:,.0f}"
+
+
+def _roof(g: GPU, axes: Axes, name: str, peak: float, colour: str) -> list[str]:
+    """Draw what bandwidth and arithmetic allow in one format, with a dashed line where they meet."""
+    ridge = peak * 1e3 / g.bandwidth_gb_s
+    xs = map(math.log10, (1, ridge, 20_000))
+    ys = map(math.log10, (g.bandwidth_gb_s / 1e3, peak, peak))
+    ridge_x, peak_y = axes.x(math.log10(ridge)), axes.y(math.log10(peak))
+    return [
+        line(axes.points(xs, ys), colour, 2),
+        text(axes.x(2.8), peak_y - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11),
+        path(f"M{ridge_x:.1f} {peak_y:.1f}V290", colour, dash="3 4"),
+    ]
+
+
+def _dot(point: Point, axes: Axes) -> str:
+    colour = style.PURPLE if point.fp8 else style.BLUE
+    edge = "none" if point.kind == "decoding" else style.TEXT
+    x, y = axes.x(math.log10(point.intensity)), axes.y(math.log10(point.tflops))
+    return dot(x, y, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s")
+
+
+def _key(y: float, edge: str, name: str) -> list[str]:
+    """Draw what the edge of a dot means."""
+    label = text(372, y + 4, name, size=11, fill=style.MUTED)
+    return [dot(360, y, 5, style.BLUE, stroke=edge), label]

@@ -73,4 +73,15 @@ ROWS = {
             (2.3, "give (counted"),
         ],
     ),
+    "guess.mtp": (
+        [1.9 / 1.8, 1.056, 1.06],
+        [
+            (1.9, "tokens per step"),
+            (1.8, "which the report gives"),
+            (1.8 / 1.9, "other way round"),
+            (0.5, "own token counts as well"),
+            (2.1111, "not the other way"),
+            ("1.06", "without quotes"),
+        ],
+    ),
 }  # fmt: skip
