@@ -1,6 +1,7 @@
 """The options of `inference-planner` and `workshop plan`: one table, in the terms of argparse."""
 
 import re
+from argparse import BooleanOptionalAction
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,8 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--max-cpu-loras",): {"type": int, "help": "Adapters in the CPU's memory.  [default: --max-loras]"},
     ("--fully-sharded-loras",): {**FLAG, "help": "Split both matrices of an adapter by tensor parallelism."},
     ("--lora-dtype",): {"help": "Of the adapters' buffers: auto, float16 or bfloat16.  [default: auto]"},
+    ("--enable-prefix-caching",): {"action": BooleanOptionalAction, "default": None, "help": "Keep the blocks of finished prompts; a hybrid's requests then hold further states.  [default: vLLM's]"},
+    ("--moe-backend",): {"help": "Kernels of experts: triton, marlin, cutlass, deep_gemm, flashinfer_trtllm, …  [default: vLLM's]"},
     ("--enforce-eager",): {**FLAG, "help": "No CUDA graphs."},
     ("--vllm-version",): {"help": "Version whose formulas are used.  [default: 0.32.0]"},
     ("--usage",): {"choices": ["serve", "llm"], "help": "serve (default) or llm: whose defaults."},

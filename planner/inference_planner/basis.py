@@ -22,6 +22,7 @@ from inference_planner.catalog.quantization import from_name
 from inference_planner.catalog.read import from_dict
 from inference_planner.deployment import Deployment
 from inference_planner.learned import Likeness, correction
+from inference_planner.moe_backends import AUTO
 from inference_planner.versions import is_before
 
 RUNS = Path(__file__).parent / "data" / "runs"
@@ -81,7 +82,7 @@ class Kind:
         weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit awq" …
         encoder: an encoder of images or sound is loaded.
         split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
-        extras: what runs beside the model: "draft", "adapters".
+        extras: what runs beside the model, and kernels that were asked for: "draft", "adapters", "experts by marlin".
     """
 
     attention: tuple[str, ...]
@@ -130,6 +131,8 @@ def kind_of(d: Deployment) -> Kind:
         extras.append("draft")
     if d.settings.adapters is not None:
         extras.append("adapters")
+    if d.model.moe and d.settings.moe_backend != AUTO:
+        extras.append(f"experts by {d.settings.moe_backend}")
     kind = kind_of_model(d.model, ", ".join(split))
     return replace(kind, extras=tuple(extras)) if extras else kind
 

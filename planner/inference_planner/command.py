@@ -8,6 +8,7 @@ from inference_planner import adapters
 from inference_planner.catalog.config import present
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
+from inference_planner.moe_backends import AUTO
 from inference_planner.settings import UTILIZATION, batch_defaults
 
 # vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS, layers/quantization.
@@ -89,6 +90,11 @@ def flags(d: Deployment) -> dict[str, str]:
         needed["--enable-expert-parallel"] = ""
     if settings.enforce_eager:
         needed["--enforce-eager"] = ""
+    if settings.enable_prefix_caching is not None:
+        no = "" if settings.enable_prefix_caching else "no-"
+        needed[f"--{no}enable-prefix-caching"] = ""
+    if settings.moe_backend != AUTO:
+        needed["--moe-backend"] = settings.moe_backend
     if settings.limit_mm_per_prompt:
         needed["--limit-mm-per-prompt"] = json.dumps(dict(settings.limit_mm_per_prompt))
     if settings.language_model_only or model.text_of:

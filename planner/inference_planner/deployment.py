@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner import adapters, drafts, encoders, settings, versions
+from inference_planner import adapters, drafts, encoders, moe_backends, settings, versions
 from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
@@ -16,7 +16,6 @@ from inference_planner.catalog.read import overridden
 from inference_planner.learned import Start
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
-from inference_planner.weights import mxfp4_padding
 
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 DEFAULT_NETWORK = "infiniband-ndr"
@@ -137,6 +136,7 @@ def prepare(
     hf_overrides: str | Mapping[str, Any] | None = None,
     speculation: Mapping[str, Any] | None = None,
     lora: Mapping[str, Any] | None = None,
+    moe_backend: str | None = None,
     **more: Any,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
@@ -150,6 +150,7 @@ def prepare(
         hf_overrides: fields that replace those of config.json, as an object or as JSON.
         speculation: the arguments of `drafts.read` beside the model.
         lora: the arguments of `adapters.checked`.
+        moe_backend: the kernels of experts, one of moe_backends.BACKENDS; None lets vLLM choose.
         more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
@@ -172,7 +173,9 @@ def prepare(
         quant.check_stored(config.quantization, quantization)
     elif quantization:
         config = config.with_quantization(quant.from_name(quantization))
-    config = mxfp4_padding(config, kind.is_hopper)
+    moe_backend = moe_backends.canonical(moe_backend)
+    moe_backends.check(config, kind, moe_backend)
+    config = moe_backends.with_padding(config, kind, moe_backend)
     settings.check_quantization(config, kind)
     settings.check_kv_cache_dtype(config, kind, more.get("kv_cache_dtype") or "auto")
     dtype = settings.dtype_for(config, kind, dtype)
@@ -185,6 +188,7 @@ def prepare(
         limit_mm_per_prompt=encoders.limits(limit_mm_per_prompt),
         draft=drafts.read(config, **speculation) if speculation else None,
         adapters=adapters.checked(**lora) if lora else None,
+        moe_backend=moe_backend,
         **more,
     )
     encoders.check_inputs(config, chosen)

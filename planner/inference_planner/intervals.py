@@ -27,6 +27,7 @@ from inference_planner.basis import Basis, Ground, kind_of, sizes_from
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
 from inference_planner.memory import Fit
+from inference_planner.versions import is_outside
 
 MEASURED_HERE = "measured here"
 
@@ -226,6 +227,8 @@ def whole(interval: Interval) -> Interval:
     return Interval(math.floor(interval.low), math.ceil(interval.high))
 
 
+# A request of DeepSeek V4 Flash took 6.66 GiB in 0.22.0 (vllm issue 44376) and 3.18 by 0.32.0's classes.
+OLD_LAYOUT = 2.2
 NOTHING = (0, 0, 0.0)  # blocks, tokens, requests
 
 
@@ -244,7 +247,7 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
     What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits may have a low end
     that holds less than one request: then vLLM may refuse to start.
     """
-    low = _capacity(d, fit, -half_gib)
+    low = _divided(_capacity(d, fit, -half_gib), _layout_factor(d, fit))
     high = _capacity(d, fit, half_gib)
     middle = _capacity(d, fit, 0.0)
     if not fit.fits:
@@ -257,6 +260,21 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
         return Interval(min(values), max(values))
 
     return Capacities(interval(0), interval(1), interval(2))
+
+
+def _layout_factor(d: Deployment, fit: Fit) -> float:
+    """Return how many times the recorded bytes a request may take, of a release that is older than every formula.
+
+    Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in all releases.
+    """
+    pages = {group.page_bytes for group in fit.layout.groups}
+    is_recorded = bool(fit.layout.pools) and len(pages) > 1
+    return OLD_LAYOUT if is_recorded and is_outside(d.settings.vllm_version) else 1.0
+
+
+def _divided(capacity: tuple[int, int, float], divisor: float) -> tuple[int, int, float]:
+    blocks, tokens, requests = capacity
+    return int(blocks / divisor), int(tokens / divisor), requests / divisor
 
 
 def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:

@@ -13,6 +13,20 @@ from dataclasses import dataclass
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.deployment import Deployment
+from inference_planner.moe_backends import (
+    AUTO,
+    BACKENDS,
+    BITS_16,
+    FP8,
+    FP8_BLOCKS,
+    INT8,
+    MARLIN,
+    MXFP4,
+    NVFP4,
+    TRITON,
+    WEIGHT_ONLY,
+    stored_as,
+)
 
 # Generations, by compute capability. GPUs of other vendors have none.
 VOLTA = "Volta"
@@ -38,13 +52,6 @@ OLDER_THAN_HOPPER = (TURING, A100, AMPERE, ADA)
 
 DENSE = "dense"
 EXPERTS = "experts"
-BITS_16 = "16 bit"
-FP8 = "FP8"
-FP8_BLOCKS = "FP8 blocks"
-INT8 = "INT8"
-WEIGHT_ONLY = "4 bit"
-MXFP4 = "MXFP4"
-NVFP4 = "NVFP4"
 
 
 def generation(gpu: GPU) -> str:
@@ -111,45 +118,45 @@ CHOICES = (
     Choice(DENSE, BITS_16, (OTHER,), "hipBLASLt"),
     Choice(DENSE, BITS_16, (), "cuBLAS"),
     Choice(DENSE, FP8, (OTHER,), "hipBLASLt"),
-    Choice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), "Marlin"),
+    Choice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(DENSE, FP8, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
     Choice(DENSE, FP8, (), "CUTLASS"),
-    Choice(DENSE, FP8_BLOCKS, (OTHER,), "Triton"),
-    Choice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), "Marlin"),
-    Choice(DENSE, FP8_BLOCKS, (ADA,), "Triton"),
+    Choice(DENSE, FP8_BLOCKS, (OTHER,), TRITON),
+    Choice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    Choice(DENSE, FP8_BLOCKS, (ADA,), TRITON),
     Choice(DENSE, FP8_BLOCKS, (HOPPER,), "DeepGEMM", "FlashInfer DeepGEMM"),
     Choice(DENSE, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM"),
     Choice(DENSE, FP8_BLOCKS, (), "CUTLASS"),
-    Choice(DENSE, INT8, (OTHER, VOLTA), "Triton"),
+    Choice(DENSE, INT8, (OTHER, VOLTA), TRITON),
     Choice(DENSE, INT8, (), "CUTLASS"),
-    Choice(DENSE, WEIGHT_ONLY, (OTHER,), "Triton"),
+    Choice(DENSE, WEIGHT_ONLY, (OTHER,), TRITON),
     Choice(DENSE, WEIGHT_ONLY, (HOPPER,), "Machete"),
     Choice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
-    Choice(DENSE, WEIGHT_ONLY, (), "Marlin"),
+    Choice(DENSE, WEIGHT_ONLY, (), MARLIN),
     Choice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
     Choice(DENSE, NVFP4, (OTHER,), "emulation"),
-    Choice(DENSE, NVFP4, (), "Marlin"),
-    Choice(DENSE, MXFP4, (), "Marlin"),
-    Choice(EXPERTS, BITS_16, (BLACKWELL,), "Triton", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, BITS_16, (BLACKWELL_RTX,), "Triton", "FlashInfer CUTLASS"),
-    Choice(EXPERTS, BITS_16, (), "Triton"),
-    Choice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), "Marlin"),
+    Choice(DENSE, NVFP4, (), MARLIN),
+    Choice(DENSE, MXFP4, (), MARLIN),
+    Choice(EXPERTS, BITS_16, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    Choice(EXPERTS, BITS_16, (BLACKWELL_RTX,), TRITON, "FlashInfer CUTLASS"),
+    Choice(EXPERTS, BITS_16, (), TRITON),
+    Choice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(EXPERTS, FP8, (HOPPER,), "CUTLASS", "FlashInfer CUTLASS where a tensor has one scale"),
     Choice(EXPERTS, FP8, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, FP8, (), "Triton"),
-    Choice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), "Marlin"),
+    Choice(EXPERTS, FP8, (), TRITON),
+    Choice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(EXPERTS, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, FP8_BLOCKS, (), "Triton"),
-    Choice(EXPERTS, INT8, (), "Triton"),
-    Choice(EXPERTS, WEIGHT_ONLY, (OTHER, VOLTA), "Triton"),
-    Choice(EXPERTS, WEIGHT_ONLY, (), "Marlin"),
+    Choice(EXPERTS, FP8_BLOCKS, (), TRITON),
+    Choice(EXPERTS, INT8, (), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (OTHER, VOLTA), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (), MARLIN),
     Choice(EXPERTS, NVFP4, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
     Choice(EXPERTS, NVFP4, (BLACKWELL_RTX,), "CUTLASS", "FlashInfer CUTLASS"),
     Choice(EXPERTS, NVFP4, (OTHER,), "emulation"),
-    Choice(EXPERTS, NVFP4, (), "Marlin"),
-    Choice(EXPERTS, MXFP4, (OTHER, HOPPER), "Triton"),
-    Choice(EXPERTS, MXFP4, (BLACKWELL,), "Triton", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, MXFP4, (), "Marlin"),
+    Choice(EXPERTS, NVFP4, (), MARLIN),
+    Choice(EXPERTS, MXFP4, (OTHER, HOPPER), TRITON),
+    Choice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    Choice(EXPERTS, MXFP4, (), MARLIN),
 )
 
 
@@ -183,14 +190,18 @@ MEASURED = {
     ("cuBLAS", BITS_16, BLACKWELL_RTX): Measurement(0.80, CARDS[BLACKWELL_RTX].measured),
 }
 MEASURED_EXPERTS = {
-    ("Triton", BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
-    ("Triton", FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
+    (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
+    (TRITON, FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
     # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
-    ("Triton", MXFP4, HOPPER): Measurement(
+    (TRITON, MXFP4, HOPPER): Measurement(
         0.878, "gpt-oss-120b on an H200, gpt-oss-20b on an H100", gb_s=21.3
     ),
+    # dummy weights, whose tokens all go to the same experts: what many rows reach is not known
+    (MARLIN, MXFP4, HOPPER): Measurement(
+        0.878, "one stream of gpt-oss-20b on an H100", layer_us=-8.6
+    ),
     ("CUTLASS", FP8, HOPPER): Measurement(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
-    ("Triton", FP8_BLOCKS, BLACKWELL_RTX): Measurement(
+    (TRITON, FP8_BLOCKS, BLACKWELL_RTX): Measurement(
         0.84, "public point: Qwen3 235B FP8 on four RTX PRO 6000", products_share=0.12
     ),
 }
@@ -233,30 +244,16 @@ class Kernel:
         }
 
 
-def stored_as(m: ModelConfig) -> str:
-    """Return how the quantized weights of a model are stored: of a checkpoint whose method is fp8, in blocks.
+def kernel(part: str, weights: str, gpu: GPU, backend: str = AUTO) -> Kernel:
+    """Return the kernel that vLLM 0.32.0 takes for a part whose weights are stored so, on this GPU.
 
-    The registry of recorded builds does not say the size of the blocks.
+    Args:
+        backend: the --moe-backend of experts, whose kernel is taken instead.
     """
-    q = m.quantization
-    if q is None:
-        return BITS_16
-    if q.method == "mxfp4":
-        return MXFP4
-    if q.method == "modelopt_fp4":
-        return NVFP4
-    if q.weight_bits < 8 or q.activation_bits > 8:
-        return INT8 if q.method == "experts_int8" else WEIGHT_ONLY
-    is_checkpoint = q.method == "fp8" and not q.online and not q.asked
-    if q.block or is_checkpoint:
-        return FP8_BLOCKS
-    return FP8
-
-
-def kernel(part: str, weights: str, gpu: GPU) -> Kernel:
-    """Return the kernel that vLLM 0.32.0 takes for a part whose weights are stored so, on this GPU."""
     name_of_generation = generation(gpu)
     choice = _choice(part, weights, name_of_generation)
+    if backend != AUTO:
+        choice = Choice(part, weights, (), BACKENDS[backend])
     table = MEASURED if part == DENSE else MEASURED_EXPERTS
     measurement = table.get((choice.kernel, weights, name_of_generation))
     if measurement is None:
@@ -301,17 +298,23 @@ def dense_kernel(m: ModelConfig, gpu: GPU) -> Kernel:
     return kernel(DENSE, stored_as(m), gpu)
 
 
-def experts_kernel(m: ModelConfig, gpu: GPU) -> Kernel | None:
+def experts_kernel(m: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | None:
     """Return the kernel of the experts, or None if the model has none."""
     if m.moe is None:
         return None
-    return kernel(EXPERTS, stored_as(m), gpu)
+    return kernel(EXPERTS, stored_as(m), gpu, backend)
+
+
+def has_marlin_experts(d: Deployment) -> bool:
+    """Return True if Marlin's kernels multiply the experts, by vLLM's choice or by --moe-backend."""
+    used = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    return used is not None and used.name == MARLIN
 
 
 def kernels(d: Deployment) -> list[Kernel]:
     """Return the kernels of a deployment's products: of dense weights, and of experts if there are any."""
     result = [dense_kernel(d.model, d.gpu)]
-    experts = experts_kernel(d.model, d.gpu)
+    experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     if experts:
         result.append(experts)
     return result

@@ -12,7 +12,7 @@ from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.overheads import Overhead, overheads
 from inference_planner.ranks import stage_bytes
-from inference_planner.settings import Settings
+from inference_planner.settings import Settings, caches_states
 from inference_planner.weights import active_parameters, parameters
 from inference_planner.weights import whole_bytes as weight_bytes
 
@@ -135,7 +135,7 @@ def kv_layout(
         settings.max_model_len,
         tokens_in_flight(settings, pp),
         starts=tuple(stage[0] for stage in stages),
-        cached_states=settings.version.caches_states,
+        cached_states=caches_states(model, settings),
         draft=draft_layers(model, settings, tp),
     )
     if dcp > 1:

@@ -16,11 +16,20 @@ from dataclasses import dataclass
 from typing import cast
 
 from inference_planner import drafts
-from inference_planner.attention import Peak, ProfileRun, Widths, has_states, kinds, main_kind
-from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.attention import (
+    Peak,
+    ProfileRun,
+    Widths,
+    ceil_div,
+    has_states,
+    kinds,
+    main_kind,
+)
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.gpus import GPU, MIB
 from inference_planner.deployment import Deployment
 from inference_planner.encoders import LEFT_BY_ENCODER, encoder_run
+from inference_planner.kernels import has_marlin_experts
 from inference_planner.ranks import partition_layers
 from inference_planner.settings import Settings
 from inference_planner.versions import Version
@@ -81,17 +90,27 @@ def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
 def moe_workspace(d: Deployment) -> int:
     """Return the bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
 
-    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' MXFP4 kernels on Hopper bring no
-    workspace. Source: fused_moe/experts/triton_moe.py workspace_shapes.
+    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' Triton kernels bring no workspace;
+    Marlin's compute with its padded widths. Source: fused_moe/experts/{triton,marlin}_moe.py workspace_shapes.
     """
     m = d.model
-    if not m.moe or m.traits.mxfp4_kernels:
+    if not m.moe or has_triton_mxfp4(d):
         return 0
     cut = d.expert_split.cut if d.expert_split else d.tp
     activation = m.moe.intermediate_size // cut
-    widths = max(activation, m.hidden_size) + max(2 * activation, m.hidden_size)
+    hidden = m.hidden_size
+    if m.traits.mxfp4_kernels:
+        of_hidden, of_width = present(m.quantization).padding
+        hidden = ceil_div(hidden, of_hidden) * of_hidden
+        activation = ceil_div(activation, of_width) * of_width
+    widths = max(activation, hidden) + max(2 * activation, hidden)
     tokens = d.dp * d.settings.max_num_batched_tokens
     return tokens * m.moe.experts_per_token * widths * DTYPE_BYTES[m.dtype]
+
+
+def has_triton_mxfp4(d: Deployment) -> bool:
+    """Return True for gpt-oss' own kernels of 4-bit experts: Triton's, and TensorRT-LLM's, which were not measured."""
+    return d.model.traits.mxfp4_kernels and not has_marlin_experts(d)
 
 
 def _dense_mlp(m: ModelConfig, widths: Widths, mlp: int) -> int:
@@ -138,7 +157,7 @@ def _layers(d: Deployment) -> Iterator[Peak]:
         parts += ", the experts' workspace"
     yield Peak("attention", row_bytes * elements + experts_workspace + blas_workspace, parts)
 
-    if m.traits.mxfp4_kernels:
+    if has_triton_mxfp4(d):
         yield _mxfp4_experts(m, tp, row_bytes, blas_workspace)
     if compiles(settings) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantize activations"

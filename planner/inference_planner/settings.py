@@ -57,6 +57,8 @@ class Settings:
     max_num_seqs: int = 0
     seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
     enforce_eager: bool = False
+    enable_prefix_caching: bool | None = None  # None: where vLLM supports it
+    moe_backend: str = "auto"  # the kernels of experts: moe_backends.py
     # (modality, most items of it in a prompt); a multimodal model alone has them
     limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
     language_model_only: bool = False
@@ -112,6 +114,17 @@ class Settings:
             if rounded <= min(self.max_num_seqs * width, sizes[-1]):
                 whole_steps.add(rounded)
         return sorted(whole_steps) or sizes[:1]
+
+
+def caches_states(model: ModelConfig, settings: Settings) -> bool:
+    """Return True if a request keeps further states for others with the same prefix (mamba_cache_mode "align").
+
+    Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported, and
+    model_executor/models/config.py MambaModelConfig.
+    """
+    if settings.enable_prefix_caching is not None:
+        return settings.enable_prefix_caching
+    return settings.version.caches_states
 
 
 def _grid(top: int) -> list[int]:

@@ -99,7 +99,7 @@ def _mxfp4(m: ModelConfig) -> bool:
     return bool(m.moe and m.quantization and m.quantization.method == "mxfp4")
 
 
-def _small_kernels_ms(m: ModelConfig, gpu: GPU) -> float:
+def _small_kernels_ms(m: ModelConfig, gpu: GPU, moe_backend: str) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US
     if m.moe:
@@ -112,7 +112,7 @@ def _small_kernels_ms(m: ModelConfig, gpu: GPU) -> float:
     if m.quantization and m.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
     us += layers * dense_kernel(m, gpu).measurement.layer_us
-    experts = experts_kernel(m, gpu)
+    experts = experts_kernel(m, gpu, moe_backend)
     if experts:
         us += len(m.experts.layers) * experts.measurement.layer_us
     return us / 1e3 * card(gpu).small_kernels
@@ -168,7 +168,7 @@ def decode_terms(
         terms = [Term("weights", memory, source, "±5 %")]
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
-    expert_kernels = experts_kernel(m, gpu)
+    expert_kernels = experts_kernel(m, gpu, s.moe_backend)
     if expert_kernels and read.experts:
         # share that one token leaves, if the choice is even
         idle = 1 - m.experts.experts_per_token / m.experts.num_experts
@@ -193,7 +193,12 @@ def decode_terms(
             )
         )
     terms.append(
-        Term("small kernels", _small_kernels_ms(m, gpu), "fitted per layer on H200", "±15 %")
+        Term(
+            "small kernels",
+            _small_kernels_ms(m, gpu, s.moe_backend),
+            "fitted per layer on H200",
+            "±15 %",
+        )
     )
     for t in traffic(d, tokens):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"

@@ -234,21 +234,6 @@ def whole_bytes(m: ModelConfig) -> int:
     return total
 
 
-def mxfp4_padding(m: ModelConfig, hopper: bool) -> ModelConfig:
-    """Return a model with MXFP4 experts as the GPU's kernels lay them out; every other model as it is.
-
-    Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and TensorRT-LLM's (Blackwell) round an
-    expert's width up to 128 and the hidden size to 256.
-
-    Source: fused_moe/oracle/mxfp4.py mxfp4_round_up_hidden_size_and_intermediate_size (0.32.0).
-    """
-    quantization = m.quantization
-    if quantization is None or quantization.method != "mxfp4":
-        return m
-    padding = (1, 64) if hopper else (256, 128)
-    return replace(m, quantization=replace(quantization, padding=padding))
-
-
 def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> list[int]:
     """Return the bytes of experts in MXFP4: (weights, scales). One byte scales 32 inputs.
 

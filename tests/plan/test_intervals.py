@@ -249,3 +249,20 @@ def test_the_middle_of_the_interval_is_what_the_plan_has(model, settings):
     same = intervals.capacities(p.deployment, p.fit, 0.0)
     assert same.tokens == intervals.Interval(p.kv_cache_tokens, p.kv_cache_tokens)
     assert same.max_concurrency.low == p.max_concurrency
+
+
+def test_a_plan_of_an_old_release_says_that_a_request_may_take_more():
+    """vLLM 0.22.0 refused DeepSeek V4 Flash on two GH200: 6.66 GiB for 30,000 tokens, 5.44 left (issue 44376)."""
+    p = plan(
+        "deepseek-v4-flash",
+        "gh200",
+        tensor_parallel_size=2,
+        enable_expert_parallel=True,
+        max_model_len=30000,
+        kv_cache_dtype="fp8",
+        usage="llm",
+        vllm_version="0.22.0",
+    )
+    data = p.to_dict()
+    assert data["available_kv_gib_per_gpu_low"] <= 5.44 <= data["available_kv_gib_per_gpu_high"]
+    assert data["max_concurrency_low"] <= 5.44 / 6.66 <= data["max_concurrency_high"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option
     help_text = keywords["help"]
     if "const" in keywords:
         return click.Option(names, flag_value=keywords["const"], help=help_text)
+    if keywords.get("action") is BooleanOptionalAction:
+        name = flags[0].removeprefix("--")
+        return click.Option([f"--{name}/--no-{name}"], default=None, help=help_text)
     if "action" in keywords:
         return click.Option(names, is_flag=True, help=help_text)
     if "choices" in keywords:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
 ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")  # fmt: skip
+          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "moe_backend")  # fmt: skip
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 60
 

@@ -298,6 +298,8 @@ def plan(
     max_num_batched_tokens: int | None = None,
     max_num_seqs: int | None = None,
     enforce_eager: bool | None = None,
+    enable_prefix_caching: bool | None = None,
+    moe_backend: str | None = None,
     limit_mm_per_prompt: str | Mapping[str, Any] | None = None,
     language_model_only: bool | None = None,
     hf_overrides: str | Mapping[str, Any] | None = None,
@@ -339,6 +341,8 @@ def plan(
         decode_context_parallel_size: ranks that share the tokens of a KV head which each of them would copy.
         max_model_len, max_num_batched_tokens: tokens.
         gpu_memory_utilization: share of the GPU's memory, above 0 and at most 1.
+        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further states.
+        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4 weights; None: vLLM's choice.
         limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0}, or such JSON as text. If
             none is allowed, vLLM does not load the encoder.
         language_model_only: allow none of them.
@@ -383,6 +387,8 @@ def plan(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         enforce_eager=enforce_eager,
+        enable_prefix_caching=enable_prefix_caching,
+        moe_backend=moe_backend,
         limit_mm_per_prompt=limit_mm_per_prompt,
         language_model_only=language_model_only,
         hf_overrides=hf_overrides,

@@ -127,6 +127,11 @@ def _tokens(case: LoggedRun, after: Deployment) -> float:
     size_gib = available_gib + planned_after.available[planned_after.tightest] / GIB - expected_gib
     if size_gib <= 0:
         return 0.0
+    if (
+        case.log.needed_kv_gib
+    ):  # by the log's bytes of a request, of which the plan knows the growth alone
+        growth = planned_after.needed / planned_before.needed
+        return size_gib / (case.log.needed_kv_gib * growth) * case.max_model_len
     logged_tokens = _logged_tokens(case)
     if not logged_tokens or available_gib <= 0:  # nothing to scale: the planned bytes a token alone
         return size_gib / _gib_per_token(after)

@@ -25,6 +25,7 @@ from workshop.engine.log.rules import LARGEST
 from workshop.engine.reconcile_card import check_memory, find_gpu, with_logged_memory
 from workshop.engine.reconcile_model import (
     find_model,
+    moe_backend,
     quantization_of_weights,
     quantization_to_plan,
     with_quantization,
@@ -150,6 +151,7 @@ class LoggedRun:
         known = Settings(
             vllm_version=self.settings["vllm_version"],
             kv_cache_dtype=self.settings["kv_cache_dtype"],
+            enable_prefix_caching=self.settings["enable_prefix_caching"],
             max_model_len=self.max_model_len,
             max_num_batched_tokens=self.settings["max_num_batched_tokens"]
             or SMALLEST_DEFAULT_BATCH,
@@ -249,7 +251,10 @@ def make_case(
         settings["pipeline_parallel_size"],
         1 if settings["enable_expert_parallel"] else None,
     )
+    settings["enable_prefix_caching"] = _prefix_caching(log, config)
+    settings["moe_backend"] = None
     if card is not None:
+        settings["moe_backend"] = moe_backend(log, config, card, settings, assumed)
         settings |= _features(log, config, card, settings, assumed)
     return LoggedRun(log, config, card, settings, _kv_bytes(log), assumed)
 
@@ -318,6 +323,17 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
         "vllm_version": version,
         "usage": "serve" if log.server else "llm",
     }
+
+
+def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
+    """Return enable_prefix_caching of a hybrid's log, whose requests keep further states with it; None elsewhere.
+
+    Releases without formulas kept states in ways that the plan does not have.
+    """
+    outside = log.version is None or versions.is_outside(log.version)
+    if not has_states(model) or (log.enable_prefix_caching and outside):
+        return None
+    return log.enable_prefix_caching
 
 
 def _kv_bytes(log: EngineLog) -> int | None:

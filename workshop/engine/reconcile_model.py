@@ -1,16 +1,21 @@
 """Find the model that a log is of: its name among the catalog's, and the precision of its weights."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from inference_planner import moe_backends, ranks
 from inference_planner.catalog import ModelConfig, list_models, load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
-from inference_planner.catalog.gpus import GIB
+from inference_planner.catalog.gpus import GIB, GPU
 from inference_planner.catalog.read import existing
+from inference_planner.kernels import experts_kernel
+from inference_planner.moe_backends import BACKENDS
 from inference_planner.weights import whole_bytes
 
 from workshop.engine.log.facts import EngineLog
@@ -18,6 +23,7 @@ from workshop.errors import BadInput
 
 LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
 
+SAME_LAYOUT = 0.01  # weights that are nearer than this are laid out alike
 ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
 
 
@@ -261,3 +267,52 @@ def quantization_of_weights(
             )
             return method
     return None
+
+
+def moe_backend(
+    log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any], assumed: list[str]
+) -> str | None:
+    """Return plan()'s `moe_backend`: the kernels of experts that the log has, where vLLM would choose others here.
+
+    Where the log does not name them, weights of MXFP4 show them: Marlin's layout is larger than Triton's.
+    """
+    quantization = settings["quantization"]
+    if quantization and model.quantization is None:
+        model = model.with_quantization(quant.from_name(quantization))
+    usual = experts_kernel(model, card)
+    if usual is None:
+        return None
+    backend = log.moe_backend
+    if backend is None:
+        backend = _backend_of_weights(log, model, card, settings)
+        if backend:
+            assumed.append(
+                f"The log's weights of {log.weights_gib:.2f} GiB are {model.name}'s as {BACKENDS[backend]}'s kernels lay "
+                f"them out: --moe-backend {backend} was assumed."
+            )
+    if backend is None or usual.name == BACKENDS[backend]:
+        return None
+    try:
+        moe_backends.check(model, card, backend)
+    except BadInput as error:
+        assumed.append(f"The log's moe_backend {backend} was not counted: {error.message}")
+        return None
+    return backend
+
+
+def _backend_of_weights(
+    log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any]
+) -> str | None:
+    """Return "marlin" if the log's MXFP4 weights are as large as in Marlin's layout, and not as in the usual one."""
+    if log.weights_gib is None or moe_backends.stored_as(model) != moe_backends.MXFP4:
+        return None
+    tp, pp = settings["tensor_parallel_size"], settings["pipeline_parallel_size"]
+    if settings["data_parallel_size"] or settings["enable_expert_parallel"] or pp > 1:
+        return None
+    usual, marlin = (
+        ranks.stage_bytes(moe_backends.with_padding(model, card, backend), tp, pp, 0) / GIB
+        for backend in (moe_backends.AUTO, "marlin")
+    )
+    distance = abs(marlin / log.weights_gib - 1)
+    is_marlin = distance < SAME_LAYOUT and distance < abs(usual / log.weights_gib - 1)
+    return "marlin" if is_marlin else None

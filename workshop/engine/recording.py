@@ -82,6 +82,8 @@ def described(case: LoggedRun) -> dict[str, Any]:
     ):  # another checkpoint's
         stored = {"quantization_config": {"quant_method": m.quantization.method}}
     extra = {name: value for name, value in s.items() if value not in (None, "auto", False)}
+    if s.get("enable_prefix_caching") is False:
+        extra["enable_prefix_caching"] = False
     if wrong := [
         name
         for name, value in extra.items()

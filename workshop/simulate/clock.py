@@ -317,7 +317,7 @@ def _launched_layers(d: Deployment) -> float:
 
 def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
     """Return what the experts' kernels take on top of a usual layer's launch: (with a graph, without one)."""
-    experts = experts_kernel(d.model, d.gpu)
+    experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     if experts is None:
         return 0.0, 0.0
     count = _moe_layers(d)

@@ -94,6 +94,9 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) ->
     for name in SERVERS:
         if name in others:
             servers[name] = others.pop(name)
+    caching = servers.get("enable_prefix_caching")
+    if caching is not None:  # without it a hybrid's requests hold fewer states
+        others["enable_prefix_caching"] = caching
     return on_plan(plan(model, gpu, **others), arrivals, **servers)
 
 
@@ -293,6 +296,8 @@ def rules(
     settings = p.settings
     groups = p.fit.layout.groups
     states = [group for group in groups if group.keeps_states]
+    if enable_prefix_caching is None:
+        enable_prefix_caching = settings.enable_prefix_caching
     if enable_prefix_caching is None:
         hybrid = len(states) < len(groups)
         enable_prefix_caching = not states or (settings.version.caches_states and hybrid)

@@ -71,6 +71,10 @@ class EngineLog:
     gpu_memory_utilization: float | None = None
     block_size: int | None = None
     enforce_eager: bool | None = None
+    enable_prefix_caching: bool | None = None
+    moe_backend: str | None = (
+        None  # the kernels of experts that it took, as --moe-backend names them
+    )
     platform: str | None = None
     gpu: str | None = None
     ranks: dict[str, RankFacts] = field(default_factory=dict)
@@ -83,6 +87,7 @@ class EngineLog:
     max_concurrency: float | None = None
     # what vLLM says in the error that ends a start
     estimated_max_model_len: int | None = None
+    needed_kv_gib: float | None = None  # for one request of max_model_len
     mamba_blocks: int | None = None
     cuda_graph_estimate_gib: float | None = None
     profile: dict[str, float] = field(default_factory=dict)

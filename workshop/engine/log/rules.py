@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
+from inference_planner.moe_backends import BACKENDS
+
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
@@ -78,12 +80,14 @@ def _version(log: EngineLog, match: Match, line: Line) -> None:
         log.notes.append(note)
 
 
-WORDS = ("model", "dtype", "quantization", "kv_cache_dtype")
+WORDS = ("model", "dtype", "quantization", "kv_cache_dtype", "moe_backend")
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
          "block_size", "max_seq_len", "data_parallel_size")  # fmt: skip
 # that become facts, and what they must be
 ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))
-ARGUMENTS |= dict.fromkeys(("enforce_eager", "enable_expert_parallel"), (bool,))
+ARGUMENTS |= dict.fromkeys(
+    ("enforce_eager", "enable_expert_parallel", "enable_prefix_caching"), (bool,)
+)
 ARGUMENTS |= {"gpu_memory_utilization": (float, int)}
 OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None")
@@ -97,7 +101,7 @@ def _take(log: EngineLog, values: dict[str, Any]) -> None:
         )
         if type(value) not in kinds or not in_range:
             continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
-        if name in ("dtype", "quantization") and value in UNDECIDED:
+        if name in ("dtype", "quantization", "moe_backend") and value in UNDECIDED:
             continue
         setattr(
             log,
@@ -116,7 +120,8 @@ def _args(log: EngineLog, match: Match, line: Line) -> None:
 def _config(log: EngineLog, match: Match, line: Line) -> None:
     if not log.config:
         log.config = parse_arguments(match[1])
-        _take(log, log.config)
+        kernels = re.search(r"moe_backend='([a-z]\w{1,40})'", match[1])
+        _take(log, log.config | ({"moe_backend": kernels[1]} if kernels else {}))
         if device := str(log.config.get("device_config") or ""):
             log.platform = "cpu" if "cpu" in device else "gpu"
 
@@ -128,6 +133,23 @@ def _gpu(log: EngineLog, match: Match, line: Line) -> None:
 def _listed_gpu(log: EngineLog, match: Match, line: Line) -> None:
     if "[workshop]" not in line.text:  # our own list has its own rule, and may be of several kinds
         _gpu(log, match, line)
+
+
+def _moe_backend(log: EngineLog, match: Match, line: Line) -> None:
+    """Keep which kernels of experts were taken, which goes before what was asked for.
+
+    Since 0.14 vLLM prints its own name of them, FLASHINFER_TRTLLM_MXFP4_BF16 say; before, "Marlin" and the like.
+    """
+    name = re.sub(r"[\s-]+", "_", match[1].strip().lower())
+    name = name.removeprefix("rocm_").replace("deepgemm", "deep_gemm")
+    for prefix in ("batched_", "vllm_"):
+        if name != "batched_triton":
+            name = name.removeprefix(prefix)
+    backends = [
+        backend for backend in BACKENDS if name == backend or name.startswith(f"{backend}_")
+    ]
+    if backends:
+        log.moe_backend = max(backends, key=len)
 
 
 def _architecture(log: EngineLog, match: Match, line: Line) -> None:
@@ -256,6 +278,10 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
          r"TP rank (\d+)", _world),
         ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
         ("to load model ", r"Starting to load model ([^\s'\"]{1,500}?)(?:\.\.\.|$)", _model),
+        ("MoE backend", r"Using '?([\w ]{1,60}?)'? (?:Mxfp4|MXFP4|Unquantized|Fp8|FP8|NvFp4|NVFP4|Int8|WNA16|MxFp8) MoE backend",
+         _moe_backend),
+        (" backend", r"Using (\w{1,30}) backend for \w{1,12} MoE", _moe_backend),
+        (" backend", r"Using (Marlin|Triton|CUTLASS) backend$", _moe_backend),  # of MXFP4, up to 0.13
         ("attention backend", r"Using \w+ attention backend"),
         ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
         ("Model Runner", r"Using V\d Model Runner"),
@@ -279,6 +305,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         (" blocks: ", r"# \w+ blocks: (\d+)(?:, # CPU blocks: \d+|$)", _blocks),
         ("Maximum concurrency", r"Maximum concurrency for ([\d,_]+) tokens per request: ([\d.]+)", _concurrency),
         ("estimated maximum model length", "estimated maximum model length is <estimated_max_model_len>"),
+        ("KV cache is needed", r"\(?<needed_kv_gib> ?GiB KV cache is needed"),
         ("can be stored in KV cache", r"tokens that can be stored in KV cache \(([\d,]+)\)", _stored_tokens),
         ("Mamba cache blocks", r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", _mamba),
         # 0.6.4 and 0.6.5, where all stands on one line

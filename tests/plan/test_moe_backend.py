@@ -1,0 +1,168 @@
+"""`--moe-backend` decides how experts are laid out and how fast they are; `enable_prefix_caching` what a hybrid keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from inference_planner import kernels, moe_backends, plan
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.read import from_dict
+from inference_planner.errors import BadInput
+
+GPU = Path(__file__).parents[2] / "benchmarks/gpu"
+MEASURED = {
+    run["name"]: run["measured"]
+    for run in json.loads((GPU / "records/two_h100_0.32.json").read_text())["runs"]
+}
+JOBS = {job["name"]: job for job in json.loads((GPU / "jobs/truth_two_h100.json").read_text())}
+
+
+def marlin():
+    return plan(
+        "gpt-oss-20b",
+        "h100",
+        tensor_parallel_size=1,
+        max_model_len=32768,
+        usage="llm",
+        moe_backend="marlin",
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "measured"),
+    [
+        ("weights_gib_per_gpu", "weights_gib_per_gpu"),
+        ("available_kv_gib_per_gpu", "available_kv_gib_per_gpu"),
+        ("kv_cache_tokens", "kv_cache_tokens"),
+        ("max_concurrency", "max_concurrency"),
+        ("single_stream_tokens_per_s", "single_tok_s"),
+    ],
+)
+def test_gpt_oss_with_marlin_is_as_an_h100_measured_it(figure, measured):
+    """benchmarks/gpu/records/two_h100_0.32.json: LLM(moe_backend="marlin")."""
+    data = marlin().to_dict()
+    value = MEASURED["h100_gpt-oss-20b_marlin"][measured]
+    assert data[f"{figure}_low"] <= value + 0.005 and value - 0.005 <= data[f"{figure}_high"]
+    assert data[figure] == pytest.approx(value, rel=0.003)
+
+
+def test_the_command_names_the_kernels():
+    assert "--moe-backend marlin" in marlin().command
+    assert "--moe-backend" not in plan("gpt-oss-20b", "h100", tensor_parallel_size=1).command
+
+
+def test_kernels_that_were_asked_for_are_another_kind_than_those_that_were_measured():
+    usual = plan("gpt-oss-20b", "h100", tensor_parallel_size=1, max_model_len=32768)
+    assert usual.basis == "measured here"
+    assert marlin().basis == "measured on this kind of GPU"
+
+
+def test_every_backend_of_vllm_has_a_name_here():
+    """vllm/config/kernel.py: the values of MoEBackend."""
+    kernel_config = pytest.importorskip("vllm.config.kernel")
+    backends = set(kernel_config.MoEBackend.__args__) - {"auto"}
+    assert backends == set(moe_backends.BACKENDS)
+
+
+ORACLES = {  # weights -> (module of vLLM's choice, its function, a name that it has besides)
+    moe_backends.BITS_16: ("unquantized", "map_unquantized_backend"),
+    moe_backends.FP8: ("fp8", "map_fp8_backend"),
+    moe_backends.FP8_BLOCKS: ("fp8", "map_fp8_backend"),
+    moe_backends.INT8: ("int8", "map_int8_backend"),
+    moe_backends.WEIGHT_ONLY: ("int_wna16", "map_wna16_backend"),
+    moe_backends.MXFP4: ("mxfp4", "map_mxfp4_backend"),
+    moe_backends.NVFP4: ("nvfp4", "map_nvfp4_backend"),
+}
+
+
+@pytest.mark.parametrize("weights", ORACLES)
+def test_vllm_maps_the_same_backends(weights):
+    """vLLM's own map_*_backend take those that a plan takes for such weights, and refuse the others."""
+    pytest.importorskip("vllm.config.kernel")
+    from importlib import import_module
+
+    module, function = ORACLES[weights]
+    oracle = import_module(f"vllm.model_executor.layers.fused_moe.oracle.{module}")
+    accepted = []
+    for backend in moe_backends.BACKENDS:
+        try:
+            getattr(oracle, function)(backend)
+        except ValueError:
+            continue
+        accepted.append(backend)
+    assert set(moe_backends.ACCEPTED[weights]) == set(accepted)
+
+
+def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
+    """mxfp4_round_up_hidden_size_and_intermediate_size, for gpt-oss' 2,880 and 2,880."""
+    mxfp4 = pytest.importorskip("vllm.model_executor.layers.fused_moe.oracle.mxfp4")
+    for backend in ("triton", "marlin", "flashinfer_trtllm", "flashinfer_cutlass", "emulation"):
+        kind = mxfp4.map_mxfp4_backend(backend)[0]
+        hidden, width = mxfp4.mxfp4_round_up_hidden_size_and_intermediate_size(kind, 2880, 2880)
+        of_hidden, of_width = moe_backends.PADDINGS[backend]
+        assert (-(-2880 // of_hidden) * of_hidden, -(-2880 // of_width) * of_width) == (
+            hidden,
+            width,
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "backend", "words"),
+    [
+        ("gpt-oss-20b", "h100", "cutlass", "no CUTLASS kernels for experts in MXFP4"),
+        ("qwen3-30b-a3b", "h100", "marlin", "no Marlin kernels for experts in 16 bit"),
+        ("gpt-oss-20b", "h100", "flashinfer_trtllm", "does not run its kernels"),
+        ("gpt-oss-20b", "h100", "Marlim", "is not known"),
+        ("gpt-oss-20b", "h100", "aiter", "does not run its kernels"),
+    ],
+)
+def test_kernels_that_vllm_does_not_have_are_refused(model, gpu, backend, words):
+    with pytest.raises(BadInput, match=words):
+        plan(model, gpu, moe_backend=backend)
+
+
+def test_a_model_without_experts_takes_any_backend():
+    """As in vLLM, where only fused experts ask for it."""
+    assert plan("llama-3.1-8b", "h100", moe_backend="Flashinfer-Cutlass").fits
+
+
+@pytest.mark.parametrize(
+    ("backend", "kernel"), [("marlin", "Marlin"), ("triton", "Triton"), ("deep_gemm", "DeepGEMM")]
+)
+def test_the_plan_multiplies_with_the_kernels_that_were_asked_for(backend, kernel):
+    model = load_model("deepseek-v3")
+    assert kernels.experts_kernel(model, load_gpu("h200"), backend).name == kernel
+
+
+def hybrid(**settings):
+    config = from_dict(JOBS["h100_qwen3.5-27b_tp2"]["config"], name="qwen3.5-27b-text")
+    return plan(
+        config, "h100", tensor_parallel_size=2, max_model_len=32768, usage="llm", **settings
+    )
+
+
+def test_a_hybrid_without_prefix_caching_holds_what_two_h100_printed():
+    """benchmarks/gpu/records/two_h100_0.32.json: LLM(enable_prefix_caching=False), 1,338,390 tokens, 43.99 GiB."""
+    measured = MEASURED["h100_qwen3.5-27b_tp2"]
+    p = hybrid(enable_prefix_caching=False)
+    token_bytes = p.available_kv_gib_per_gpu / p.kv_cache_tokens
+    measured_bytes = measured["available_kv_gib_per_gpu"] / measured["kv_cache_tokens"]
+    assert token_bytes == pytest.approx(measured_bytes, rel=0.0005)
+    data = p.to_dict()
+    assert data["kv_cache_tokens_low"] <= 1_338_390 <= data["kv_cache_tokens_high"]
+    assert "--no-enable-prefix-caching" in p.command
+
+
+def test_prefix_caching_is_the_default_of_a_hybrid_and_costs_it_tokens():
+    assert hybrid().kv_cache_tokens == hybrid(enable_prefix_caching=True).kv_cache_tokens
+    assert hybrid().kv_cache_tokens < hybrid(enable_prefix_caching=False).kv_cache_tokens
+
+
+def test_prefix_caching_changes_nothing_for_a_model_without_states():
+    tokens = {
+        plan("llama-3.1-8b", "h100", enable_prefix_caching=value).kv_cache_tokens
+        for value in (None, True, False)
+    }
+    assert len(tokens) == 1
