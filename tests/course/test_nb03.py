@@ -55,7 +55,7 @@ def test_recorded_starts_go_forward_and_end_ready():
         fractions = [moment.fraction for moment in found]
         assert fractions == sorted(fractions) and found[0].fraction == 0.0
         assert found[-1].stage == "ready" and found[-1].kv_cache_tokens
-        assert not any("shutdown" in line for moment in found for line in moment.words)
+        assert not any("shutdown" in line for moment in found for line in moment.lines)
 
 
 def test_view_shows_what_the_slider_asks_for():

@@ -173,7 +173,7 @@ class TestView:
         assert sliders.result is not None
 
     def test_every_control_is_said_in_words(self, sliders):
-        assert set(sliders.words()) == set(sliders.controls)
+        assert set(sliders.sentences()) == set(sliders.controls)
         assert all(said.value for said in sliders.says.values())
 
 

@@ -193,7 +193,7 @@ class TestView:
         assert getattr(explorer.choice, control) == value
 
     def test_every_control_is_said_in_words(self, explorer):
-        assert set(explorer.words()) == set(explorer.controls)
+        assert set(explorer.sentences()) == set(explorer.controls)
 
     def test_words_for_screen_readers(self, explorer):
         assert "GPU 7 on node 1: layers 40–79, heads 48–63, KV heads 6–7" in spoken(explorer.result)

@@ -16,11 +16,11 @@ from workshop.client.sampling_settings import Settings
 from workshop.course.widgets.sampling.picture import (
     AXES,
     bars,
+    effects,
     percent,
     picture,
     rows_shown,
     token_label,
-    words,
 )
 from workshop.course.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.course.widgets.sampling.view import SamplingExplorer
@@ -169,7 +169,7 @@ class TestWords:
     )
     def test_each_slider_says_what_it_does_now(self, settings, name, says):
         result = pipeline(Made().logprobs, settings)
-        assert says in words(settings, result, generated=0)[name]
+        assert says in effects(settings, result, generated=0)[name]
 
     def test_each_slider_says_where_people_set_it(self, explorer):
         for name, said in explorer.says.items():

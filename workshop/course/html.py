@@ -78,61 +78,73 @@ def alert(error: WorkshopError) -> Html:
 
 def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int) -> Html:
     """Return numbers side by side, each with what it is, and perhaps a note."""
-    cells = (
-        div(tag("b", big), div(what), *map(muted, filter(None, more)), cls="tile")
-        for big, what, *more in items
-    )
+    cells = []
+    for number, meaning, *notes in items:
+        lines = [muted(note) for note in notes if note]
+        cells.append(div(tag("b", number), div(meaning), *lines, cls="tile"))
     return div(*cells, cls=f"tiles of{columns}")
 
 
 def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
-    """Return what colours mean: (classes of the key, words) each."""
-    return muted(
-        *(span(tag("i", cls=f"key {key}"), words) for key, words in items),
-        cls=f"legend {cls}".rstrip(),
-    )
+    """Return what colours mean: (classes of the key, its meaning) each."""
+    keys = []
+    for key, meaning in items:
+        keys.append(span(tag("i", cls=f"key {key}"), meaning))
+    return muted(*keys, cls=f"legend {cls}".rstrip())
 
 
-def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = None, now: float | None = None,
-        cls: str = "") -> Html:  # fmt: skip
+def bar(
+    parts: Iterable[tuple[str, float]],
+    *marks: Html,
+    label: str | None = None,
+    now: float | None = None,
+    cls: str = "",
+) -> Html:
     """Return a bar of coloured parts: (colour, percent of its length) each, and marks on it.
 
     With `now`, the percent that a screen reader says, it is a progress bar of what `label` says.
     """
-    filled = [
-        tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts
-    ]
-    said = {}
+    coloured = []
+    for colour, percent in parts:
+        coloured.append(tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%"))
+    progress: dict[str, object] = {}
     if now is not None:
-        said = {
+        progress = {
             "role": "progressbar",
             "aria_valuenow": f"{now:.0f}",
             "aria_valuemin": 0,
             "aria_valuemax": 100,
         }
-    return div(*filled, *marks, cls=f"bar {cls}".rstrip(), **said, aria_label=label)
+    return div(*coloured, *marks, cls=f"bar {cls}".rstrip(), **progress, aria_label=label)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:
     """Return a table; an empty head is left out. Class `numbers` sets all but the first two columns to the right."""
-    top = (
-        tag("thead", tag("tr", *(tag("th" if name else "td", name) for name in head)))
-        if any(head)
-        else ""
-    )
-    body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
-    return tag("table", *([top] if top else []), tag("tbody", *body), cls=f"table {cls}".rstrip())
+    parts = []
+    if any(head):
+        names = [tag("th" if name else "td", name) for name in head]
+        parts.append(tag("thead", tag("tr", *names)))
+    lines = []
+    for row in rows:
+        cells = [tag("td", cell) for cell in row]
+        lines.append(tag("tr", *cells))
+    return tag("table", *parts, tag("tbody", *lines), cls=f"table {cls}".rstrip())
 
 
 def code(text: str) -> Html:
     """Return a command that is to be copied; its lines break between words, not inside of a flag."""
-    words = (span(word, cls="whole") if word.startswith("--") else word for word in text.split(" "))
-    return tag("pre", *between(" ", words), cls="code")
+    parts: list[object] = []
+    for word in text.split(" "):
+        parts.append(span(word, cls="whole") if word.startswith("--") else word)
+    return tag("pre", *between(" ", parts), cls="code")
 
 
 def between(separator: str, children: Iterable[object]) -> list[object]:
     """Return children with a separator between every two."""
-    return [part for one in children for part in (separator, one)][1:]
+    parts: list[object] = []
+    for child in children:
+        parts += [separator, child]
+    return parts[1:]
 
 
 def says(*children: object, indent: int = 0) -> Html:
@@ -142,27 +154,39 @@ def says(*children: object, indent: int = 0) -> Html:
 
 def alone(body: str) -> Html:
     """Return an output that stands by itself: as much of the stylesheet as it needs, then the body."""
-    used = set(" ".join(re.findall(r'class="([^"]*)"', body)).split())
-    rules = [rule for rule, needs in _rules() if any(need <= used for need in needs)]
+    used: set[str] = set()
+    for classes in re.findall(r'class="([^"]*)"', body):
+        used.update(classes.split())
+    rules = []
+    for rule, selectors in _rules():
+        if any(classes <= used for classes in selectors):
+            rules.append(rule)
     return Html(f"<style>{''.join(rules)}</style>{body}")
 
 
 @cache
 def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
     """Return each rule of the stylesheet with the classes that each of its selectors wants."""
+    rules = []
+    for rule in re.findall(r"[^{}]+{[^}]*}", _stylesheet()):
+        rule = rule.strip()
+        selectors = rule[: rule.index("{")].split(",")
+        classes = tuple(set(re.findall(r"\.([a-z][\w-]*)", selector)) for selector in selectors)
+        rules.append((rule, classes))
+    return tuple(rules)
+
+
+def _stylesheet() -> str:
+    """Return the colours and style.css, without comments and without spaces that say nothing."""
     values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
-    both = ".workshop .bg-{0}{{background:var(--{0})}}.workshop .ink-{0}{{color:color-mix(in srgb,var(--{0}) 55%,var(--text))}}"
-    written = (files("workshop.course.widgets") / "style.css").read_text(encoding="utf-8")
-    text = re.sub(
-        r"(?s)/\*.*?\*/",
-        "",
-        f".workshop{{{values}}}{''.join(map(both.format, style.NAMES))}{written}",
-    )
-    text = re.sub(r"\s*([{};,>])\s*|(:)\s+|\s+(?=\s)", r"\1\2", text.replace("\n", " "))
-    rules = [rule.strip() for rule in re.findall(r"[^{}]+{[^}]*}", text)]
-    selectors = (rule[: rule.index("{")].split(",") for rule in rules)
-    needs = (tuple({*re.findall(r"\.([a-z][\w-]*)", one)} for one in each) for each in selectors)
-    return tuple(zip(rules, needs, strict=True))
+    sheet = f".workshop{{{values}}}"
+    for name in style.NAMES:
+        sheet += f".workshop .bg-{name}{{background:var(--{name})}}"
+        mixed = f"color-mix(in srgb,var(--{name}) 55%,var(--text))"
+        sheet += f".workshop .ink-{name}{{color:{mixed}}}"
+    sheet += (files("workshop.course.widgets") / "style.css").read_text(encoding="utf-8")
+    sheet = re.sub(r"(?s)/\*.*?\*/", "", sheet)
+    return re.sub(r"\s*([{};,>])\s*|(:)\s+|\s+(?=\s)", r"\1\2", sheet.replace("\n", " "))
 
 
 SHEET = Html(f"<style>{''.join(rule for rule, _ in _rules())}</style>")

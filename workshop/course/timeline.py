@@ -18,9 +18,8 @@ class Span:
     first: float  # token
     ended: float
     tokens: int  # that were generated
-    seen: tuple[
-        float, ...
-    ] = ()  # when each piece of the answer came: a token, or several where the client was slow
+    # when each piece of the answer came: a token, or several where the client was slow
+    seen: tuple[float, ...] = ()
 
     @property
     def ttft_s(self) -> float:
@@ -52,22 +51,21 @@ def ask(
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
     """Return the seconds of each request before it was sent (unnamed), until its first token, and until its last."""
-    return {
-        "": {span.name: span.sent for span in spans},
-        "sent, no token yet": {span.name: span.ttft_s for span in spans},
-        "tokens come": {span.name: span.ended - span.first for span in spans},
-    }
+    before, waiting, answering = {}, {}, {}
+    for span in spans:
+        before[span.name] = span.sent
+        waiting[span.name] = span.ttft_s
+        answering[span.name] = span.ended - span.first
+    return {"": before, "sent, no token yet": waiting, "tokens come": answering}
 
 
 def draw(spans: Sequence[Span]):
     """Draw a bar for each request on one time axis: how long it waited for its first token, how long tokens came."""
     total = max(span.ended for span in spans)
-    said = [
-        f"{s.name}: sent at {s.sent:.2f}, first token {s.first:.2f}, ended {s.ended:.2f}."
-        for s in spans
-    ]
-    words = " ".join([f"Timeline of {len(spans)} requests over {total:.2f} seconds.", *said])
+    words = f"Timeline of {len(spans)} requests over {total:.2f} seconds."
+    for span in spans:
+        words += f" {span.name}: sent at {span.sent:.2f}, first token {span.first:.2f},"
+        words += f" ended {span.ended:.2f}."
     title = f"{len(spans)} requests in {total:.1f} seconds"
-    return figure(
-        parts(spans), "stacked", xlabel="seconds since the first was sent", title=title, words=words
-    )
+    seconds = "seconds since the first was sent"
+    return figure(parts(spans), "stacked", xlabel=seconds, title=title, words=words)

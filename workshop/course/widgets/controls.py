@@ -79,8 +79,8 @@ class Watching(View):
 class Explorer(View, Generic[ResultT]):
     """Controls by name, and a picture of the result that belongs to their values.
 
-    A subclass has `compute`, which turns the values into a result, and `picture_of`, which draws it. Its `words` write
-    a sentence below each control, and `arranged` lays the page out in another way. After an error the result is None.
+    A subclass has `compute`, which turns the values into a result, and `picture_of`, which draws it. Its `sentences`
+    stand below the controls, and `arranged` lays the page out in another way. After an error the result is None.
     """
 
     def __init__(
@@ -107,9 +107,10 @@ class Explorer(View, Generic[ResultT]):
         self.result: ResultT | None = None
         self._is_held = False
         self.indent_px = label_px + 4 if indent_px is None else indent_px
-        self.says = {name: widgets.HTML() for name in controls}
+        self.says = {}
         self.picture = widgets.HTML()
         for name, control in self.controls.items():
+            self.says[name] = widgets.HTML()
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
         super().__init__(*self.arranged(), max_width=max_width)
@@ -123,7 +124,10 @@ class Explorer(View, Generic[ResultT]):
 
     def control_rows(self) -> list[tuple[widgets.Widget, ...]]:
         """Return each control with what stands below it."""
-        return [(control, self.says[name]) for name, control in self.controls.items()]
+        rows = []
+        for name, control in self.controls.items():
+            rows.append((control, self.says[name]))
+        return rows
 
     def _changed(self, name: str) -> None:
         if self._is_held:
@@ -157,7 +161,7 @@ class Explorer(View, Generic[ResultT]):
         """Return the result as HTML."""
         raise NotImplementedError
 
-    def words(self) -> Mapping[str, object]:
+    def sentences(self) -> Mapping[str, object]:
         """Return what each control means now, in one sentence."""
         return {}
 
@@ -169,7 +173,7 @@ class Explorer(View, Generic[ResultT]):
         except WorkshopError as error:
             self.result = None
             self.picture.value = html.alert(error)
-        for name, sentence in self.words().items():
+        for name, sentence in self.sentences().items():
             self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
@@ -178,22 +182,23 @@ def beside(
 ) -> widgets.HBox:
     """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
 
-    A row is a control and what stands below it; a picture that has not even `least_px` beside them stands below.
+    A row is a control and what stands below it. A picture that has not even `least_px` beside them stands below.
     """
-    groups = [
-        widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0"))
-        for row in rows
-    ]
-    columns = {"flex_flow": "row wrap", "align_content": "flex-start", "align_items": "flex-start"}
-    controls = widgets.Box(
-        groups, layout=widgets.Layout(flex="1 1 290px", grid_gap="0 24px", **columns)
+    Layout = widgets.Layout
+    groups = []
+    for row in rows:
+        groups.append(widgets.VBox(row, layout=Layout(flex="1 1 250px", margin="0 0 5px 0")))
+    columns = Layout(
+        flex="1 1 290px",
+        grid_gap="0 24px",
+        flex_flow="row wrap",
+        align_content="flex-start",
+        align_items="flex-start",
     )
-    right = widgets.VBox(
-        [picture], layout=widgets.Layout(flex=f"3 1 {least_px}px", min_width="330px")
-    )
-    return widgets.HBox(
-        [controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px")
-    )
+    left = widgets.Box(groups, layout=columns)
+    wide = Layout(flex=f"3 1 {least_px}px", min_width="330px")
+    right = widgets.VBox([picture], layout=wide)
+    return widgets.HBox([left, right], layout=Layout(flex_flow="row wrap", grid_gap="20px"))
 
 
 def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
@@ -232,8 +237,11 @@ def models(value: str) -> widgets.Dropdown:
 def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
     """Return a list of the GPUs of the catalog (or of those in `names`) by their titles."""
     value = load_gpu(value).name
-    listed = list_gpus() if names is None else dict.fromkeys([*names, value])
-    return choice("GPU", [(load_gpu(name).title, name) for name in listed], value)
+    offered = list_gpus()
+    if names is not None:
+        offered = list(dict.fromkeys([*names, value]))
+    options = [(load_gpu(name).title, name) for name in offered]
+    return choice("GPU", options, value)
 
 
 def steps(

@@ -1,6 +1,7 @@
 """One plan in three places, side by side: lines that spell the same fact have the same colour."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -73,41 +74,46 @@ class Elsewhere:
 def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
     model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
-    nodes = f" --nodes {plan.nodes}" if plan.nodes > 1 else ""
-    asked = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes} --max-model-len {plan.max_model_len}"
-    makers = (
-        ("SLURM", f"workshop slurm submit {model.split('/')[-1]} {asked} --dry-run", slurm_lines),
-        ("Kubernetes", f"workshop kubernetes {plan.model} {asked}", kubernetes_lines),
-        (
-            "A VM",
-            f"workshop vm {plan.model} {asked}",
-            lambda p: vm.container(vm.Case(p), "podman").splitlines(),
-        ),
+    options = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}"
+    if plan.nodes > 1:
+        options += f" --nodes {plan.nodes}"
+    options += f" --max-model-len {plan.max_model_len}"
+    submit = f"workshop slurm submit {model.split('/')[-1]} {options} --dry-run"
+    places = (
+        _place("SLURM", submit, slurm_lines, plan),
+        _place("Kubernetes", f"workshop kubernetes {plan.model} {options}", kubernetes_lines, plan),
+        _place("A VM", f"workshop vm {plan.model} {options}", vm_lines, plan),
     )
-    places = []
-    for name, command, make in makers:
-        try:
-            places.append(Place(name, command, tuple(map(_line, make(plan)))))
-        except WorkshopError as error:
-            places.append(
-                Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip())
-            )
-    return Elsewhere(plan, tuple(places))
+    return Elsewhere(plan, places)
+
+
+def _place(name: str, command: str, make: Callable[[Plan], list[str]], plan: Plan) -> Place:
+    """Return what a place is told of the plan, or why it cannot be there."""
+    try:
+        return Place(name, command, tuple(map(_line, make(plan))))
+    except WorkshopError as error:
+        problem = f"{error.message} {error.remedy or ''}".strip()
+        return Place(name, command, problem=problem)
 
 
 def _line(text: str) -> Line:
     """Return a line with the first of FACTS that it spells."""
-    return Line(
-        text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), "")
-    )
+    for name, (_, pattern) in FACTS.items():
+        if re.search(pattern, text):
+            return Line(text, name)
+    return Line(text)
+
+
+def vm_lines(p: Plan) -> list[str]:
+    """Return the command that starts the server's container on a VM."""
+    return vm.container(vm.Case(p), "podman").splitlines()
 
 
 def slurm_lines(p: Plan) -> list[str]:
     """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head describes it."""
     if not p.fits:
-        raise WorkshopError(
-            f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else ""
-        )
+        remedy = p.advice[0] if p.advice else ""
+        raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", remedy)
     case = Case(p, Options())
     sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}
     return SUBMISSION.format(p=p, case=case, gpus_per_node=p.gpus // p.nodes, **sizes).splitlines()
@@ -155,18 +161,24 @@ class ThreePlaces(Explorer[Elsewhere]):
         max_model_len: tokens of one request; cut to what the model reads.
     """
 
-    def __init__(self, model: str = "llama-3.1-70b", gpu: str = "h100", *, gpus_per_node: int = 4, nodes: int = 1,
-                 max_model_len: int = 32768):  # fmt: skip
+    def __init__(
+        self,
+        model: str = "llama-3.1-70b",
+        gpu: str = "h100",
+        *,
+        gpus_per_node: int = 4,
+        nodes: int = 1,
+        max_model_len: int = 32768,
+    ):
+        per_node = sorted({1, 2, 4, 8, gpus_per_node})
+        lengths = sorted({2048, 8192, 32768, 131072, max_model_len})
+        gpu_names = ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")
         controls = {
             "model": models(model),
-            "gpu": gpus(gpu, ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")),
-            "gpus_per_node": choice(
-                "GPUs a node", sorted({1, 2, 4, 8, gpus_per_node}), gpus_per_node
-            ),
+            "gpu": gpus(gpu, gpu_names),
+            "gpus_per_node": choice("GPUs a node", per_node, gpus_per_node),
             "nodes": choice("nodes", sorted({1, 2, 4, nodes}), nodes),
-            "max_model_len": choice(
-                "max_model_len", sorted({2048, 8192, 32768, 131072, max_model_len}), max_model_len
-            ),
+            "max_model_len": choice("max_model_len", lengths, max_model_len),
         }
         super().__init__(controls, max_width="1180px")
 
@@ -178,17 +190,19 @@ class ThreePlaces(Explorer[Elsewhere]):
 
     def picture_of(self, result: Elsewhere) -> Html:
         p = result.plan
-        speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
-        words = (
-            f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
-            if p.fits
-            else (p.advice or p.reasons)[0]
-        )
+        if p.fits:
+            sign, look = "✓", "good"
+            speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
+            outcome = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
+        else:
+            sign, look = "✗", "bad"
+            outcome = (p.advice or p.reasons)[0]
         split = f"TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}"
-        said = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {words}"
-        head = verdict("✓" if p.fits else "✗", "good" if p.fits else "bad", p.model, said)
-        keys = legend((f"bg-{COLOURS[name]}", about) for name, (about, _) in FACTS.items())
-        return panel(head, keys, div(*map(_column, result.places), cls="columns"), cls="wide")
+        about = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {outcome}"
+        head = verdict(sign, look, p.model, about)
+        keys = [(f"bg-{COLOURS[name]}", meaning) for name, (meaning, _) in FACTS.items()]
+        columns = div(*map(_column, result.places), cls="columns")
+        return panel(head, legend(keys), columns, cls="wide")
 
 
 def _column(place: Place) -> Html:
@@ -197,8 +211,8 @@ def _column(place: Place) -> Html:
         return tag("section", head, tag("p", place.problem, cls="ink-bad"), cls="column")
     lines = []
     for line in place.lines:
-        look = (
-            {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
-        )
+        look = {}
+        if line.fact:
+            look = {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]}
         lines.append(div(line.text or " ", **look))
     return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")

@@ -7,7 +7,7 @@ blocks); prefix caching is left out.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +27,7 @@ COLUMNS = (
     "request",
     "prompt and answer",
     "in the cache",
-    "its block table: which blocks, in its order",
+    "its blocks, in order (the block table)",
 )
 MOST_STEPS = 2000
 
@@ -81,85 +81,105 @@ class _Engine:
     """Requests, and the free blocks as a queue: taken from the front, given back to the end, a request's last first."""
 
     def __init__(self, blocks: int, requests: tuple[Request, ...]):
-        self.blocks, self.free = blocks, deque(range(blocks))
-        self.all, self.running, self.waiting = [Shown(request) for request in requests], [], deque()
+        self.blocks = blocks
+        self.free = deque(range(blocks))
+        self.all = [Shown(request) for request in requests]
+        self.running: list[Shown] = []
+        self.waiting: deque[Shown] = deque()
 
-    def grow(self, one: Shown, tokens: int) -> bool:
+    def grow(self, request: Shown, tokens: int) -> bool:
         """Give a request blocks for `tokens` in all; False, and nothing taken, if there are too few."""
-        missing = -(-tokens // BLOCK_SIZE) - len(one.blocks)
+        missing = -(-tokens // BLOCK_SIZE) - len(request.blocks)
         if missing > len(self.free):
             return False
-        one.blocks += tuple(self.free.popleft() for _ in range(missing))
-        one.tokens = tokens
+        for _ in range(missing):
+            request.blocks += (self.free.popleft(),)
+        request.tokens = tokens
         return True
 
-    def release(self, one: Shown, state: str) -> None:
-        self.free.extend(reversed(one.blocks))
-        one.state, one.blocks, one.tokens = state, (), 0
+    def release(self, request: Shown, state: str) -> None:
+        self.free.extend(reversed(request.blocks))
+        request.state = state
+        request.blocks = ()
+        request.tokens = 0
 
     def step(self, now: int) -> Iterator[str]:
-        """One step: who ended leaves, who runs gets a token, who waits comes in if there is room; yield what happens."""
-        for one in [one for one in self.running if one.generated >= one.request.output]:
-            yield f"{one.request.name} is finished and gives {len(one.blocks)} blocks back."
-            self.release(one, "finished")
-            self.running.remove(one)
-        for one in self.all:
-            if one.state == "coming" and one.request.step <= now:
-                one.state = "waiting"
-                self.waiting.append(one)
-        preempted = yield from self._a_token_each()
-        while self.waiting and not preempted:
-            one = self.waiting[0]
-            if not self.grow(one, one.request.prompt + one.generated):
-                break
-            starts = "starts again" if one.state == "preempted" else "starts"
-            one.state = "running"
-            self.running.append(self.waiting.popleft())
-            yield f"{one.request.name} {starts}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
+        """Compute a step, and yield what happens.
 
-    def _a_token_each(self) -> Iterator[str]:
+        Who has ended leaves, who runs gets a token, and who waits comes in if there is room.
+        """
+        for shown in list(self.running):
+            if shown.generated >= shown.request.output:
+                blocks = len(shown.blocks)
+                yield f"{shown.request.name} is finished and gives {blocks} blocks back."
+                self.release(shown, "finished")
+                self.running.remove(shown)
+        for shown in self.all:
+            if shown.state == "coming" and shown.request.step <= now:
+                shown.state = "waiting"
+                self.waiting.append(shown)
+        has_preempted = yield from self._a_token_each()
+        if not has_preempted:
+            yield from self._start_waiting()
+
+    def _start_waiting(self) -> Iterator[str]:
+        """Let those in who wait, as long as there are blocks for the next of them."""
+        while self.waiting:
+            first = self.waiting[0]
+            if not self.grow(first, first.request.prompt + first.generated):
+                return
+            starts = "starts again" if first.state == "preempted" else "starts"
+            first.state = "running"
+            self.running.append(self.waiting.popleft())
+            took = f"{first.tokens} tokens are read at once, {len(first.blocks)} blocks"
+            yield f"{first.request.name} {starts}: {took}."
+
+    def _a_token_each(self) -> Generator[str, None, bool]:
         """Give every running request one token; where no block is free, who came last leaves. Returns whether so."""
-        preempted, turn = False, 0
+        has_preempted = False
+        turn = 0
         while turn < len(self.running):
-            if self.grow(one := self.running[turn], one.tokens + 1):
-                one.generated += 1
+            running = self.running[turn]
+            if self.grow(running, running.tokens + 1):
+                running.generated += 1
                 turn += 1
                 continue
             victim = self.running.pop()
             self.release(victim, "preempted")
-            victim.preemptions, preempted = victim.preemptions + 1, True
+            victim.preemptions += 1
+            has_preempted = True
             self.waiting.appendleft(victim)
             name = f"Full: {victim.request.name}, which came last, is preempted"
             yield f"{name}. Its blocks are free again; it will be computed again when there is room."
-        return preempted
+        return has_preempted
 
     def state(self, step: int, event: str) -> State:
         pool: list[tuple[int, int] | None] = [None] * self.blocks
-        for index, one in enumerate(self.all):
-            for n, block in enumerate(one.blocks):
-                pool[block] = (index, min(BLOCK_SIZE, one.tokens - n * BLOCK_SIZE))
+        for index, shown in enumerate(self.all):
+            for n, block in enumerate(shown.blocks):
+                pool[block] = (index, min(BLOCK_SIZE, shown.tokens - n * BLOCK_SIZE))
         return State(step, tuple(map(copy, self.all)), tuple(pool), event)
+
+    @property
+    def is_done(self) -> bool:
+        return all(shown.state == "finished" for shown in self.all)
 
 
 @lru_cache(maxsize=64)
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
     """Return the states from before the first step to the end of the last request; BadInput where one cannot fit."""
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
-        raise BadInput(
-            f"blocks is {blocks!r}, and must be a whole number from 1.",
-            "Give how many the pool has.",
-        )
-    longest = max(requests, key=lambda r: r.prompt + r.output)
+        wrong = f"blocks is {blocks!r}, and must be a whole number from 1."
+        raise BadInput(wrong, "Give how many the pool has.")
+    longest = max(requests, key=lambda request: request.prompt + request.output)
     needed = -(-(longest.prompt + longest.output) // BLOCK_SIZE)
     if needed > blocks:
-        what = f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}."
-        raise BadInput(
-            what,
-            f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
-        )
+        wrong = f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}."
+        rule = "vLLM, too, refuses to start when one request cannot fit."
+        raise BadInput(wrong, f"Give at least {needed} blocks: {rule}")
     engine = _Engine(blocks, requests)
     states = [engine.state(0, "Nothing has been asked yet.")]
-    while any(one.state != "finished" for one in engine.all) and len(states) < MOST_STEPS:
+    while not engine.is_done and len(states) < MOST_STEPS:
         event = " ".join(engine.step(len(states) - 1))
         states.append(engine.state(len(states), event))
     return tuple(states)
@@ -167,7 +187,11 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
 
 def reserved_tokens(state: State) -> int:
     """Tokens that a cache without paging would hold back now: each running request's longest length, in one piece."""
-    return sum(s.request.prompt + s.request.output for s in state.requests if s.state == "running")
+    tokens = 0
+    for shown in state.requests:
+        if shown.state == "running":
+            tokens += shown.request.prompt + shown.request.output
+    return tokens
 
 
 # remembered, as every step asks for it
@@ -177,74 +201,99 @@ token_bytes = lru_cache(maxsize=64)(kv_cache_bytes_per_token)
 def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
     """Return the whole picture; `last_event` is said while nothing new happens."""
     about = muted(f"The pool: one box is a block of {BLOCK_SIZE} tokens, in every layer")
-    pool = div(*(_block(number, held) for number, held in enumerate(state.pool)), cls="pool")
+    blocks = [_block(number, filled) for number, filled in enumerate(state.pool)]
+    pool = div(*blocks, cls="pool")
     parts = (*_head(state, model, last_event), about, pool, _requests(state), _foot(state, model))
     return panel(*parts, label=spoken(state, model))
 
 
 def spoken(state: State, model: ModelConfig) -> str:
-    each = [
-        f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks"
-        for s in state.requests
-    ]
-    held = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
-    return f"Step {state.step}. {state.used} of {len(state.pool)} blocks used, {held}. {'. '.join(each)}. {state.event}"
+    """Return the picture in words, for a screen reader."""
+    cached = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
+    used = f"{state.used} of {len(state.pool)} blocks used"
+    requests = []
+    for shown in state.requests:
+        held = f"{shown.tokens} tokens in {len(shown.blocks)} blocks"
+        requests.append(f"{shown.request.name} {SIGNS[shown.state]}, {held}")
+    return f"Step {state.step}. {used}, {cached}. {'. '.join(requests)}. {state.event}"
 
 
 def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]:
     """The counters, a bar of the whole pool, and what happened."""
-    each, full = token_bytes(model), state.used == len(state.pool)
-    bytes_ = (size(state.tokens * each), f"× {each:,} bytes a token")
-    taken = (f"{state.used} of {len(state.pool)}", "blocks taken")
-    numbers = ((f"{state.tokens:,}", "tokens in the cache"), bytes_, taken)
-    warn = tag("b", "FULL ", cls="ink-bad") if full else ""
-    event = div(warn, state.event or last_event, cls="event" if state.event else "event ink-muted")
-    filled = bar([("bad" if full else "kv", 100 * state.used / len(state.pool))], cls="thin")
+    per_token = token_bytes(model)
+    blocks = len(state.pool)
+    numbers = (
+        (f"{state.tokens:,}", "tokens in the cache"),
+        (size(state.tokens * per_token), f"× {per_token:,} bytes per token"),
+        (f"{state.used} of {blocks}", "blocks taken"),
+    )
+    warning, colour = "", "kv"
+    if state.used == blocks:
+        warning, colour = tag("b", "FULL ", cls="ink-bad"), "bad"
+    filled = bar([(colour, 100 * state.used / blocks)], cls="thin")
+    look = "event" if state.event else "event ink-muted"
+    event = div(warning, state.event or last_event, cls=look)
     return tiles(numbers, columns=3), filled, event
 
 
-def _block(number: int, held: tuple[int, int] | None) -> Html:
-    if held is None:
+def _block(number: int, content: tuple[int, int] | None) -> Html:
+    """One block; content is (index of the request, filled slots), or None where it is free."""
+    if content is None:
         return Html(f'<span class="block"><i>{number}</i></span>')
-    index, filled = held[0] % 6, held[1]
+    request, filled = content[0] % 6, content[1]
+    look = f"block c{request}"
     # The name reads on the colour; where a block is hardly filled it stands on the free part, as its number often does.
-    cls = f"block c{index}{' inked' if filled >= 5 else ''}{' full' if filled >= 14 else ''}"
+    if filled >= 5:
+        look += " inked"
+    if filled >= 14:
+        look += " full"
     share = f"--f:{100 * filled / BLOCK_SIZE:.2f}%"
-    return Html(f'<span class="{cls}" style="{share}">{"ABCDEF"[index]}<i>{number}</i></span>')
+    return Html(f'<span class="{look}" style="{share}">{"ABCDEF"[request]}<i>{number}</i></span>')
 
 
 def _requests(state: State) -> Html:
     """A row a request: what it is doing, how far it is, and its blocks in its own order."""
-    rows = [span(name, cls="note") for name in COLUMNS]
-    for index, s in enumerate(state.requests):
-        total = s.request.prompt + s.request.output
-        done = (
-            100 * (s.request.prompt + s.generated) / total
-            if s.state not in ("coming", "waiting")
-            else 0
-        )
-        quiet = " ink-muted" if s.state in ("coming", "finished") else ""
-        again = f" ({s.preemptions}× preempted)" if s.preemptions else ""
-        rows += [
-            tag("b", s.request.name, cls=f"c{index % 6}"),
-            span(SIGNS[s.state] + again, cls=f"whole{quiet}"),
-            bar([("request", done)], cls=f"thin c{index % 6}"),
-            span(f"{s.tokens} tokens", cls="number"),
-            span(" ".join(map(str, s.blocks)) or "–", cls=f"mono{quiet}"),
+    cells = [span(name, cls="note") for name in COLUMNS]
+    for index, shown in enumerate(state.requests):
+        colour = f"c{index % 6}"
+        quiet = " ink-muted" if shown.state in ("coming", "finished") else ""
+        sign = SIGNS[shown.state]
+        if shown.preemptions:
+            sign += f" ({shown.preemptions}× preempted)"
+        blocks = " ".join(map(str, shown.blocks)) or "–"
+        cells += [
+            tag("b", shown.request.name, cls=colour),
+            span(sign, cls=f"whole{quiet}"),
+            bar([("request", _percent_done(shown))], cls=f"thin {colour}"),
+            span(f"{shown.tokens} tokens", cls="number"),
+            span(blocks, cls=f"mono{quiet}"),
         ]
-    return div(*rows, cls="requests")
+    return div(*cells, cls="requests")
+
+
+def _percent_done(shown: Shown) -> float:
+    """Return how much of a request's prompt and answer has been computed once, in percent."""
+    if shown.state in ("coming", "waiting"):
+        return 0
+    request = shown.request
+    return 100 * (request.prompt + shown.generated) / (request.prompt + request.output)
 
 
 def _foot(state: State, model: ModelConfig) -> Html:
-    pool_tokens, empty = len(state.pool) * BLOCK_SIZE, state.used * BLOCK_SIZE - state.tokens
-    each, layers, reserved = token_bytes(model), len(model.attention_layers), reserved_tokens(state)
-    heads = (
-        "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
-    )
-    element = each // (layers * main_kind(model).token_elements(model))
-    said = f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. "
-    said += f"Taken but still empty: {empty} slots, less than one block a request. "
+    per_token = token_bytes(model)
+    layers = len(model.attention_layers)
+    heads = f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
+    if model.mla:
+        heads = "one latent"
+    element_bytes = per_token // (layers * main_kind(model).token_elements(model))
+    product = f"{heads} × {layers} layers × {element_bytes} bytes"
+    empty = state.used * BLOCK_SIZE - state.tokens
+    text = f"One token: {product} = {size(per_token)}. "
+    text += f"Taken but still empty: {empty} places, less than one block per request. "
+    reserved = reserved_tokens(state)
+    slots = len(state.pool) * BLOCK_SIZE
     if reserved:
-        held = f"the running requests would hold {reserved:,} of {pool_tokens:,} slots from their start"
-        said += f"Without paging, {held}{' — more than the whole pool' if reserved > pool_tokens else ''}."
-    return muted(said, cls="gap")
+        text += "Without paging, the running requests would hold "
+        text += f"{reserved:,} of {slots:,} slots from their start"
+        text += " — more than the whole pool." if reserved > slots else "."
+    return muted(text, cls="gap")

@@ -70,7 +70,7 @@ class KvCacheExplorer(Explorer[State]):
         last = next((s.event for s in reversed(self.states[: result.step + 1]) if s.event), "")
         return picture(result, load_model(self.values["model"]), last)
 
-    def words(self) -> Mapping[str, str]:
+    def sentences(self) -> Mapping[str, str]:
         bytes_per_token = token_bytes(load_model(self.values["model"]))
         tokens = self.blocks.value * BLOCK_SIZE
         running = 0
@@ -78,8 +78,8 @@ class KvCacheExplorer(Explorer[State]):
             running = sum(request.state == "running" for request in self.result.requests)
         come = "comes" if self.requests.value == 1 else "come"
         return {
-            "model": f"{size(bytes_per_token)} of KV cache a token.",
+            "model": f"{size(bytes_per_token)} of KV cache per token.",
             "blocks": f"× {BLOCK_SIZE} = {tokens:,} tokens, {size(tokens * bytes_per_token)}.",
-            "requests": f"{come} one after the other; now {running} run{'s' if running == 1 else ''}.",
+            "requests": f"{come} one after the other; {running} running now.",
             "step": "each gives every running request one token. Press ▶, or drag.",
         }

@@ -1,5 +1,6 @@
-"""The load explorer: rate, lengths, GPUs, flags → what users wait for, as the simulation finds it; drawn while it computes."""
+"""The load explorer: how long users wait under a load, as the simulation finds it; drawn while it computes."""
 
+import operator
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -18,53 +19,79 @@ from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
-RECORDED = (
-    "simulated.json"  # loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)
-)
+# Loads that were measured on a GPU, by name (benchmarks/simulate/compare.py).
+RECORDED = "simulated.json"
 SECONDS = 10.0  # of simulated time
 SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
-NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
+NO_VLLM = (
+    "vLLM is not installed here, so nothing is simulated: "
+    "these are loads that were simulated earlier, and measured on a GPU."
+)
+TIMES = {
+    "ttft": "to the first token",
+    "tpot": "between two tokens",
+    "e2el": "to the whole answer",
+}
 WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
 
 
-def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
+def picture(figures: Mapping, note: str = "", *, done: bool = True) -> Html:
     """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note: beside its verdict."""
-    times, most = said["over_time"], said["kv_cache_usage_max"]
+    times = figures["over_time"]
+    if not done:
+        sign, look, head = "…", "open", "So far:"
+    elif figures["keeps_up"]:
+        sign, look, head = "✓", "good", "It keeps up."
+    else:
+        sign, look, head = "✗", "bad", "Requests pile up."
+        note = f"{_grows(times)} {note}"
     running = ("running", "blue", times["running"])
     waiting = ("waiting", "orange", times["waiting"])
     usage = ("KV cache", "kv", [100 * share for share in times["kv_cache_usage"]])
-    figures = [(_ms(said, name, "p50"), f"{what}, half of them", f"95 of 100: {_ms(said, name, 'p95')}") for name, what in
-               (("ttft", "to the first token"), ("tpot", "between two tokens"), ("e2el", "to the whole answer"))]  # fmt: skip
-    figures.append(
-        (f"{said['tokens_per_s']:,.0f}", "tokens a second", f"{said['gpus']} × {said['gpu']}")
+    label = f"{head} First token after {_ms(figures, 'ttft', 'p50')},"
+    label += f" tokens every {_ms(figures, 'tpot', 'p50')},"
+    label += f" KV cache up to {figures['kv_cache_usage_max']:.0%} full"
+    return panel(
+        verdict(sign, look, head, f" {note}"),
+        tiles(_tiles(figures), 5),
+        chart("Requests", "", times["t_s"], [running, waiting]),
+        chart("KV cache in use", "%", times["t_s"], [usage], last=True),
+        steps(figures["busiest"]),
+        label=label,
     )
-    sign, kind, head = (
-        ("✓", "good", "It keeps up.") if said["keeps_up"] else ("✗", "bad", "Requests pile up.")
-    )
-    sign, kind, head = (sign, kind, head) if done else ("…", "open", "So far:")
-    label = f"{head} First token after {_ms(said, 'ttft', 'p50')}, tokens every {_ms(said, 'tpot', 'p50')}, KV cache up to {most:.0%} full"
-    above = chart("Requests", "", times["t_s"], [running, waiting], last=False)
-    below = chart("KV cache in use", "%", times["t_s"], [usage], last=True)
-    parts = (tiles(figures, 5), above, below, steps(said["busiest"]))
-    why = f" {_grows(times)}" if done and not said["keeps_up"] else ""
-    return panel(verdict(sign, kind, head, f"{why} {note}"), *parts, label=label)
+
+
+def _tiles(figures: Mapping) -> list[tuple[str, str, str]]:
+    """Return the times and the rate of a simulation, each with its meaning and a note."""
+    items = []
+    for name, meaning in TIMES.items():
+        median, p95 = _ms(figures, name, "p50"), _ms(figures, name, "p95")
+        items.append((median, f"{meaning}, half of them", f"95 of 100: {p95}"))
+    rate = f"{figures['tokens_per_s']:,.0f}"
+    items.append((rate, "tokens a second", f"{figures['gpus']} × {figures['gpu']}"))
+    return items
 
 
 def _grows(times: Mapping[str, Sequence[float]]) -> str:
     """Return how many requests are unfinished, running or waiting, when most of them are, and in half that time."""
-    unfinished, at_s = (
-        list(map(sum, zip(times["running"], times["waiting"], strict=True))),
-        times["t_s"],
-    )
+    at_s = times["t_s"]
+    unfinished = list(map(operator.add, times["running"], times["waiting"]))
     most = unfinished.index(max(unfinished))
-    half = min(range(len(at_s)), key=lambda each: abs(at_s[each] - at_s[most] / 2))
-    return f"Unfinished: {unfinished[half]} after {at_s[half]:.1f} s → {unfinished[most]} after {at_s[most]:.1f} s."
+    half_s = at_s[most] / 2
+    half = min(range(len(at_s)), key=lambda look: abs(at_s[look] - half_s))
+    before = f"{unfinished[half]} after {at_s[half]:.1f} s"
+    return f"Unfinished: {before} → {unfinished[most]} after {at_s[most]:.1f} s."
 
 
-def _ms(said: Mapping, name: str, which: str) -> str:
-    if (ms := said[f"{name}_ms"][which]) is None:
+def _ms(figures: Mapping, name: str, which: str) -> str:
+    ms = figures[f"{name}_ms"][which]
+    if ms is None:
         return "–"
-    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms" if ms < 10_000 else f"{ms / 1e3:,.0f} s"
+    if ms < 100:
+        return f"{ms:,.1f} ms"
+    if ms < 10_000:
+        return f"{ms:,.0f} ms"
+    return f"{ms / 1e3:,.0f} s"
 
 
 def steps(busiest: Sequence[Sequence[float]]) -> Html:
@@ -72,27 +99,23 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
     if not busiest:
         return join([])
     begin_s, end_s = busiest[0][0], busiest[-1][1]
-    most = [max(1, *(step[lane] for step in busiest)) for lane in (2, 3)]
     parts = []
     for lane, colour in enumerate((style.ORANGE, style.GREEN)):
+        tokens = [step[2 + lane] for step in busiest]
+        most = max(1, *tokens)
         top = 8 + lane * (LANE + GAP)
-        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most[lane], begin_s)
+        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most, begin_s)
         parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
-        parts.append(axes.y_ticks((0, most[lane]), "{:,.0f}".format))
-        for began_s, ended_s, *tokens in busiest:
-            x, y = axes.x(began_s), axes.y(tokens[lane])
-            parts.append(
-                box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0)
-            )
+        parts.append(axes.y_ticks((0, most), "{:,.0f}".format))
+        for step, count in zip(busiest, tokens, strict=True):
+            x, y = axes.x(step[0]), axes.y(count)
+            width = max(0.8, axes.x(step[1]) - x - 0.6)
+            parts.append(box(x, y, width, axes.bottom - y, colour, radius=0))
     parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
     names = legend((("bg-orange", "tokens of prompts"), ("bg-green", "tokens of answers")))
     title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
-    return join(
-        [
-            div(bold(title), names, cls="name-of-chart"),
-            svg("".join(parts), WIDTH, 2 * LANE + GAP + 30),
-        ]
-    )
+    head = div(bold(title), names, cls="name-of-chart")
+    return join([head, svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
 
 
 class LoadExplorer(make.Explorer[Simulation | dict | None]):
@@ -113,25 +136,37 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
             max_num_batched_tokens, max_num_seqs.
     """
 
-    def __init__(self, model: str = "llama-3.1-8b", *, gpu: str = "h100", gpus: int = 1, rate: float = 8,
-                 prompt: int = 300, answer: int = 128, weights: str = "",
-                 max_num_batched_tokens: int = 8192, max_num_seqs: int = 256):  # fmt: skip
+    def __init__(
+        self,
+        model: str = "llama-3.1-8b",
+        *,
+        gpu: str = "h100",
+        gpus: int = 1,
+        rate: float = 8,
+        prompt: int = 300,
+        answer: int = 128,
+        weights: str = "",
+        max_num_batched_tokens: int = 8192,
+        max_num_seqs: int = 256,
+    ):
         self.live = labs.simulates()
-        self._newest, self._lock, self._idle = 0, threading.Lock(), threading.Event()
+        self._newest = 0
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
+        precisions = (("as published", ""), ("fp8, made while loading", "fp8"))
+        rates = (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
+        budgets = (512, 1024, 2048, 4096, 8192, 16384)
+        sequences = (8, 16, 32, 64, 128, 256, 1024)
         controls = {
             "model": make.models(model),
             "gpu": make.gpus(gpu),
             "gpus": make.steps("GPUs", (1, 2, 4, 8), gpus),
-            "rate": make.steps("requests/s", (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96), rate),
+            "rate": make.steps("requests/s", rates, rate),
             "prompt": make.steps("prompt", (32, 128, 300, 1000, 2000, 4000, 7000), prompt),
             "answer": make.steps("answer", (16, 64, 128, 256, 512, 1000), answer),
-            "weights": make.choice(
-                "weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights
-            ),
-            "max_num_batched_tokens": make.steps(
-                "tokens a step", [512 * 2**n for n in range(6)], max_num_batched_tokens
-            ),
-            "max_num_seqs": make.steps("at once", (8, 16, 32, 64, 128, 256, 1024), max_num_seqs),
+            "weights": make.choice("weights", precisions, weights),
+            "max_num_batched_tokens": make.steps("tokens a step", budgets, max_num_batched_tokens),
+            "max_num_seqs": make.steps("at once", sequences, max_num_seqs),
         }
         if not self.live:
             loads = list(recordings.read(RECORDED))
@@ -191,11 +226,10 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
 
     def picture_of(self, result: Simulation | dict | None) -> str:
         if isinstance(result, dict):
-            p50, p95 = (result["measured"][f"ttft_ms_{p}"] for p in ("p50", "p95"))
-            measured = (
-                f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
-            )
-            return picture(result, f"{NO_VLLM} {measured}")
+            measured = result["measured"]
+            p50, p95 = measured["ttft_ms_p50"], measured["ttft_ms_p95"]
+            ttft = f"first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            return picture(result, f"{NO_VLLM} Measured here: {ttft}")
         if result is None:
             return html.panel("Starting vLLM's scheduler: a few seconds, once.")
         return self.picture.value  # until there is something new
@@ -204,7 +238,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         """Wait until what the controls say is simulated; return whether it is."""
         return self._idle.wait(timeout_s)
 
-    def words(self) -> Mapping[str, str]:
+    def sentences(self) -> Mapping[str, str]:
         if not self.live:
             return {"load": "model, GPU and load, as they were measured."}
         values = self.values
@@ -215,7 +249,8 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
             "rate": f"at random moments, for {SECONDS:.0f} s.",
             "prompt": "{:,} to {:,} tokens.".format(*_around(values["prompt"])),
             "answer": "{:,} to {:,} tokens.".format(*_around(values["answer"])),
-            "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such pieces.",
+            "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such "
+            "pieces.",
             "max_num_seqs": "max_num_seqs: requests of one step; the others wait.",
         }
 

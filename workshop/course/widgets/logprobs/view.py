@@ -33,7 +33,7 @@ RANKS = (
     (math.inf, style.VERMILLION, "beyond 20, or not listed"),
 )
 # bits, probability
-STEPS = (1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less")
+STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))
 SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
     "top_k": (whole, 0, 0, 20, 1, "235px"),
@@ -41,35 +41,38 @@ SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
 }
 _names = itertools.count()
-OWN_KEYS = (
-    'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
-)
+# Arrow keys are the radio buttons', not JupyterLab's.
+OWN_KEYS = 'data-lm-suppress-shortcuts="true"'
 
 
 def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
     """Return the rows; with settings the completion's logprobs are processed ones (the prompt has none)."""
-    found, so_far = [], []
+    result, output_tokens = [], []
     for row in rows:
         if row.part == "completion":
             if settings is not None and row.alternatives and row.logprob is not None:
-                now = logprobs.processed(row, settings, output_tokens=so_far)
-                listed = tuple(replace(one, logprob=now[one.token]) for one in row.alternatives)
-                row = replace(row, logprob=now[row.token], alternatives=listed)
-            so_far.append(row.token)
-        found.append(row)
-    return found
+                row = _under(row, settings, output_tokens)
+            output_tokens.append(row.token)
+        result.append(row)
+    return result
+
+
+def _under(row: Row, settings: Settings, output_tokens: list[str]) -> Row:
+    """Return a row with the logprobs that its tokens have under some settings."""
+    logprob = logprobs.processed(row, settings, output_tokens=output_tokens)
+    listed = [replace(token, logprob=logprob[token.token]) for token in row.alternatives]
+    return replace(row, logprob=logprob[row.token], alternatives=tuple(listed))
 
 
 def _listed(row: Row) -> list[logprobs.Alternative]:
     """Return the best alternatives and the text's own token; of several tokens with the same text the last one."""
-    best_first = sorted(
-        {one.token: one for one in row.alternatives}.values(), key=lambda one: -one.logprob
-    )
-    return [
-        one
-        for number, one in enumerate(best_first)
-        if number < LONGEST_LIST or one.token == row.token
-    ]
+    by_text = {token.token: token for token in row.alternatives}
+    best_first = sorted(by_text.values(), key=lambda token: -token.logprob)
+    listed = best_first[:LONGEST_LIST]
+    for token in best_first[LONGEST_LIST:]:
+        if token.token == row.token:
+            listed.append(token)
+    return listed
 
 
 def picture(
@@ -82,25 +85,34 @@ def picture(
         name: unique in the page; the radio buttons and the CSS need it.
         kind: "raw" or "processed", for the captions.
     """
-    first = next((number for number, row in enumerate(drawn) if row.part == "completion"), 0)
-    said, rules, radios = [], [], []
+    labels, rules, radios, panels = [], [], [], []
+    shown_first = _first_of_completion(drawn)
     for n, row in enumerate(drawn):
-        said.append(escape(f"{row.part} token {spoken(row.token)}: {_likelihood(row)}"))
+        labels.append(escape(f"{row.part} token {spoken(row.token)}: {_likelihood(row)}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
         rules.append(f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}")
-        own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{said[n]}"'
+        checked = "checked" if n == shown_first else ""
+        own = f'id="{name}-{n}" {checked} {OWN_KEYS} aria-label="{labels[n]}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
-    panels = div(Html("".join(_panel(row, n, name, kind) for n, row in enumerate(drawn))))
+        panels.append(_panel(row, n, name, kind))
     parts = (
         _legend(colour_by),
         _text(drawn, colour_by, name),
-        _plot(drawn, said, name, kind),
-        panels,
+        _plot(drawn, labels, name, kind),
+        div(Html("".join(panels))),
     )
     chosen = div(Html("".join(radios)), *parts, _sums(drawn, kind), cls="choose")
     return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
+
+
+def _first_of_completion(rows: Sequence[Row]) -> int:
+    """Return the place of the first generated token; 0 if there is none."""
+    for place, row in enumerate(rows):
+        if row.part == "completion":
+            return place
+    return 0
 
 
 def _likelihood(row: Row) -> str:
@@ -127,95 +139,126 @@ def surprise_colour(bits: float) -> str:
 
 
 def _legend(colour_by: str) -> Html:
-    ranks = [(f"{colour}66", words) for _, colour, words in RANKS]
-    keys = (
-        ranks if colour_by == "rank" else [(surprise_colour(bits), words) for bits, words in STEPS]
-    )
-    shown = (
-        span(tag("i", cls="key", style=f"background:{colour}"), words) for colour, words in keys
-    )
-    return muted(f"{colour_by.capitalize()} ", *shown, cls="legend")
+    if colour_by == "rank":
+        keys = [(f"{colour}66", meaning) for _, colour, meaning in RANKS]
+    else:
+        keys = [(surprise_colour(bits), probability) for bits, probability in STEPS]
+    items = []
+    for colour, meaning in keys:
+        items.append(span(tag("i", cls="key", style=f"background:{colour}"), meaning))
+    return muted(f"{colour_by.capitalize()} ", *items, cls="legend")
 
 
 def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
     """The tokens, prompt and completion apart; each may be clicked."""
     lines = []
     for part in ("prompt", "completion"):
-        chips = "".join(
-            _chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part
-        )
+        chips = [_chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part]
         if chips:
-            lines.append(div(span(part, cls="note"), div(Html(chips), cls="text"), cls="part"))
+            text = div(Html("".join(chips)), cls="text")
+            lines.append(div(span(part, cls="note"), text, cls="part"))
     return div(*lines, role="presentation")
 
 
 def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
     text = row.token
-    plain = "�" not in text and text.strip()
-    shown = text.replace("\n", "⏎\n") if plain else token_label(text)
+    look = f"{name}-t{n}"
+    if "�" not in text and text.strip():
+        shown = text.replace("\n", "⏎\n")
+    else:
+        shown = token_label(text)
+        look += " odd"
+    if "\n" in text:
+        look += " breaks"
     if not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
         shown = "⟨start⟩" if row.logprob is None else "▯"
-    look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
-    listed = "; ".join(
-        f"{token_label(one.token)} {percent(math.exp(one.logprob))}" for one in _listed(row)[:5]
-    )
-    own = f'class="{look}" title="{escape(listed)}" style="background:{shade(row, colour_by)}"'
+    alternatives = []
+    for token in _listed(row)[:5]:
+        alternatives.append(f"{token_label(token.token)} {percent(math.exp(token.logprob))}")
+    title = escape("; ".join(alternatives))
+    own = f'class="{look}" title="{title}" style="background:{shade(row, colour_by)}"'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
 
-def _plot(drawn: Sequence[Row], said: Sequence[str], name: str, kind: str) -> Html:
+def _plot(drawn: Sequence[Row], labels: Sequence[str], name: str, kind: str) -> Html:
     """Surprise a token: one bar each, in the text's order; clickable like the tokens."""
     surprises = [row.surprise_bits or 0.0 for row in drawn]
-    top, bars = max([4.0, *filter(math.isfinite, surprises)]), []
+    top = max([4.0, *filter(math.isfinite, surprises)])
+    bars = []
     for n, (row, bits) in enumerate(zip(drawn, surprises, strict=True)):
-        edge = ' class="next-part"' if n and row.part != drawn[n - 1].part else ""
-        look = (
-            "too-much" if math.isinf(bits) else "bg-blue" if row.part == "completion" else "bg-grey"
-        )
-        bar = f'<i class="{name}-t{n} {look}" style="height:{100 * min(bits, top) / top:.1f}%"></i>'
-        bars.append(f'<label for="{name}-{n}" title="{said[n]}"{edge}>{bar}</label>')
+        begins_part = n > 0 and row.part != drawn[n - 1].part
+        edge = ' class="next-part"' if begins_part else ""
+        height = 100 * min(bits, top) / top
+        look = _look_of_bar(row, bits)
+        bar = f'<i class="{name}-t{n} {look}" style="height:{height:.1f}%"></i>'
+        bars.append(f'<label for="{name}-{n}" title="{labels[n]}"{edge}>{bar}</label>')
     axis = span(f"surprise, {kind}", BR, f"{top:.0f} bits", cls="note")
     return div(axis, div(Html("".join(bars)), cls="surprise"), cls="part")
 
 
+def _look_of_bar(row: Row, bits: float) -> str:
+    """Return the class of a token's bar: what it is part of, or that its surprise is infinite."""
+    if math.isinf(bits):
+        return "too-much"
+    return "bg-blue" if row.part == "completion" else "bg-grey"
+
+
 def _panel(row: Row, n: int, name: str, kind: str) -> str:
-    """What is known of one token: its numbers, and bars of its alternatives."""
-    kind = kind if row.part == "completion" else "raw"  # a prompt is not sampled
+    """The numbers of one token, and bars of its alternatives."""
+    if row.part == "prompt":
+        kind = "raw"  # a prompt is not sampled
     body = "The first token has no logprob: nothing stands before it that could predict it."
     if row.logprob is not None and row.probability is not None:
-        unknown = f", below the {len(row.alternatives) - 1} best"
-        unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
-        p = f"{percent(row.probability)} · logprob {row.logprob:.3f} ({kind}) · {row.surprise_bits:.1f} bits"
-        numbers = (
-            f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(row.logprob) else p
-        )
-        body = escape(f"{numbers} · rank {row.rank or 'unknown' + unknown}")
-        body += "".join(_alternative(one, own=one.token == row.token) for one in _listed(row))
-    number = escape(f" · id {row.token_id}") if row.token_id is not None else ""
-    head = f'<b class="mono">{escape(token_label(row.token))}</b> <span class="note">{row.part}, token {row.position}'
-    return f'<div class="{name}-p{n} one-token"><div>{head}{number}</span></div>{body}</div>'
+        numbers = _numbers(row.logprob, row.probability, row.surprise_bits, kind)
+        body = escape(f"{numbers} · rank {row.rank or _unknown_rank(row)}")
+        for token in _listed(row):
+            body += _alternative(token, own=token.token == row.token)
+    number = "" if row.token_id is None else escape(f" · id {row.token_id}")
+    head = f'<b class="mono">{escape(token_label(row.token))}</b>'
+    head += f' <span class="note">{row.part}, token {row.position}{number}</span>'
+    return f'<div class="{name}-p{n} one-token"><div>{head}</div>{body}</div>'
 
 
-def _alternative(one: logprobs.Alternative, own: bool) -> str:
-    p = math.exp(one.logprob)
-    mark = " ◀ stands in the text" if own else ""
+def _numbers(logprob: float, probability: float, bits: float | None, kind: str) -> str:
+    """Return a token's probability, logprob and surprise in words."""
+    if math.isinf(logprob):
+        return f"logprob −∞ ({kind}): these settings never sample it"
+    return f"{percent(probability)} · logprob {logprob:.3f} ({kind}) · {bits:.1f} bits"
+
+
+def _unknown_rank(row: Row) -> str:
+    """Return what there is to say of the rank of a token that the server gave none."""
+    others = len(row.alternatives) - 1
+    if others > 0:
+        return f"unknown, below the {others} best"
+    return "unknown: no alternatives were asked for"
+
+
+def _alternative(token: logprobs.Alternative, own: bool) -> str:
+    p = math.exp(token.logprob)
+    look, mark = "rank", ""
+    if own:
+        look, mark = "rank own", " ◀ stands in the text"
+    rank = f"<span>{escape(str(token.rank or ''))}</span>"
+    name = f'<span class="mono cut">{escape(token_label(token.token))}</span>'
     bar = f'<span><i style="width:{100 * p:.1f}%"></i></span>'
-    name = f'<span class="mono cut">{escape(token_label(one.token))}</span>'
-    said = f'<span class="number">{percent(p)}{mark}</span>'
-    return f'<div class="rank{" own" * own}"><span>{escape(str(one.rank or ""))}</span>{name}{bar}{said}</div>'
+    number = f'<span class="number">{percent(p)}{mark}</span>'
+    return f'<div class="{look}">{rank}{name}{bar}{number}</div>'
 
 
 def _sums(drawn: Sequence[Row], kind: str) -> Html:
+    """The perplexity of the prompt and of the completion, where their logprobs are there."""
     lines = []
     for part in ("prompt", "completion"):
-        known = [row for row in drawn if row.part == part and row.logprob is not None]
-        if known:
-            value = logprobs.perplexity(known)
-            shown, bits = (
-                (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
-            )
-            about = f" ({bits} bits a token, {counted(len(known), 'token')}, {kind if part == 'completion' else 'raw'})"
-            lines += [" · ", f"{part}: perplexity ", bold(shown), about]
+        rows = [row for row in drawn if row.part == part and row.logprob is not None]
+        if rows:
+            perplexity = logprobs.perplexity(rows)
+            number, bits = "∞", "∞"
+            if math.isfinite(perplexity):
+                number, bits = f"{perplexity:,.1f}", f"{math.log2(perplexity):.2f}"
+            part_kind = kind if part == "completion" else "raw"
+            about = f" ({bits} bits per token, {counted(len(rows), 'token')}, {part_kind})"
+            lines += [" · ", f"{part}: perplexity ", bold(number), about]
     return div(join(lines[1:]), cls="sums")
 
 
@@ -250,30 +293,23 @@ class LogprobsViewer(Explorer[list[Row]]):
         self.banner = widgets.HTML()
         self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]
-        self.colour = made(
-            widgets.ToggleButtons, "colour by", "probability", options=["probability", "rank"]
-        )
-        self.kind = made(
-            widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about
-        )
-        for buttons in (self.colour, self.kind):
-            buttons.style.button_width = "auto"
-        sliders = {
-            name: make(name, *where, width=width) for name, (make, *where, width) in SLIDERS.items()
-        }
-        super().__init__({"colour": self.colour, "kind": self.kind, **sliders}, max_width="1000px")
+        buttons = widgets.ToggleButtons
+        self.colour = made(buttons, "colour by", "probability", options=["probability", "rank"])
+        self.kind = made(buttons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
+        self.colour.style.button_width = "auto"
+        self.kind.style.button_width = "auto"
+        controls = {"colour": self.colour, "kind": self.kind}
+        for name, (make, value, low, high, step, width) in SLIDERS.items():
+            controls[name] = make(name, value, low, high, step, width=width)
+        super().__init__(controls, max_width="1000px")
         if self.client:
             self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        self.processing = in_a_row(*(self.controls[name] for name in SLIDERS))
-        return (
-            *self.form,
-            in_a_row(self.colour, self.kind),
-            self.processing,
-            self.banner,
-            self.picture,
-        )
+        sliders = [self.controls[name] for name in SLIDERS]
+        self.processing = in_a_row(*sliders)
+        kinds = in_a_row(self.colour, self.kind)
+        return *self.form, kinds, self.processing, self.banner, self.picture
 
     def _make_form(self, prompt: str, k: int) -> tuple[widgets.Widget, ...]:
         self.prompt = made(widgets.Textarea, "prompt", prompt, "100%", rows=2)
@@ -283,9 +319,8 @@ class LogprobsViewer(Explorer[list[Row]]):
         self.ask_temperature = made(widgets.BoundedFloatText, "temperature", 1.0, "160px", **limits)
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         complete = button("Complete", self.ask, button_style="primary", icon="play")
-        return self.prompt, in_a_row(
-            complete, self.max_tokens, self.k, self.ask_temperature, self.seed
-        )
+        numbers = in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
+        return self.prompt, numbers
 
     def ask(self) -> None:
         """Send the prompt; keep the old picture if that fails."""

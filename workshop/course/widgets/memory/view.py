@@ -44,21 +44,19 @@ class MemorySliders(make.Explorer[Memory]):
         self.remedies = remedies
         start = Case(model=model, **case)
         weights = [(label, name) for name, label in LABELS.items()]
+        kv_cache = (("16 bit", "auto"), ("fp8", "fp8"))
+        utilization = start.gpu_memory_utilization
         self._weights = make.choice("weights", weights, start.weights)
         self._context = make.steps("context", CONTEXTS, start.context)
         controls = {
             "model": make.models(start.model),
             "weights": self._weights,
-            "kv_cache_dtype": make.choice(
-                "KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype
-            ),
+            "kv_cache_dtype": make.choice("KV cache", kv_cache, start.kv_cache_dtype),
             "context": self._context,
             "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
             "gpu": make.gpus(start.gpu),
             "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
-            "gpu_memory_utilization": make.real(
-                "utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01
-            ),
+            "gpu_memory_utilization": make.real("utilization", utilization, 0.5, 0.98, 0.01),
         }
         super().__init__(controls, label_px=80)
 
@@ -98,22 +96,20 @@ class MemorySliders(make.Explorer[Memory]):
     def picture_of(self, result: Memory) -> str:
         return picture(result, self.remedies)
 
-    def words(self) -> Mapping[str, str]:
+    def sentences(self) -> Mapping[str, str]:
         case, result = self.case, self.result
         model, gpu = load_model(case.model), load_gpu(case.gpu)
-        groups = (
-            ""
-            if model.mla
-            else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
-        )
+        groups = ""
+        if not model.mla:
+            groups = f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
+        kv_cache = "what the model computes in."
+        if case.kv_cache_dtype == "fp8":
+            kv_cache = "half the bytes per token, a little less exact."
         limit = gpu.engine_gib * case.gpu_memory_utilization
-        fp8 = case.kv_cache_dtype == "fp8"
         return {
             "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
             "weights": f"{weight_words(model, case.weights)}.",
-            "kv_cache_dtype": "half the bytes a token, a little less exact."
-            if fp8
-            else "what the model computes in.",
+            "kv_cache_dtype": kv_cache,
             "context": "tokens of one request, prompt and answer together (max_model_len).",
             "requests": "at the same moment, all as long as that.",
             "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",

@@ -43,18 +43,22 @@ def picture(looks: Sequence[Metrics]) -> Html:
     """Return the three charts, with the numbers of now in words."""
     if len(looks) < 2:
         return panel("Looking at the server's /metrics …")
-    drawn = charts([*looks[:-1][:: -(-len(looks) // DRAWN)], looks[-1]])
-    now = [
-        f"{name} {values[-1]:,.0f} {unit}".rstrip()
-        for _, unit, _, series in drawn
-        for name, _, values in series
-    ]
-    preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
-    note = (" · ", tag("b", f"{preempted:,.0f} preempted", cls="ink-bad")) if preempted > 0 else ()
-    label = "Server metrics, now: " + ", ".join(now)
+    every = -(-len(looks) // DRAWN)
+    drawn = charts([*looks[:-1][::every], looks[-1]])
+    now = []
+    for _, unit, _, series in drawn:
+        for name, _, values in series:
+            now.append(f"{name} {values[-1]:,.0f} {unit}".rstrip())
     # A number and its unit stay in one line.
-    head = muted("now: ", " · ".join(one.replace(" ", "\u00a0") for one in now), *note)
-    return panel(head, *(chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
+    unbroken = [number.replace(" ", "\u00a0") for number in now]
+    parts: list[object] = ["now: ", " · ".join(unbroken)]
+    preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
+    if preempted > 0:
+        parts += [" · ", tag("b", f"{preempted:,.0f} preempted", cls="ink-bad")]
+    *first, last = drawn
+    pictures = [chart(*data) for data in first]
+    pictures.append(chart(*last, last=True))
+    return panel(muted(*parts), *pictures, label=f"Server metrics, now: {', '.join(now)}")
 
 
 def chart(
@@ -62,30 +66,37 @@ def chart(
     unit: str,
     times: list[float],
     series: list[tuple[str, str, list[float]]],
-    last: bool,
+    last: bool = False,
 ) -> Html:
     """Return one chart; the last one has the numbers of the axis of time."""
-    # The axis ends at 5, 10, 20, 50 …, so that it does not jump at every step.
-    top = 100.0 if unit == "%" else round_up(max(5.0, *(max(values) for _, _, values in series)))
-    axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
+    axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), _top(unit, series))
     parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
     parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
-    parts.append(
-        axes.y_ticks(
-            (0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"
-        )
-    )
-    parts += [
-        line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series
-    ]
+    parts.append(axes.y_ticks((0, axes.y_end), lambda value: _tick(value, unit)))
+    keys = []
+    for name, colour, values in series:
+        parts.append(line(axes.points(times, values), style.NAMES[colour], 2))
+        keys.append((f"bg-{colour} thin", name))
+    height = HEIGHT - 12
     if last:
         parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
-    head = div(
-        bold(title),
-        legend((f"bg-{colour} thin", name) for name, colour, _ in series),
-        cls="name-of-chart",
-    )
-    return join([head, svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)])
+        height = HEIGHT
+    head = div(bold(title), legend(keys), cls="name-of-chart")
+    return join([head, svg("".join(parts), WIDTH, height)])
+
+
+def _top(unit: str, series: list[tuple[str, str, list[float]]]) -> float:
+    """Return where the axis ends: at 5, 10, 20, 50 …, so that it does not jump at every step."""
+    if unit == "%":
+        return 100.0
+    highest = 5.0
+    for _, _, values in series:
+        highest = max(highest, *values)
+    return round_up(highest)
+
+
+def _tick(value: float, unit: str) -> str:
+    return f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"
 
 
 class MetricsPanel(Watching):
@@ -109,10 +120,12 @@ class MetricsPanel(Watching):
         if every_s < 0.05:
             wrong = f"Every {every_s} s would be work for the server itself."
             raise BadInput(wrong, "Look every 0.25 s or more seldom.")
-        own = not isinstance(server, str)
-        self._url = server.url if own else server
-        self._key, self._proxy = (server.record.api_key, server.proxy) if own else (None, None)
-        self.looks, self.picture = [], widgets.HTML(picture([]))
+        if isinstance(server, str):
+            self._url, self._key, self._proxy = server, None, None
+        else:
+            self._url, self._key, self._proxy = server.url, server.record.api_key, server.proxy
+        self.looks: list[Metrics] = []
+        self.picture = widgets.HTML(picture([]))
         super().__init__(self.picture, every_s=every_s)
 
     def look(self) -> Metrics | None:

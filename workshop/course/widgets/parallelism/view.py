@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.communication import NETWORKS, network_link, node_link
-from inference_planner.ranks import tp_problem
+from inference_planner.ranks import Rank, tp_problem
 
 from workshop.course.chart import LEAST_WIDTH, box, path, svg, text
 from workshop.course.html import Html, bar, bold, div, legend, muted, panel, table, verdict
@@ -25,106 +25,154 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 def picture(result: Layout) -> Html:
     m = load_model(result.choice.model)
-    kv = "1 latent" if m.mla else m.num_key_value_heads
-    held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
+    kv_heads = "1 latent" if m.mla else m.num_key_value_heads
+    layers = f"{m.num_hidden_layers} layers (down)"
+    heads = f"{m.num_attention_heads} heads (across)"
     keys = (
-        ("bg-weights", held),
-        ("bg-kv thin", f"its KV heads, of {kv}"),
+        ("bg-weights", f"what it holds of {layers} × {heads}"),
+        ("bg-kv thin", f"its KV heads, of {kv_heads}"),
         ("bg-sky thin", "all-reduce"),
+        ("bg-text thin", "point-to-point"),
     )
-    parts = (
-        _verdict(result),
-        _cluster(result),
-        legend((*keys, ("bg-text thin", "point-to-point"))),
-    )
+    parts = (_verdict(result), _cluster(result), legend(keys))
     return panel(*parts, *_traffic(result), label=spoken(result))
 
 
 def spoken(result: Layout) -> str:
-    m, parts = load_model(result.choice.model), [f"{result.verdict} {result.remedy}"]
-    for r in result.ranks:
-        heads, kv = map(_span, head_range(r, m))
-        parts.append(
-            f"GPU {r.rank} on node {r.node}: layers {_span(r.layers)}, heads {heads}, KV heads {kv}"
-        )
-    for x in result.messages:
-        parts.append(
-            f"{x.count} {x.what} of {size(x.bytes_each)} over {x.link}, {duration(1e3 * x.ms)}"
-        )
-    return ". ".join(parts)
+    """Return the picture in words, for a screen reader."""
+    m = load_model(result.choice.model)
+    sentences = [f"{result.verdict} {result.remedy}"]
+    for rank in result.ranks:
+        heads, kv_heads = map(_span, head_range(rank, m))
+        place = f"GPU {rank.rank} on node {rank.node}"
+        layers = _span(rank.layers)
+        sentences.append(f"{place}: layers {layers}, heads {heads}, KV heads {kv_heads}")
+    for message in result.messages:
+        sent = f"{message.count} {message.what} of {size(message.bytes_each)}"
+        sentences.append(f"{sent} over {message.link}, {duration(1e3 * message.ms)}")
+    return ". ".join(sentences)
 
 
 def _verdict(result: Layout) -> Html:
-    used, notes = len({r.node for r in result.ranks}), []
-    if used and result.idle:
+    parts = []
+    if result.remedy:
+        parts.append(div("→ ", bold(result.remedy)))
+    notes = _notes(result)
+    if notes:
+        parts.append(muted(" ".join(notes)))
+    sign, look = "✗", "bad tall"
+    if result.state == "fits":
+        sign, look = "✓", "good tall"
+    return verdict(sign, look, result.verdict, *parts)
+
+
+def _notes(result: Layout) -> list[str]:
+    """Return what to know about the nodes of a layout that works."""
+    nodes = len({rank.node for rank in result.ranks})
+    if not nodes:
+        return []
+    notes = []
+    if result.idle:
         notes.append(f"{result.idle} of {result.choice.gpus} GPUs stay idle.")
-    if used and result.tp_crosses_nodes:
+    if result.tp_crosses_nodes:
         network = network_link(result.choice.network).name
         notes.append(f"A tensor-parallel group spans nodes: every layer waits twice for {network}.")
-    if used > 1:
-        notes.append(
-            f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
-        )
-    elif used:
-        notes.append("One process computes everything." if len(result.ranks) == 1 else ONE_NODE)
-    more = [div("→ ", bold(result.remedy))] if result.remedy else []
-    more += [muted(" ".join(notes))] if notes else []
-    fits = result.state == "fits"
-    return verdict("✓" if fits else "✗", f"{'good' if fits else 'bad'} tall", result.verdict, *more)
+    if nodes > 1:
+        ray = "a Ray cluster (--distributed-executor-backend ray)"
+        notes.append(f"{nodes} nodes: vLLM with --nnodes {nodes}, or {ray}.")
+    elif len(result.ranks) == 1:
+        notes.append("One process computes everything.")
+    else:
+        notes.append(ONE_NODE)
+    return notes
 
 
 def _cluster(result: Layout) -> Html:
     """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to stage."""
-    c, m, parts = result.choice, load_model(result.choice.model), []
-    wide = c.gpus_per_node * STEP + 8
+    c = result.choice
+    width = c.gpus_per_node * STEP + 8
+    places = _places(result)
+    shares = dict(zip(places, map(partial(_share, result), result.ranks), strict=True))
+    parts = []
     for node in range(c.nodes):
-        parts.append(
-            box(MARGIN - 6, node * NODE + 6, wide, NODE - 20, "none", stroke=style.GREY, radius=8)
-        )
-        inside = f"node {node} · {load_gpu(c.gpu).link} inside"
-        parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
-    held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
-    share = len(result.ranks) // (result.ranks[-1].node + 1) if result.ranks else 0
-    # nodes have as many ranks each
-    at = [r.node * c.gpus_per_node + r.rank % share for r in result.ranks]
-    for r, number in zip(result.ranks, at, strict=True):
-        heads, kv = head_range(r, m)
-        words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
-        held[number] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
+        parts += _node(node, width, f"node {node} · {load_gpu(c.gpu).link} inside")
     for number in range(c.gpus):
         x, y, _ = _place(number, c.gpus_per_node)
-        parts.append(
-            f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>'
-        )
-    stages = [at[first : first + c.tp] for first in range(0, len(at), c.tp)]
-    parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
-    parts += [_hop(a[-1], b[0], c.gpus_per_node) for a, b in itertools.pairwise(stages)]
-    return div(
-        svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=LEAST_WIDTH),
-        cls="scroll",
-    )
+        card = _card(number, *shares.get(number, ()))
+        parts.append(f'<g transform="translate({x} {y})">{card}</g>')
+    stages = [places[first : first + c.tp] for first in range(0, len(places), c.tp)]
+    if c.tp > 1:
+        parts += [_group(gpus, c.gpus_per_node) for gpus in stages]
+    for stage, after in itertools.pairwise(stages):
+        parts.append(_hop(stage[-1], after[0], c.gpus_per_node))
+    full_width = max(620, 2 * MARGIN + width)
+    drawing = svg("".join(parts), full_width, c.nodes * NODE, min_width=LEAST_WIDTH)
+    return div(drawing, cls="scroll")
+
+
+def _node(node: int, width: float, name: str) -> list[str]:
+    """Return the frame of a node, and its name."""
+    frame = box(MARGIN - 6, node * NODE + 6, width, NODE - 20, "none", stroke=style.GREY, radius=8)
+    return [frame, text(MARGIN + 2, node * NODE + 137, name, size=11, fill=style.MUTED)]
+
+
+def _places(result: Layout) -> list[int]:
+    """Return the GPU of each rank, counted over all nodes; every node that is used has as many ranks."""
+    if not result.ranks:
+        return []
+    ranks_per_node = len(result.ranks) // (result.ranks[-1].node + 1)
+    places = []
+    for rank in result.ranks:
+        slot = rank.rank % ranks_per_node
+        places.append(rank.node * result.choice.gpus_per_node + slot)
+    return places
+
+
+def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
+    """Return what a rank holds, as `_card` draws it."""
+    m = load_model(result.choice.model)
+    heads, kv_heads = head_range(rank, m)
+    if m.mla:
+        kv = "KV: a full copy"
+    else:
+        kv = f"KV {_span(kv_heads)}"
+        if result.choice.tp > m.num_key_value_heads:
+            kv += " (copy)"
+    return rank.layers, m.num_hidden_layers, m.num_attention_heads, heads, kv
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
 def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads: int = 1, heads: range = range(0),
           kv: str = "") -> str:  # fmt: skip
     """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
-    box_x, box_y, box_w, box_h, middle = 8, 16, CARD - 16, 34, CARD / 2
-    parts, ink = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)], style.TEXT
-    named = {"anchor": "middle", "size": 10, "fill": ink if layers else style.MUTED}
-    parts.append(text(middle, 11, f"GPU {number}", bold=True, **named))
-    parts.append(box(box_x, box_y, box_w, box_h, style.PANEL, stroke=style.GREY, radius=0))
-    if layers is None:
-        return "".join([*parts, text(middle, 68, "idle", **named)])
-    left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
-    size = (max(1.5, box_w * len(heads) / of_heads), max(1.5, box_h * len(layers) / of_layers))
-    parts.append(box(left, top, *size, style.WEIGHTS, radius=0))
-    for n, words in enumerate((f"layers {_span(layers)}", f"heads {_span(heads)}", kv)):
-        parts.append(
-            text(
-                middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5
-            )
+    outline_x, outline_y = 8, 16
+    outline_width, outline_height = CARD - 16, 34
+    middle = CARD / 2
+    parts = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)]
+    look = {"anchor": "middle", "size": 10, "fill": style.TEXT if layers else style.MUTED}
+    parts.append(text(middle, 11, f"GPU {number}", bold=True, **look))
+    parts.append(
+        box(
+            outline_x,
+            outline_y,
+            outline_width,
+            outline_height,
+            style.PANEL,
+            stroke=style.GREY,
+            radius=0,
         )
+    )
+    if layers is None:
+        return "".join([*parts, text(middle, 68, "idle", **look)])
+    left = outline_x + outline_width * heads.start / of_heads
+    top = outline_y + outline_height * layers.start / of_layers
+    width = max(1.5, outline_width * len(heads) / of_heads)
+    height = max(1.5, outline_height * len(layers) / of_layers)
+    parts.append(box(left, top, width, height, style.WEIGHTS, radius=0))
+    lines = (f"layers {_span(layers)}", f"heads {_span(heads)}", kv)
+    for n, line in enumerate(lines):
+        letters = 8.4 if len(line) > 12 else 9.5
+        parts.append(text(middle, 62 + 11.5 * n, line, anchor="middle", size=letters))
     return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
 
 
@@ -139,69 +187,76 @@ def _group(gpus: list[int], per_node: int) -> str:
     ends: dict[int, tuple[int, int]] = {}  # node → where its line begins and ends
     for gpu in gpus:
         x, _, node = _place(gpu, per_node)
-        ends[node] = (ends.get(node, (x + 11,))[0], x + CARD - 11)
-    levels = {node: node * NODE + 16 + HEIGHT for node in ends}
-    lines = [f"M{a} {levels[node]}H{b}" for node, (a, b) in ends.items()]
+        begin = ends[node][0] if node in ends else x + 11
+        ends[node] = (begin, x + CARD - 11)
+    lines = []
+    for node, (begin, end) in ends.items():
+        lines.append(f"M{begin} {_level(node)}H{end}")
     for a, b in itertools.pairwise(ends):
-        lines.append(f"M{ends[a][0]} {levels[a]}H10V{levels[b]}H{ends[b][0]}")
-    return "".join(path(one, LINK, 4) for one in lines)
+        lines.append(f"M{ends[a][0]} {_level(a)}H10V{_level(b)}H{ends[b][0]}")
+    return "".join(path(line, LINK, 4) for line in lines)
+
+
+def _level(node: int) -> int:
+    """Return where the lines under a node's GPUs are drawn."""
+    return node * NODE + 16 + HEIGHT
 
 
 def _hop(gpu: int, to: int, per_node: int) -> str:
     """An arrow to the GPU where the next stage begins."""
-    (xa, ya, node_a), (xb, yb, node_b) = _place(gpu, per_node), _place(to, per_node)
+    xa, ya, node_a = _place(gpu, per_node)
+    xb, yb, node_b = _place(to, per_node)
     right, y = xa + CARD, ya + 33
     if node_a == node_b:
-        return (
-            path(f"M{right - 5} {y}H{xb + 1}", HOP, 3)
-            + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
-        )
+        shaft = path(f"M{right - 5} {y}H{xb + 1}", HOP, 3)
+        return shaft + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
     middle = xb + CARD / 2
-    way = f"M{right} {y}H{right + 16}V{node_b * NODE - 4}H{middle}V{yb - 7}"
-    return path(way, HOP, 3) + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
+    shaft = path(f"M{right} {y}H{right + 16}V{node_b * NODE - 4}H{middle}V{yb - 7}", HOP, 3)
+    return shaft + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
 
 
 def _traffic(result: Layout) -> tuple[Html, ...]:
     """What one step sends, how long it takes beside all else, a bar of both, and the sentence that says it."""
     if not result.ranks:
         return ()
-    rows = [] if result.messages else [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
+    rows = []
     for x in result.messages:
-        rows.append(
-            (
-                x.what,
-                f"{x.link}, {x.gb_s:g} GB/s",
-                f"{x.count:,}",
-                size(x.bytes_each),
-                duration(1e3 * x.ms),
-            )
-        )
+        over = f"{x.link}, {x.gb_s:g} GB/s"
+        rows.append((x.what, over, f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms)))
+    if not rows:
+        rows.append(("nothing: one GPU", "–", "0", "0 bytes", "0 µs"))
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
-    rows.append(
-        ("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us))
-    )
+    rest = "all else: weights, KV cache, kernels"
+    rows.append((rest, memory, "", "", duration(result.compute_us)))
     head = ("what travels", "over", "times a step", "bytes each", "time a step")
-    sent, many = 1e3 * sum(x.ms for x in result.messages), result.choice.requests
-    step, whom = (
-        sent + result.compute_us,
-        "one request" if many == 1 else f"each of {many} requests",
-    )
-    share, rate = 100 * sent / step, bold(f"{1e6 / step:,.0f} tokens a second")
-    small = (
-        " The model does not fit, so this is what it would be." if result.state == "small" else ""
-    )
-    words = (
-        "A step takes about ",
-        bold(duration(step)),
-        f", {share:.0f} % of it travelling: about ",
-        rate,
-    )
+    sent_us = 1e3 * sum(x.ms for x in result.messages)
+    share = 100 * sent_us / (sent_us + result.compute_us)
     both = bar([("sky", share), ("grey", 100 - share)], cls="thin")
-    return table(head, rows, "numbers full"), both, div(*words, f" for {whom}.{small}", cls="sum")
+    return table(head, rows, "numbers full"), both, _sum(result, sent_us)
+
+
+def _sum(result: Layout, sent_us: float) -> Html:
+    """The sentence below: how long a step takes, how much of it messages travel, and the tokens a second."""
+    step_us = sent_us + result.compute_us
+    requests = result.choice.requests
+    whom = "one request" if requests == 1 else f"each of {requests} requests"
+    end = f" for {whom}."
+    if result.state == "small":
+        end += " The model does not fit, so this is what it would be."
+    return div(
+        "A step takes about ",
+        bold(duration(step_us)),
+        f", {100 * sent_us / step_us:.0f} % of it travelling: about ",
+        bold(f"{1e6 / step_us:,.0f} tokens a second"),
+        end,
+        cls="sum",
+    )
 
 
 def _span(values: range) -> str:
-    return f"{values.start}" if len(values) == 1 else f"{values.start}–{values.stop - 1}"
+    if len(values) == 1:
+        return f"{values.start}"
+    return f"{values.start}–{values.stop - 1}"
 
 
 class ParallelismExplorer(make.Explorer[Layout]):
@@ -248,20 +303,20 @@ class ParallelismExplorer(make.Explorer[Layout]):
     def picture_of(self, result: Layout) -> Html:
         return picture(result)
 
-    def words(self) -> Mapping[str, str]:
+    def sentences(self) -> Mapping[str, str]:
         choice = self.choice
         m, gpu = load_model(choice.model), load_gpu(choice.gpu)
         inside, outside = node_link(gpu), network_link(choice.network)
-        divides = ", ".join(str(size) for size in range(1, 17) if not tp_problem(m, size))
-        kv = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
-        one = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
+        sizes = [str(size) for size in range(1, 17) if not tp_problem(m, size)]
+        kv_heads = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
+        tokens = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
         return {
-            "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv}.",
+            "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv_heads}.",
             "nodes": "machines in the allocation.",
             "gpus_per_node": f"{choice.gpus} GPUs in all.",
-            "tp": f"tensor parallel: heads of every layer split. Possible: {divides}.",
+            "tp": f"tensor parallel: heads of every layer split. Possible: {', '.join(sizes)}.",
             "pp": "pipeline parallel: layers split into stages, in order.",
             "gpu": f"inside a node: {inside.name}, {inside.gb_s:g} GB/s one way.",
-            "network": f"between nodes: {outside.gb_s:g} GB/s one way a GPU.",
-            "requests": f"answered at once: {one} through the model in a step.",
+            "network": f"between nodes: {outside.gb_s:g} GB/s one way per GPU.",
+            "requests": f"answered at once: {tokens} through the model in a step.",
         }

@@ -35,88 +35,101 @@ HEAD = (
 
 def recorded() -> dict[str, dict]:
     """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as `reconcile` takes them."""
-    entries = recordings.read("logs/index.json")["logs"]
     choices = {}
-    for name, entry in entries.items():
-        if entry["model"] is None or (
-            name.startswith("failures/") and entry["failure"] != "kv-cache-too-small"
-        ):
+    for name, entry in recordings.read("logs/index.json")["logs"].items():
+        if not _can_be_compared(name, entry):
             continue
-        local = LOGS / entry["model"]
-        label = f"{entry['what']} ({entry['gpu'] or 'CPU'}, vLLM {entry['vllm_version']})"
-        model = str(local) if local.exists() else entry["model"]
+        folder = LOGS / entry["model"]
+        gpu = entry["gpu"]
+        label = f"{entry['what']} ({gpu or 'CPU'}, vLLM {entry['vllm_version']})"
         choices[label] = {
             "path": LOGS / name,
-            "model": model,
-            "gpu": entry["gpu"] and entry["gpu"].lower(),
+            "model": str(folder) if folder.exists() else entry["model"],
+            "gpu": gpu and gpu.lower(),
         }
     return choices
+
+
+def _can_be_compared(name: str, entry: dict) -> bool:
+    """Return whether a recorded log names its model and came to the KV cache."""
+    if entry["model"] is None:
+        return False
+    return not name.startswith("failures/") or entry["failure"] == "kv-cache-too-small"
 
 
 @lru_cache(maxsize=1)
 def recorded_errors() -> dict[str, dict[str, float]]:
     """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on GPUs."""
-    found = {}
+    errors_by_run = {}
     for label, run in recorded().items():
-        row = (
-            reconcile(run["path"], run["model"], run["gpu"]).row("KV cache size")
-            if run["gpu"]
-            else None
-        )
+        if not run["gpu"]:
+            continue
+        row = reconcile(run["path"], run["model"], run["gpu"]).row("KV cache size")
         if row is None or not row.actual:
             continue
         log = engine_log.read(run["path"])
-        split = (log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1)
-        asked = (load_model(run["model"]), load_gpu(run["gpu"]), *split)
-        errors = {name: (tokens(*asked) / row.actual - 1) * 100 for name, tokens in OTHERS.items()}
-        # `llama-3.1-70b, tensor parallel 4 (H200, …)` → `llama-3.1-70b, TP 4`
-        name = label.partition(" (")[0].replace("tensor parallel", "TP").replace("pipeline", "PP")
-        name = name.replace(", TP 1", "").replace("KV cache in FP8", "fp8 KV")
-        found[name] = {"workshop plan": row.error_percent, **errors}
-    return found
+        tp, pp = log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1
+        model, gpu = load_model(run["model"]), load_gpu(run["gpu"])
+        errors = {"workshop plan": row.error_percent}
+        for name, tokens in OTHERS.items():
+            errors[name] = (tokens(model, gpu, tp, pp) / row.actual - 1) * 100
+        errors_by_run[_short(label)] = errors
+    return errors_by_run
+
+
+def _short(label: str) -> str:
+    """Shorten `llama-3.1-70b, tensor parallel 4 (H200, …)` to `llama-3.1-70b, TP 4`."""
+    name = label.partition(" (")[0].replace("tensor parallel", "TP").replace("pipeline", "PP")
+    return name.replace(", TP 1", "").replace("KV cache in FP8", "fp8 KV")
 
 
 def picture(result: Reconciliation) -> Html:
     """Return the table with its error bars, the advice, and what was assumed."""
-    failed = f"The start failed. {result.failure} " if result.failure else ""
-    failure = (
-        div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}") if failed else ""
-    )
+    failure: Html | str = ""
+    label = "Plan beside log. "
+    if result.failure:
+        failure = div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}")
+        label += f"The start failed. {result.failure} "
+    label += ". ".join(map(_spoken, result.rows))
     head = [span(name, cls=f"note {side}".rstrip()) for name, side in HEAD]
     grid = div(*head, *map(_row, result.rows), cls="compare")
-    label = f"Plan beside log. {failed}{'. '.join(map(_spoken, result.rows))}"
-    advice = [
-        one
-        for item in result.advice
-        for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))
-    ]
-    below = [
-        tag("p", bold("What to change"), ", the most effective first, more ranks last"),
-        div(*advice, cls="pairs"),
-    ]
-    assumed = [tag("ul", *(tag("li", line) for line in result.assumed), cls="note")]
     # A picture is one thing to a screen reader: the advice, which is text, stands outside of it.
-    text = panel(*below * bool(advice), *assumed * bool(result.assumed))
-    return join([panel(failure, grid, label=label), text])
+    below = []
+    if result.advice:
+        order = ", the most effective first, more ranks last"
+        below += [tag("p", bold("What to change"), order), _advice(result)]
+    if result.assumed:
+        lines = [tag("li", line) for line in result.assumed]
+        below.append(tag("ul", *lines, cls="note"))
+    return join([panel(failure, grid, label=label), panel(*below)])
+
+
+def _advice(result: Reconciliation) -> Html:
+    """Return each flag that would help, with its effect."""
+    pairs = []
+    for item in result.advice:
+        pairs += [tag("code", f"{item.flag} {item.value}"), span(item.effect)]
+    return div(*pairs, cls="pairs")
 
 
 def _row(row: Row) -> Html:
-    unit, both = tag("small", row.unit, cls="ink-muted"), (row.predicted, row.actual)
-    numbers = [
-        span(f"{_number(value)} ", "" if value is None else unit, cls="number") for value in both
-    ]
     error = "" if row.error_percent is None else f"{row.error_percent:+.2f} %"
-    why = span(row.reason, cls="note why")
-    return join(
-        [
-            Html("<hr>"),
-            bold(row.quantity),
-            *numbers,
-            _bar(row.error_percent),
-            span(error, cls="number"),
-            why,
-        ]
+    cells = (
+        Html("<hr>"),
+        bold(row.quantity),
+        _with_unit(row.predicted, row.unit),
+        _with_unit(row.actual, row.unit),
+        _bar(row.error_percent),
+        span(error, cls="number"),
+        span(row.reason, cls="note why"),
     )
+    return join(cells)
+
+
+def _with_unit(value: float | None, unit: str) -> Html:
+    """Return a number with its unit; an unknown one has none."""
+    small = "" if value is None else tag("small", unit, cls="ink-muted")
+    return span(f"{_number(value)} ", small, cls="number")
 
 
 def _bar(error: float | None) -> Html:
@@ -124,24 +137,34 @@ def _bar(error: float | None) -> Html:
     if error is None:
         return span()
     width = max(0.6, min(50.0, abs(error) / AXIS_PERCENT * 50))
-    colour = (
-        style.GOOD
-        if abs(error) <= CLOSE_PERCENT
-        else style.ORANGE
-        if abs(error) <= FAIR_PERCENT
-        else style.BAD
-    )
-    place = f"left:{50 if error >= 0 else 50 - width:.2f}%;width:{width:.2f}%;background:{colour}"
+    left = 50 if error >= 0 else 50 - width
+    place = f"left:{left:.2f}%;width:{width:.2f}%;background:{_colour(abs(error))}"
     return span(tag("i", style=place), tag("i"), cls="error")
 
 
+def _colour(error: float) -> str:
+    """Return the colour of an error in percent, without its sign."""
+    if error <= CLOSE_PERCENT:
+        return style.GOOD
+    if error <= FAIR_PERCENT:
+        return style.ORANGE
+    return style.BAD
+
+
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}"
 
 
 def _spoken(row: Row) -> str:
-    error = "" if row.error_percent is None else f", error {row.error_percent:+.1f} percent"
-    return f"{row.quantity}: predicted {_number(row.predicted)}, actual {_number(row.actual)} {row.unit}{error}"
+    sentence = f"{row.quantity}: predicted {_number(row.predicted)}"
+    sentence += f", actual {_number(row.actual)} {row.unit}"
+    if row.error_percent is not None:
+        sentence += f", error {row.error_percent:+.1f} percent"
+    return sentence
 
 
 class ReconcileView(Explorer[Reconciliation | None]):
@@ -162,21 +185,23 @@ class ReconcileView(Explorer[Reconciliation | None]):
     """
 
     def __init__(self, log: str | Path | None = None, model: str = "", gpu: str = ""):
-        self._recorded, wide = recorded(), {"width": "560px", "continuous_update": False}
+        self._recorded = recorded()
         logs = [*self._recorded, OWN]
         self.choice = choice("log", logs, logs[0] if log is None else OWN, "560px")
-        self.path = made(
-            widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide
-        )
+        self.path = self._field("file", str(log or ""), "path of vLLM's log")
         about = "catalog name or folder, if the log's path is of no use"
-        self.model = made(widgets.Text, "model", model, placeholder=about, **wide)
-        self.gpu = choice(
-            "GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu, "560px"
-        )
-        super().__init__(
-            {"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu},
-            max_width=None,
-        )
+        self.model = self._field("model", model, about)
+        gpus = [("as the log says", "")]
+        for name in list_gpus():
+            gpus.append((name, name))
+        self.gpu = choice("GPU", gpus, gpu, "560px")
+        controls = {"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}
+        super().__init__(controls, max_width=None)
+
+    @staticmethod
+    def _field(name: str, value: str, about: str) -> widgets.Text:
+        """Return a field for text, which counts once it is whole."""
+        return made(widgets.Text, name, value, "560px", placeholder=about, continuous_update=False)
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         self.own = widgets.VBox([self.path, self.model, self.gpu])
@@ -188,11 +213,14 @@ class ReconcileView(Explorer[Reconciliation | None]):
     def compute(self) -> Reconciliation | None:
         log = self.values["log"]
         if log != OWN:
-            return reconcile(*self._recorded[log].values())
-        path, model = Path(self.path.value.strip()).expanduser(), self.model.value.strip()
-        return reconcile(path, model or None, self.gpu.value or None) if path.name else None
+            recording = self._recorded[log]
+            return reconcile(recording["path"], recording["model"], recording["gpu"])
+        path = Path(self.path.value.strip()).expanduser()
+        if not path.name:
+            return None
+        return reconcile(path, self.model.value.strip() or None, self.gpu.value or None)
 
     def picture_of(self, result: Reconciliation | None) -> Html:
-        return (
-            panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)
-        )
+        if result is None:
+            return panel("Give the path of a log that vLLM wrote.")
+        return picture(result)

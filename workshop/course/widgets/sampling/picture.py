@@ -1,14 +1,13 @@
-"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at once. Pure: text out.
+"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at once.
 
-A token keeps its row and the axis its end while sliders move: both come from the model's own distribution, which no
-slider changes.
+The functions are pure: numbers in, HTML out. A token keeps its row and the axis its end while sliders move. Both come
+from the model's own distribution, which no slider changes.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
+from dataclasses import dataclass, replace
 
 from workshop.client.sampling import Pipeline, Step, Token, entropy_bits
 from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
@@ -28,9 +27,14 @@ from workshop.course.html import (
 from workshop.course.numbers import counted, percent
 from workshop.course.widgets.sampling.source import Completion
 
-ROWS, AXES = 14, (0.05, 0.1, 0.25, 0.5, 1.0)
-MANY, MAX_TOKENS = 20, 24
-NOTE = "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; from the first difference they go apart."
+ROWS = 14
+AXES = (0.05, 0.1, 0.25, 0.5, 1.0)  # where the axis of probabilities may end
+MANY = 20  # completions that are shown at once
+MAX_TOKENS = 24  # of a completion
+NOTE = (
+    "A seed fixes the luck, not the text: while the luckiest token is the same under both, "
+    "the texts agree; from the first difference they go apart."
+)
 USUAL = {
     "temperature": "Usual: 0 for facts and code, 0.7 for talk, 1 for variety.",
     "top_k": "Usual: off, or 20 to 50.",
@@ -48,11 +52,9 @@ def token_label(text: str) -> str:
     if "�" in text:
         return text.replace("�", "▯") + " (part of a character)"
     shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
-    return (
-        "·" * (len(shown) - len(shown.lstrip(" "))) + shown.lstrip(" ")
-        if shown.strip(" ")
-        else "·" * len(shown)
-    )
+    without_spaces = shown.lstrip(" ")
+    leading_spaces = len(shown) - len(without_spaces)
+    return "·" * leading_spaces + without_spaces
 
 
 def spoken(text: str) -> str:
@@ -60,21 +62,23 @@ def spoken(text: str) -> str:
     return text.replace("\n", " line end ").strip() or "space"
 
 
-def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
-    """Return one sentence a parameter: what it does just now. generated: tokens so far, which the penalties count."""
-    idle = "Nothing to do: greedy takes one token anyway." if settings.greedy else ""
-    return {
-        "temperature": _temperature(settings.temperature),
-        "top_k": idle or _top_k(settings, result),
-        "top_p": idle or _top_p(settings, result),
-        "min_p": idle or _min_p(settings, result),
-        "frequency_penalty": _penalty(
-            settings.frequency_penalty, generated, "Each time a token has been generated"
-        ),
-        "presence_penalty": _penalty(
-            settings.presence_penalty, generated, "Once for each token generated"
-        ),
-    }
+def effects(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
+    """Return a sentence for each parameter: what it does now. generated: tokens so far, which the penalties count."""
+    sentences = {"temperature": _temperature(settings.temperature)}
+    if settings.greedy:
+        idle = "Nothing to do: greedy takes one token anyway."
+        sentences |= {"top_k": idle, "top_p": idle, "min_p": idle}
+    else:
+        sentences["top_k"] = _top_k(settings, result)
+        sentences["top_p"] = _top_p(settings, result)
+        sentences["min_p"] = _min_p(settings, result)
+    sentences["frequency_penalty"] = _penalty(
+        settings.frequency_penalty, generated, "Each time a token has been generated"
+    )
+    sentences["presence_penalty"] = _penalty(
+        settings.presence_penalty, generated, "Once for each token generated"
+    )
+    return sentences
 
 
 def _temperature(value: float) -> str:
@@ -82,40 +86,50 @@ def _temperature(value: float) -> str:
         return "Greedy: always the most probable token. The seed and the sliders below do nothing."
     if value == 1:
         return "The model's own probabilities, unchanged."
-    odds = 2.0 ** (1 / max(value, LOWEST_TEMPERATURE))
-    lead = (
-        "more than a million to one"
-        if odds > 1e6
-        else f"{odds:,.0f}:1"
-        if odds >= 10
-        else f"{odds:.2g}:1"
-    )
-    how = "Sharper" if value < 1 else "Flatter"
-    return f"{how}: where the model says 2:1 between two tokens, it is now {lead}."
+    change = "Sharper" if value < 1 else "Flatter"
+    odds = _odds(2.0 ** (1 / max(value, LOWEST_TEMPERATURE)))
+    return f"{change}: where the model says 2:1 between two tokens, it is now {odds}."
+
+
+def _odds(odds: float) -> str:
+    """Return odds against one in words: 1.4:1, 1,024:1."""
+    if odds > 1e6:
+        return "more than a million to one"
+    if odds >= 10:
+        return f"{odds:,.0f}:1"
+    return f"{odds:.2g}:1"
 
 
 def _top_k(settings: Settings, result: Pipeline) -> str:
-    step, k = result.step("top_k"), settings.top_k
+    k = settings.top_k
     if k <= 0:
         return "Off: any token may come."
+    step = result.step("top_k")
     if step is None or step.removed == 0:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
+    ties = ""
     more = len(step.probabilities) - k
-    ties = (
-        f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})"
-        if more > 0
-        else ""
-    )
-    before = result.steps[result.steps.index(step) - 1]
-    held = math.fsum(before.probabilities[token] for token in step.probabilities) * before.seen
-    return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
+    if more > 0:
+        ties = f", {more} more because they tie with the last"
+        ties += f" (on GPUs vLLM may keep exactly {k:,})"
+    before = _step_before(step, result)
+    listed_share = math.fsum(before.probabilities[token] for token in step.probabilities)
+    share = percent(listed_share * before.seen)
+    return f"Only the {k:,} most probable may come{ties}; they held {share}."
+
+
+def _step_before(step: Step, result: Pipeline) -> Step:
+    """Return the step whose distribution this one changes."""
+    return result.steps[result.steps.index(step) - 1]
 
 
 def _top_p(settings: Settings, result: Pipeline) -> str:
-    step, share = result.step("top_p"), percent(settings.top_p)
+    step = result.step("top_p")
     if step is None:
         return "Off: the whole tail may come."
-    left, tokens = len(step.probabilities), counted(len(step.probabilities), "token")
+    share = percent(settings.top_p)
+    left = len(step.probabilities)
+    tokens = counted(left, "token")
     if step.outside:
         return f"The smallest set that holds {share}: more tokens than the {left:,} listed here."
     if step.removed == 0:
@@ -127,7 +141,7 @@ def _min_p(settings: Settings, result: Pipeline) -> str:
     step = result.step("min_p")
     if step is None:
         return "Off: no token is too improbable."
-    before = result.steps[result.steps.index(step) - 1]
+    before = _step_before(step, result)
     floor = percent(settings.min_p * max(before.probabilities.values()) * before.seen)
     less = f"less than {percent(settings.min_p)} as probable as the best"
     return f"Removes what is {less}: below {floor}, {step.removed:,} tokens."
@@ -136,11 +150,13 @@ def _min_p(settings: Settings, result: Pipeline) -> str:
 def _penalty(value: float, generated: int, when: str) -> str:
     if value == 0:
         return "Off: repeating costs nothing."
-    effect = math.exp(-value)
-    change = f"its odds × {effect:.2g}" if effect < 10 else f"its odds × {effect:.1f}"
+    factor = math.exp(-value)
+    odds = f"{factor:.2g}" if factor < 10 else f"{factor:.1f}"
     way = "lowers" if value > 0 else "raises"
-    waiting = " Nothing has been generated yet, so it does nothing." if generated == 0 else ""
-    return f"{when}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
+    sentence = f"{when}, this {way} its logit by {abs(value):g}: its odds × {odds}."
+    if generated == 0:
+        sentence += " Nothing has been generated yet, so it does nothing."
+    return sentence
 
 
 @dataclass(frozen=True)
@@ -169,7 +185,8 @@ def rows_shown(
     """Return which tokens get a row: the model's most probable, and what was generated (penalties move these)."""
     ranked = sorted(model, key=model.__getitem__, reverse=True)  # nearly free: it arrives sorted
     shown = ranked[:count]
-    for token in dict.fromkeys(reversed(list(generated))):
+    latest_first = dict.fromkeys(reversed(list(generated)))  # each once
+    for token in latest_first:
         if token in model and token not in shown and len(shown) < count + 2:
             shown.append(token)
     return shown
@@ -185,47 +202,50 @@ def bars(
 ) -> Bars:
     """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
     generated = list(generated)
-    model = _share(result.steps[0])
-    sampled = _share(result.steps[-1])
-    of_pinned = _share(pinned.steps[-1]) if pinned else None
     rows = []
     for token in shown:
-        removers = (step.name for step in result.steps if token not in step.probabilities)
         row = Bar(
             label(token),
-            model(token),
-            sampled(token),
-            of_pinned(token) if of_pinned else None,
-            removed_by=next(removers, ""),
+            _share(token, result.steps[0]),
+            _share(token, result.steps[-1]),
+            None if pinned is None else _share(token, pinned.steps[-1]),
+            removed_by=_removed_by(token, result),
             generated=generated.count(token),
         )
         rows.append(row)
     longest = max(row.model for row in rows)
     axis = next(end for end in AXES if end >= min(1.0, 1.5 * longest))
-    others = Bar(
-        "all others",
-        _rest(row.model for row in rows),
-        _rest(row.sampled for row in rows),
-        _rest(row.pinned or 0.0 for row in rows) if of_pinned else None,
-    )
-    return Bars(tuple(rows), axis, others, result)
+    return Bars(tuple(rows), axis, _others(rows), result)
 
 
-def _rest(shares: Iterable[float]) -> float:
-    """Return what the shares leave of 1."""
-    return max(0.0, 1.0 - sum(shares))
+def _others(rows: list[Bar]) -> Bar:
+    """Return the bar of all tokens that have no row: what the rows leave of 1."""
+    model, sampled, pinned = 0.0, 0.0, 0.0
+    for row in rows:
+        model += row.model
+        sampled += row.sampled
+        pinned += row.pinned or 0.0
+    rest = Bar("all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
+    if rows[0].pinned is None:
+        return rest
+    return replace(rest, pinned=max(0.0, 1.0 - pinned))
 
 
-def _share(step: Step) -> Callable[[Token], float]:
+def _removed_by(token: Token, result: Pipeline) -> str:
+    """Return the name of the first step that removes a token; "" if it stays."""
+    for step in result.steps:
+        if token not in step.probabilities:
+            return step.name
+    return ""
+
+
+def _share(token: Token, step: Step) -> float:
     """Return a token's share of the whole distribution, what is not listed included."""
-    return lambda token: step.probabilities.get(token, 0.0) * step.seen
+    return step.probabilities.get(token, 0.0) * step.seen
 
 
 def picture(drawn: Bars) -> Html:
     """Return the bars, with their numbers as text for those who cannot see them."""
-    said = ", ".join(
-        f"{spoken(row.label)} {percent(row.sampled)}" for row in drawn.rows[:6] if row.sampled
-    )
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
     if drawn.others.pinned is not None:
         keys.append(("bg-orange", "with the pinned settings"))
@@ -234,7 +254,12 @@ def picture(drawn: Bars) -> Html:
         rows.append(_row(drawn.others, drawn.axis, others=True))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
     bars = div(span(), marks, span(), *rows, cls="tokens")
-    return panel(legend(keys), bars, _foot(drawn), label=f"Next token: {said}")
+    spoken_rows = []
+    for row in drawn.rows[:6]:
+        if row.sampled:
+            spoken_rows.append(f"{spoken(row.label)} {percent(row.sampled)}")
+    label = f"Next token: {', '.join(spoken_rows)}"
+    return panel(legend(keys), bars, _foot(drawn), label=label)
 
 
 def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
@@ -244,10 +269,10 @@ def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
         times = span(
             f" ×{row.generated}", cls="ink-orange", title=f"generated {row.generated} times"
         )
-    look, label = (
-        f"name cut{' others' if others else ''}{quiet}",
-        row.label if others else token_label(row.label),
-    )
+    if others:
+        label, look = row.label, f"name cut others{quiet}"
+    else:
+        label, look = token_label(row.label), f"name cut{quiet}"
     name = div(label, times, cls=look, title=spoken(row.label))
     return join([name, _track(row, axis, others), div(percent(row.sampled), cls=f"number{quiet}")])
 
@@ -263,14 +288,11 @@ def _track(row: Bar, axis: float, others: bool) -> Html:
     if row.sampled > axis:
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
-        why = (
-            "not the best: greedy"
-            if row.removed_by == "temperature"
-            else f"cut by {row.removed_by}"
-        )
-        parts.append(
-            span(why, cls="why ink-bad", style=f"left:calc({_percent(row.model, axis)} + 6px)")
-        )
+        why = f"cut by {row.removed_by}"
+        if row.removed_by == "temperature":
+            why = "not the best: greedy"
+        place = f"left:calc({_percent(row.model, axis)} + 6px)"
+        parts.append(span(why, cls="why ink-bad", style=place))
     return div(*parts, cls="track" if row.pinned is None else "track two")
 
 
@@ -284,35 +306,41 @@ def _percent(p: float, axis: float) -> str:
 
 def _foot(drawn: Bars) -> Html:
     """The chain of parameters with the tokens left, and how much is left to chance."""
-    steps, border = drawn.result.steps, len(drawn.result.border)
-    links = [
-        span(tag("code", each.name), " ", bold(f"{len(each.probabilities):,}"), cls="whole")
-        for each in steps
-    ]
-    before, after = (entropy_bits(each.probabilities) for each in (steps[0], steps[-1]))
-    many = f"{2**after:,.1f}" if 2**after < 9.95 else f"{2**after:,.0f}"
-    said = [
-        f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."
-    ]
-    if steps[0].outside:
-        said.append(
-            f"{percent(steps[0].outside)} of the model's probability lies on tokens that are not listed."
-        )
-    if border:
+    steps = drawn.result.steps
+    links = []
+    for step in steps:
+        tokens_left = bold(f"{len(step.probabilities):,}")
+        links.append(span(tag("code", step.name), " ", tokens_left, cls="whole"))
+    lines = [div("Tokens left: ", *between(" → ", links)), div(_uncertainty(steps))]
+    outside = steps[0].outside
+    if outside:
+        share = percent(outside)
+        lines.append(div(f"{share} of the model's probability lies on tokens that are not listed."))
+    ties = len(drawn.result.border)
+    if ties:
         which = "which of them vLLM keeps depends on its sort"
-        said.append(
-            f"{border} tokens of exactly equal probability stand at the border of top_p; {which}."
+        lines.append(
+            div(
+                f"{ties} tokens of exactly equal probability stand at the border of top_p; {which}."
+            )
         )
-    return muted(div("Tokens left: ", *between(" → ", links)), *map(div, said))
+    return muted(*lines)
+
+
+def _uncertainty(steps: Sequence[Step]) -> str:
+    """Return the entropy before and after all steps, in words."""
+    before = entropy_bits(steps[0].probabilities)
+    after = entropy_bits(steps[-1].probabilities)
+    equal_tokens = 2**after
+    many = f"{equal_tokens:,.1f}" if equal_tokens < 9.95 else f"{equal_tokens:,.0f}"
+    return f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."
 
 
 def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
-    seen = (
-        f"the {listed:,} most probable tokens"
-        if model.outside
-        else f"{listed:,} tokens, its whole vocabulary"
-    )
+    seen = f"{listed:,} tokens, its whole vocabulary"
+    if model.outside:
+        seen = f"the {listed:,} most probable tokens"
     return panel(muted(f"{about} · {seen}."))
 
 
@@ -331,36 +359,62 @@ def in_words(settings: Settings) -> str:
 
 def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
     """Return a table: seed, the text under A, the text under B, with what differs marked."""
-    heads = [
-        join([f"{name}: ", tag("code", in_words(each))]) for name, each in (("A", a), ("B", b))
-    ]
-    rows, same = [], sum(one.tokens == other.tokens for _, one, other in pairs)
-    for seed, one, other in pairs:
-        alike = takewhile(
-            lambda pair: pair[0] == pair[1], zip(one.tokens, other.tokens, strict=False)
-        )
-        shared = len(list(alike))
-        rows.append((seed, _text(one, shared, "a"), _text(other, shared, "b")))
+    head_a = join(["A: ", tag("code", in_words(a))])
+    head_b = join(["B: ", tag("code", in_words(b))])
+    rows = []
+    same = 0
+    for seed, under_a, under_b in pairs:
+        same += under_a.tokens == under_b.tokens
+        shared = common_start(under_a.tokens, under_b.tokens)
+        rows.append((seed, _text(under_a, shared, "a"), _text(under_b, shared, "b")))
     note = f"{same} of {len(pairs)} seeds gave the same text. {NOTE}"
-    return panel(div(table(("seed", *heads), rows, "pair"), cls="scroll"), muted(note, cls="gap"))
+    texts = table(("seed", head_a, head_b), rows, "pair")
+    return panel(div(texts, cls="scroll"), muted(note, cls="gap"))
 
 
-def _text(one: Completion, shared: int, look: str) -> Html:
-    before, after = "".join(one.tokens[:shared]), "".join(one.tokens[shared:])
+def common_start(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return how many items two sequences have in common at their beginning."""
+    length = 0
+    for item_a, item_b in zip(a, b, strict=False):
+        if item_a != item_b:
+            break
+        length += 1
+    return length
+
+
+def _text(completion: Completion, shared: int, look: str) -> Html:
+    before = "".join(completion.tokens[:shared])
+    after = "".join(completion.tokens[shared:])
     return join([span(before, cls="ink-muted"), span(after, cls=look)])
 
 
-def completions(found: list[Completion], settings: Settings) -> Html:
+def completions(written: list[Completion], settings: Settings) -> Html:
     """Return the list, equal ones counted, with the diversity above."""
-    counts, firsts = Counter(one.text for one in found), {one.tokens[:1] for one in found}
-    used = {word.strip(".,;:!?\"'()").lower() for one in found for word in one.text.split()}
-    same = ["Temperature 0: one completion stands for all, they would be the same."]
-    words = f" differ · {len(firsts)} different first tokens · {len(used)} different words"
-    top = same if settings.greedy else [bold(f"{len(counts)} of {len(found)}"), words]
-    ended = {one.text for one in found if one.ended}
+    counts = Counter(completion.text for completion in written)
+    ended = set()
+    for completion in written:
+        if completion.ended:
+            ended.add(completion.text)
     lines = []
-    for text, n in counts.most_common():
+    for text, times in counts.most_common():
+        number = span(f"{times} ×" if times > 1 else "", cls="ink-muted")
         end = span(" ■" if text in ended else " …", cls="ink-muted")
-        lines.append(tag("li", span(f"{n} ×" if n > 1 else "", cls="ink-muted"), span(text, end)))
+        lines.append(tag("li", number, span(text, end)))
     about = f" with {in_words(settings)}; ■ the model ended, … cut at {MAX_TOKENS} tokens"
-    return panel(div(*top, span(about, cls="ink-muted")), tag("ul", *lines, cls="completions"))
+    top = div(*_diversity(written, settings), span(about, cls="ink-muted"))
+    return panel(top, tag("ul", *lines, cls="completions"))
+
+
+def _diversity(written: list[Completion], settings: Settings) -> list[object]:
+    """Return how many of the completions, of their first tokens and of their words differ."""
+    if settings.greedy:
+        return ["Temperature 0: one completion stands for all, they would be the same."]
+    texts, first_tokens, vocabulary = set(), set(), set()
+    for completion in written:
+        texts.add(completion.text)
+        first_tokens.add(completion.tokens[:1])
+        for word in completion.text.split():
+            vocabulary.add(word.strip(".,;:!?\"'()").lower())
+    rest = f" differ · {len(first_tokens)} different first tokens"
+    rest += f" · {len(vocabulary)} different words"
+    return [bold(f"{len(texts)} of {len(written)}"), rest]

@@ -27,9 +27,8 @@ from workshop.errors import BadInput, WorkshopError
 if TYPE_CHECKING:
     from workshop.client.client import Client
 
-MOST_LISTED = (
-    8192  # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
-)
+# Of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds.
+MOST_LISTED = 8192
 PATIENCE_S = 30.0  # a widget must not hold the kernel longer
 END = re.compile(
     r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>"
@@ -102,58 +101,57 @@ class ServerSource:
         self.llm = llm
         self.listed = MOST_LISTED  # how many logprobs it gives
         self.chat = False  # whether it has only chat
-        self._asked = lru_cache(maxsize=200)(self._ask)
+        self._remembered = lru_cache(maxsize=200)(self._ask)
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
 
     def describe(self) -> str:
         """Say which model, and how much of its vocabulary is listed."""
-        name = self.llm.model.rstrip("/").split("/")[-1]
-        way = ", through chat: the server has no completions" if self.chat else ""
-        few = f"; it lists the {self.listed} most probable tokens (its --max-logprobs)"
-        return f"{name} on your server{way}{few if self.listed < MOST_LISTED else ''}"
+        about = f"{self.llm.model.rstrip('/').split('/')[-1]} on your server"
+        if self.chat:
+            about += ", through chat: the server has no completions"
+        if self.listed < MOST_LISTED:
+            about += f"; it lists the {self.listed} most probable tokens (its --max-logprobs)"
+        return about
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
         """Ask for one token with as many logprobs as there are; remembered, so that stepping back is free."""
         if not prompt:
             raise EMPTY
-        return self._asked(prompt, output)
+        return self._remembered(prompt, output)
 
     def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
-        more, response = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}, None
-        while response is None:
-            ids = (
-                {"return_token_ids": True, "return_tokens_as_token_ids": True}
-                if self._asks_ids
-                else {}
-            )
+        response = self._next_token(prompt, output)
+        listed = logprobs.next_token_logprobs(response)
+        row = _completion_rows(response, self.listed)[0]
+        ranked = [token.logprob for token in row.alternatives if token.rank is not None]
+        is_whole = math.fsum(map(math.exp, listed.values())) > 1 - 1e-4
+        best_first = dict(sorted(listed.items(), key=lambda item: -item[1]))
+        ceiling = None if is_whole else min(ranked, default=0.0)
+        data = response.model_dump()
+        ids = data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
+        prompt_ids = tuple(ids)[: len(ids) - len(output)]
+        return Position(best_first, ceiling, prompt_ids)
+
+    def _next_token(self, prompt: str, output: tuple[Token, ...]) -> Any:
+        """Return the server's response to a request for one token, asked for in the best way that it understands."""
+        while True:
+            request: dict[str, object] = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}
+            if self._asks_ids:
+                request |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
             try:
-                response = self._send(prompt, output, self.listed, **more, **ids)
+                return self._send(prompt, output, self.listed, **request)
             except WorkshopError as error:
                 if not self._adapt(error):
                     raise
-        found = logprobs.next_token_logprobs(response)
-        row = next(
-            row for row in logprobs.rows(response, k=self.listed) if row.part == "completion"
-        )
-        ranked = [one.logprob for one in row.alternatives if one.rank is not None]
-        whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
-        data = response.model_dump()
-        ids = tuple(
-            data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
-        )
-        best_first = dict(sorted(found.items(), key=lambda item: -item[1]))
-        return Position(
-            best_first, None if whole else min(ranked, default=0.0), ids[: len(ids) - len(output)]
-        )
 
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> Any:
         """Return the server's response (of `openai`) to the prompt and what was generated, with so many logprobs."""
-        known = self.position(prompt).prompt if output else ()
+        prompt_ids = self.position(prompt).prompt if output else ()
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
-            by_id = known and all(isinstance(token, int) for token in output)
-            context = [*known, *output] if by_id else prompt + self.text(output)
+            by_id = prompt_ids and all(isinstance(token, int) for token in output)
+            context = [*prompt_ids, *output] if by_id else prompt + self.text(output)
             return self.llm.complete(context, logprobs=listed, **request)
         messages = [{"role": "user", "content": prompt}]
         if output:
@@ -163,16 +161,16 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit, status = (
-            received.logprobs_limit(error.message),
-            getattr(error.__context__, "status_code", None),
-        )
+        limit = received.logprobs_limit(error.message)
+        status = getattr(error.__context__, "status_code", None)
+        # A server without the model says that it does not exist, which is another fault.
+        has_no_completions = status in (404, 405, 501) and "does not exist" not in error.message
         if limit is not None and limit < self.listed:
             self.listed = limit
         elif "no sampling parameter" in error.message and self._asks_ids:
             self._asks_ids = False
-        elif not self.chat and status in (404, 405, 501) and "does not exist" not in error.message:
-            self.chat = True  # a server without the model says that it does not exist, which is another fault
+        elif not self.chat and has_no_completions:
+            self.chat = True
         else:
             return False
         return True
@@ -203,26 +201,23 @@ class ServerSource:
     ) -> list[Completion]:
         """Return n completions with one seed; one if the settings are greedy."""
         self.position(prompt)  # learns the prompt's ids, and whether there is chat only
-        more = {
-            "n": 1 if settings.greedy else n,
-            "seed": seed,
-            "max_tokens": max_tokens,
-            "timeout": 4 * PATIENCE_S,
-        }
-        response = self._send(prompt, output, 0, **settings.request(), **more)
-        found = []
-        for number, one in enumerate(response.choices):
-            rows = (
-                row for row in logprobs.rows(response, choice=number) if row.part == "completion"
-            )
-            # pieces of an emoji are whole only here
-            text = one.text if hasattr(one, "text") else one.message.content
-            found.append(
-                Completion(
-                    text or "", tuple(row.token for row in rows), one.finish_reason == "stop"
-                )
-            )
-        return found
+        if settings.greedy:
+            n = 1
+        limits = {"n": n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
+        response = self._send(prompt, output, 0, **settings.request(), **limits)
+        completions = []
+        for number, choice in enumerate(response.choices):
+            tokens = tuple(row.token for row in _completion_rows(response, choice=number))
+            # Only the text has the pieces of an emoji in one.
+            text = choice.text if hasattr(choice, "text") else choice.message.content
+            completions.append(Completion(text or "", tokens, choice.finish_reason == "stop"))
+        return completions
+
+
+def _completion_rows(response: Any, k: int | None = None, *, choice: int = 0) -> list[logprobs.Row]:
+    """Return the rows of a response that belong to one completion, not to the prompt."""
+    rows = logprobs.rows(response, k=k, choice=choice)
+    return [row for row in rows if row.part == "completion"]
 
 
 class RecordedSource:
@@ -238,9 +233,9 @@ class RecordedSource:
         except ValueError as error:
             raise BadInput(f"{path} is no recording: {error}.", REMEDY) from None
         self.prompts = tuple(self._data["prompts"])
-        self._texts: dict[Token, str] = {
-            int(token_id): text for token_id, text in self._data["texts"].items()
-        }
+        self._texts: dict[Token, str] = {}
+        for token_id, text in self._data["texts"].items():
+            self._texts[int(token_id)] = text
 
     def describe(self) -> str:
         """Say of what, when and with which vLLM the recording was made."""
@@ -249,18 +244,19 @@ class RecordedSource:
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
         """Return a recorded distribution; BadInput for another prompt, WorkshopError where the recording ends."""
-        one = self._prompt(prompt)
-        if (listed := one["tree"].get(" ".join(map(str, output)))) is None:
+        recorded = self._prompt(prompt)
+        listed = recorded["tree"].get(" ".join(map(str, output)))
+        if listed is None:
             ends = f"The recording ends here: nobody asked what comes after “{self.text(output)}”."
             remedy = (
                 "Step back and take a more probable token, or connect a server: there it goes on."
             )
             raise WorkshopError(ends, remedy)
         logprobs = dict(zip(listed["ids"], listed["logprobs"], strict=True))
-        return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
+        return Position(logprobs, min(logprobs.values()), tuple(recorded["prompt_token_ids"]))
 
     def text(self, tokens: tuple[Token, ...]) -> str:
-        return "".join(self._text_of(token) for token in tokens)
+        return "".join(map(self._text_of, tokens))
 
     def _text_of(self, token: Token) -> str:
         return self._texts.get(token, f"⟨{token}⟩")
@@ -276,28 +272,28 @@ class RecordedSource:
         max_tokens: int,
     ) -> list[Completion]:
         """Return recorded completions; only some settings were recorded (an error says which), for the bare prompt."""
-        recorded = self._prompt(prompt)["completions"]
-        for one in recorded:
-            if Settings(**one["settings"]) == settings and not output:
+        recordings_here = self._prompt(prompt)["completions"]
+        listed = []
+        for recording in recordings_here:
+            if Settings(**recording["settings"]) == settings and not output:
                 return [
-                    Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]
-                ][:n]
-        those = "; ".join(
-            ", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded
-        )
-        missing = (
-            "were recorded for the bare prompt only"
-            if output
-            else "with these settings were not recorded"
-        )
-        remedy = f"Recorded, each for the bare prompt: {those}. A server takes any settings."
+                    Completion(text, tuple(tokens), ended)
+                    for text, tokens, ended in recording["texts"][:n]
+                ]
+            listed.append(
+                ", ".join(f"{name}={value}" for name, value in recording["settings"].items())
+            )
+        missing = "with these settings were not recorded"
+        if output:
+            missing = "were recorded for the bare prompt only"
+        remedy = f"Recorded, each for the bare prompt: {'; '.join(listed)}."
+        remedy += " A server takes any settings."
         raise WorkshopError(f"Completions {missing}.", remedy)
 
     def _prompt(self, prompt: str) -> dict:
         if not prompt:
             raise EMPTY
         if prompt not in self._data["prompts"]:
-            raise BadInput(
-                f"{prompt!r} was not recorded.", f"Recorded: {', '.join(map(repr, self.prompts))}."
-            )
+            offered = ", ".join(map(repr, self.prompts))
+            raise BadInput(f"{prompt!r} was not recorded.", f"Recorded: {offered}.")
         return self._data["prompts"][prompt]

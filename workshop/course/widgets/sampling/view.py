@@ -20,7 +20,7 @@ from workshop.course.widgets.controls import (
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
-from workshop.course.widgets.sampling.picture import USUAL, words
+from workshop.course.widgets.sampling.picture import USUAL
 from workshop.course.widgets.sampling.source import (
     END,
     Completion,
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from workshop.client.client import Client
 
 PROMPT = "San Francisco is a"
-HIGHEST_TOP_K = (
-    200  # the slider's end; below the vocabulary anything higher hardly differs from off
-)
+HIGHEST_TOP_K = 200  # the slider's end; anything higher hardly differs from off
 SLIDERS = {
     "temperature": (real, 0, 2, 0.05),
     "min_p": (real, 0, 0.5, 0.005),
@@ -119,31 +117,33 @@ class SamplingExplorer(Explorer[Pipeline]):
         return [(self.sliders[name], self.says[name]) for name in self.shown_sliders]
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        about = "Keep these settings, in orange, and compare others with them"
-        off = button(
-            "All off",
-            lambda: self.set(DEFAULTS),
-            "90px",
-            tooltip="temperature 1, everything else off",
-        )
-        self.unpin_button = button("Unpin", self.unpin, "80px")
-        pin = button("Pin as B", self.pin, "90px", tooltip=about)
-        pins = widgets.HBox([off, pin, self.unpin_button] if self.is_whole else [off])
-        self.seed = made(widgets.IntText, "seed", 1, "110px")
-        sample = button("Sample a token", self.sample, button_style="primary", icon="random")
-        back, again = (
-            button("Step back", self.step_back, icon="undo"),
-            button("Start again", self.ask),
-        )
-        buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
-        body = beside([*self.control_rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
+        picture = widgets.VBox([self.picture, self._buttons_below()])
+        body = beside([*self.control_rows(), (self._buttons_of_settings(),)], picture, 385)
+        page = (self.head, widgets.HBox([self.prompt]), self.story, self.banner, body)
         self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
         self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
-        tabs = widgets.Tab(
-            [self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"]
-        )
-        page = (self.head, widgets.HBox([self.prompt]), self.story, self.banner, body)
-        return (*page, tabs) if self.is_whole else page
+        if not self.is_whole:
+            return page
+        titles = ["Same seed", f"{draws.MANY} completions"]
+        return *page, widgets.Tab([self.same_seed, self.completions], titles=titles)
+
+    def _buttons_of_settings(self) -> widgets.HBox:
+        """Return the buttons that change or keep all settings at once."""
+        about_off = "temperature 1, everything else off"
+        off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip=about_off)
+        about_pin = "Keep these settings, in orange, and compare others with them"
+        pin = button("Pin as B", self.pin, "90px", tooltip=about_pin)
+        self.unpin_button = button("Unpin", self.unpin, "80px")
+        return widgets.HBox([off, pin, self.unpin_button] if self.is_whole else [off])
+
+    def _buttons_below(self) -> widgets.HBox:
+        """Return the buttons that add or remove a token, and the seed."""
+        self.seed = made(widgets.IntText, "seed", 1, "110px")
+        sample = button("Sample a token", self.sample, button_style="primary", icon="random")
+        best = button("Take the best", self.take_best)
+        back = button("Step back", self.step_back, icon="undo")
+        again = button("Start again", self.ask)
+        return in_a_row(sample, best, back, again, self.seed)
 
     @property
     def settings(self) -> Settings:
@@ -172,23 +172,23 @@ class SamplingExplorer(Explorer[Pipeline]):
         return self.prompt.value or ""
 
     def _completions(self) -> Html:
-        return draws.completions(
-            self.complete(self.settings, self.seed.value, draws.MANY), self.settings
-        )
+        written = self.complete(self.settings, self.seed.value, draws.MANY)
+        return draws.completions(written, self.settings)
 
     def _same_seeds(self) -> Html:
-        a, b = self.settings, self.pinned or DEFAULTS
-        if self.source.live:
-            pairs = [
-                (seed, self.complete(a, seed)[0], self.complete(b, seed)[0])
-                for seed in range(1, SEEDS + 1)
-            ]
-        else:  # one request was recorded with n=20: its i-th answer has seed + i
-            one, other = (
-                self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b)
-            )
-            pairs = [(seed, x, y) for seed, (x, y) in enumerate(zip(one, other, strict=True), 1)]
+        a = self.settings
+        b = self.pinned or DEFAULTS
+        seeds = range(1, SEEDS + 1)
+        pairs = list(zip(seeds, self._of_seeds(a), self._of_seeds(b), strict=True))
         return draws.side_by_side(pairs, a, b)
+
+    def _of_seeds(self, settings: Settings) -> list[Completion]:
+        """Return the completions of the seeds 1 to SEEDS under some settings."""
+        if self.source.live:
+            return [self.complete(settings, seed)[0] for seed in range(1, SEEDS + 1)]
+        # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer for all seeds.
+        written = self.complete(settings, 1, SEEDS)
+        return written * SEEDS if settings.greedy else written
 
     def ask(self) -> None:
         self.output = []
@@ -204,12 +204,10 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.banner.value = ""
         self._model = model_step(self._position.logprobs)
         self._shown = draws.rows_shown(self._model.probabilities, self.output)
-        self.head.value = draws.head(
-            self.source.describe(), self._model, len(self._position.logprobs)
-        )
-        self.story.value = draws.story(
-            self._prompt_text, [self._text(token) for token in self.output]
-        )
+        listed = len(self._position.logprobs)
+        self.head.value = draws.head(self.source.describe(), self._model, listed)
+        texts = [self._text(token) for token in self.output]
+        self.story.value = draws.story(self._prompt_text, texts)
         self.draw()
         return True
 
@@ -236,28 +234,23 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     def picture_of(self, result: Pipeline) -> Html:
         pinned = None if self.pinned is None else self._under(self.pinned)
-        return draws.picture(
-            draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
-        )
+        bars = draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
+        return draws.picture(bars)
 
-    def words(self) -> dict[str, Html]:
+    def sentences(self) -> dict[str, Html]:
         if self.result is None:
             return {}
-        now = words(self.settings, self.result, generated=len(self.output))
-        return {
-            name: join([span(each, cls="ink-text"), f" {USUAL[name]}"])
-            for name, each in now.items()
-        }
+        effects = draws.effects(self.settings, self.result, generated=len(self.output))
+        sentences = {}
+        for name, effect in effects.items():
+            sentences[name] = join([span(effect, cls="ink-text"), f" {USUAL[name]}"])
+        return sentences
 
     def sample(self) -> None:
         """Draw a token from what the bars show (as the server would), append it, and go on."""
         if self.result is not None:
-            self._append(
-                draw(
-                    self.result.probabilities,
-                    random.Random(f"{self.seed.value}:{len(self.output)}"),
-                )
-            )
+            random_numbers = random.Random(f"{self.seed.value}:{len(self.output)}")
+            self._append(draw(self.result.probabilities, random_numbers))
 
     def take_best(self) -> None:
         if self.result is not None:
@@ -314,7 +307,8 @@ class _Panel(widgets.VBox):
     """A button, the picture that `work` returns, and what went wrong."""
 
     def __init__(self, text: str, work: Callable[[], str], *more: widgets.Widget):
-        self.work, self.picture = work, widgets.HTML()
+        self.work = work
+        self.picture = widgets.HTML()
         self.button = button(text, self.run, button_style="primary")
         super().__init__([in_a_row(self.button, *more), self.picture])
 

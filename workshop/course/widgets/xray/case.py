@@ -1,22 +1,20 @@
-"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question. Pure."""
+"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question."""
 
 import json
 import string
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
-from itertools import takewhile
 
 from workshop.course import recordings
 from workshop.course.widgets import style
 from workshop.course.widgets.xray.questions import Asker, listed, verb
-from workshop.engine.trace import Pool, Step, reasons
+from workshop.engine.trace import Pool, RequestStep, Step, reasons
 from workshop.errors import plain
 
 RECORDED = recordings.DATA / "traces" / "teaching_model.jsonl"
-WHOLE_POOL = (
-    128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
-)
+# Blocks that are all drawn; of a larger pool half as many, and those that are ever taken.
+WHOLE_POOL = 128
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
 # of requests, in turn
@@ -32,15 +30,17 @@ class Replay:
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        # left_out: beyond MOST_STEPS
-        self.about, self.first, self.steps, self.left_out = plain(about), first, [], 0
-        # names: long → short
-        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
-        self._facts, self._tables, self._waiting = (
-            {"budget": 0, "pool": 0, "block_size": 0},
-            {},
-            None,
-        )
+        self.about = plain(about)
+        self.first = first
+        self.steps: list[dict] = []
+        self.left_out = 0  # steps beyond MOST_STEPS
+        self.pool = Pool()
+        self.asker = Asker()
+        self.names: dict[str, str] = {}  # long → short
+        self._cells: set[int] = set()
+        self._facts = {"budget": 0, "pool": 0, "block_size": 0}
+        self._tables: dict[str, list[int]] = {}
+        self._waiting: list[str] | None = None
 
     def extend(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -63,52 +63,53 @@ class Replay:
 
     def data(self, since: int = 0) -> dict:
         """Return what the page draws, of the steps from place `since` on."""
-        more = f" · {self.left_out:,} later steps are left out" if self.left_out else ""
-        pool = self._facts["pool"]
-        whole = pool if pool <= WHOLE_POOL else WHOLE_POOL // 2
+        about = self.about
+        if self.left_out:
+            about += f" · {self.left_out:,} later steps are left out"
+        names = []
+        for long, short in self.names.items():
+            names.append([short, long[:100]])  # a client chooses its long name
         return {
-            "about": self.about + more,
+            "about": about,
             "first": self.first or 0,
             "since": since,
             **self._facts,
             "colours": COLOURS,
-            # a client chooses them
-            "names": [[short, long[:100]] for long, short in self.names.items()],
-            "cells": sorted(self._cells.union(range(1, whole + 1))) if whole < pool else pool,
+            "names": names,
+            "cells": self._drawn_cells(),
             "steps": self.steps[since:],
         }
 
+    def _drawn_cells(self) -> int | list[int]:
+        """Return how many blocks are drawn, if all are; of a large pool the numbers of those that are drawn."""
+        pool = self._facts["pool"]
+        if pool <= WHOLE_POOL:
+            return pool
+        return sorted(self._cells.union(range(1, WHOLE_POOL // 2 + 1)))
+
     def _added(self, step: Step) -> dict:
         """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
-        step, rows = self._short(step), []
-        for one in step.requests:
-            tokens = (
-                one.prefill_tokens,
-                one.decode_tokens,
-                one.computed_tokens,
-                one.prefix_hit_tokens,
-            )
-            rows.append([number(one.id), *tokens, one.drafted, one.accepted])
+        step = self._short(step)
         question = self.asker.question(step, self.pool)
-        came = [
-            f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived
-        ]
-        said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
+        sentences = []
+        for name, tokens in step.arrived:
+            sentences.append(f"{name} arrives with a prompt of {tokens:,} tokens.")
+        sentences += reasons(step, self.pool)
+        sentences += work(step, self.pool, self.asker.lost)
         self.asker.lost.update(step.preempted)
         self.pool.add(step)
         self._cells.update(step.taken)
         return {
             "t": step.time_s,
             "usage": round(step.kv_cache_usage, 4),
-            "rows": rows,
-            **{
-                key: [number(name) for name in getattr(step, key)]
-                for key in ("preempted", "finished")
-            },
+            "rows": [_row(request) for request in step.requests],
+            "preempted": list(map(number, step.preempted)),
+            "finished": list(map(number, step.finished)),
             "taken": step.taken,
             "freed": step.freed,
-            **{key: [block for block, _ in getattr(step, key)] for key in ("stored", "removed")},
-            "said": said,
+            "stored": [block for block, _ in step.stored],
+            "removed": [block for block, _ in step.removed],
+            "said": sentences,
             "question": question,
         }
 
@@ -117,34 +118,50 @@ class Replay:
 
         -1 in place of the blocks kept: it holds none any more.
         """
-        changed = [[number(name), -1] for name in self._tables if name not in self.pool.tables]
+        changed = []
+        for name in self._tables:
+            if name not in self.pool.tables:
+                changed.append([number(name), -1])
         for name, blocks in self.pool.tables.items():
             before = self._tables.get(name, [])
-            kept = sum(
-                1
-                for _ in takewhile(
-                    lambda pair: pair[0] == pair[1], zip(before, blocks, strict=False)
-                )
-            )
-            if name not in self._tables or kept < max(len(before), len(blocks)):
-                changed.append([number(name), kept, *blocks[kept:]])
+            same = 0  # blocks at the beginning that are the same as before
+            while same < min(len(before), len(blocks)) and before[same] == blocks[same]:
+                same += 1
+            if name not in self._tables or same < max(len(before), len(blocks)):
+                changed.append([number(name), same, *blocks[same:]])
         self._tables = {name: list(blocks) for name, blocks in self.pool.tables.items()}
-        queue, self._waiting = self._waiting, list(self.pool.waiting)
-        waiting = None if queue == self._waiting else [number(name) for name in self._waiting]
-        return {"tables": changed, "waiting": waiting}
+        waiting = list(self.pool.waiting)
+        is_same_queue = waiting == self._waiting
+        self._waiting = waiting
+        return {"tables": changed, "waiting": None if is_same_queue else list(map(number, waiting))}
 
     def _short(self, step: Step) -> Step:
-        came = (*(name for name, _ in step.arrived), *(one.id for one in step.requests))
-        for name in (*came, *step.finished, *step.preempted):
+        """Return the step with short names; who is new gets one, first those that arrive."""
+        names = [name for name, _ in step.arrived]
+        names += [request.id for request in step.requests]
+        for name in (*names, *step.finished, *step.preempted):
             self.names.setdefault(name, letters(len(self.names)))
-        requests = tuple(replace(one, id=self.names[one.id]) for one in step.requests)
-        arrived = tuple((self.names[name], tokens) for name, tokens in step.arrived)
-        finished, preempted = (
-            tuple(map(self.names.get, names)) for names in (step.finished, step.preempted)
-        )
+        short = self.names
         return replace(
-            step, requests=requests, arrived=arrived, finished=finished, preempted=preempted
+            step,
+            requests=tuple(replace(request, id=short[request.id]) for request in step.requests),
+            arrived=tuple((short[name], tokens) for name, tokens in step.arrived),
+            finished=tuple(map(short.__getitem__, step.finished)),
+            preempted=tuple(map(short.__getitem__, step.preempted)),
         )
+
+
+def _row(request: RequestStep) -> list[int]:
+    """Return the numbers of a request in a step, as the page has them."""
+    return [
+        number(request.id),
+        request.prefill_tokens,
+        request.decode_tokens,
+        request.computed_tokens,
+        request.prefix_hit_tokens,
+        request.drafted,
+        request.accepted,
+    ]
 
 
 def letters(count: int) -> str:
@@ -160,31 +177,35 @@ def number(name: str) -> int:
 
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
     """Return what a step computes; why it does so is trace.reasons. lost: who had been preempted."""
-    decode = [one.id for one in step.requests if one.decode_tokens and not one.drafted]
-    said = [f"{listed(decode)} {verb(decode, 'get')} the next token."] if decode else []
-    for one in step.requests:
-        if one.drafted:
-            said.append(
-                f"{one.id} computes {one.decode_tokens} tokens, {one.drafted} of them guesses of the draft."
-            )
-        if one.prefill_tokens:
-            again = one.id in lost and one.id not in before.tables
-            what = "again, which its preemption lost" if again else "of its prompt"
-            said.append(f"{one.id} computes {one.prefill_tokens:,} tokens {what}.")
-    return [" ".join(said)] if said else []
+    sentences = []
+    decode = [
+        request.id for request in step.requests if request.decode_tokens and not request.drafted
+    ]
+    if decode:
+        sentences.append(f"{listed(decode)} {verb(decode, 'get')} the next token.")
+    for request in step.requests:
+        name = request.id
+        if request.drafted:
+            guesses = f"{request.drafted} of them guesses of the draft"
+            sentences.append(f"{name} computes {request.decode_tokens} tokens, {guesses}.")
+        if request.prefill_tokens:
+            again = name in lost and name not in before.tables
+            part = "again, which its preemption lost" if again else "of its prompt"
+            sentences.append(f"{name} computes {request.prefill_tokens:,} tokens {part}.")
+    return [" ".join(sentences)] if sentences else []
 
 
 def page(drawn: dict) -> str:
     """Return the page: one file that asks for nothing elsewhere."""
     folder = files("workshop.course.widgets.xray")
+    html, look, *scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in PARTS]
     colours = "".join(f"--{name}:{value};" for name, value in style.NAMES.items())
-    html, look, *scripts = (folder.joinpath(name).read_text(encoding="utf-8") for name in PARTS)
-    style_sheet = f":root {{ {colours} }}\n{look}"
-    for place, text in (
-        ("style", style_sheet),
-        ("script", "".join(scripts)),
-        ("trace", packed(drawn)),
-    ):
+    contents = {
+        "style": f":root {{ {colours} }}\n{look}",
+        "script": "".join(scripts),
+        "trace": packed(drawn),
+    }
+    for place, text in contents.items():
         html = html.replace(f"/* {place} */", text, 1)
     return html
 
