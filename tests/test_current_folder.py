@@ -16,7 +16,7 @@ from needs import lacking
 from planted_files import Planted
 from stand_ins import stand_in
 
-from workshop import python_process
+from workshop import python_process, worker_process
 from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
@@ -86,20 +86,20 @@ class Started(Exception):
 def of_exact(monkeypatch) -> None:
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     monkeypatch.setattr(exact, "version", lambda: "0.32.0")
-    monkeypatch.setattr(exact.subprocess, "Popen", Start)
+    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
     exact.ExactWorker().build({})
 
 
 def of_exact_with_another_python(monkeypatch) -> None:
     monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", os.path.relpath(sys.executable))
-    monkeypatch.setattr(exact.subprocess, "Popen", Start)
+    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
     exact.ExactWorker().build({})
 
 
 def of_simulate(monkeypatch) -> None:
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     monkeypatch.setattr(simulate_process, "check_installed", lambda: None)
-    monkeypatch.setattr(simulate_process.subprocess, "Popen", Start)
+    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
     simulate_process.Worker()
 
 

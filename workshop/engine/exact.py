@@ -11,14 +11,10 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from inference_planner import builds
 from inference_planner.basis import lacks, words
@@ -42,6 +38,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
 from workshop.home import home
 from workshop.vllm_package import installed
+from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
 
 WORKER_MODULE = "workshop.engine.exact_worker"  # runs in the engine's Python
 WORKER_FILE = Path(__file__).with_name("exact_worker.py")
@@ -56,7 +53,6 @@ REFUSALS = {
 LARGEST_ANSWER_BYTES = 16 << 20
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
 LONGEST_REASON = 500
-ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its exit code
 
 
 def python() -> str:
@@ -84,7 +80,7 @@ class ExactWorker:
     """
 
     def __init__(self) -> None:
-        self._process: _Process | None = None
+        self._process: WorkerProcess | None = None
 
     def __enter__(self) -> ExactWorker:
         return self
@@ -96,91 +92,19 @@ class ExactWorker:
 
     def build(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Return the worker's answer to a job (`exact_worker.run`), or {"error": …} if it cannot build the class."""
-        try:
-            if not self._process:
-                self._process = _Process()
-            return dict(json.loads(self._process.answer(json.dumps(job))))
-        except (OSError, ValueError, TypeError) as error:
-            if self._process:
-                failure = self._process.failure()
-            else:
+        if not self._process:
+            try:
+                self._process = WorkerProcess(WORKER_MODULE, JsonLines(), python=python())
+            except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error
-                failure = f"{python()} ended without an answer: it cannot be run ({reason})"
-            self.__exit__()
-            return {"error": failure}
-
-
-class _Process:
-    """One process of the worker, with its pipes. It runs in a folder without files: the config comes by its pipe."""
-
-    def __init__(self) -> None:
-        self.python = python()
-        self._timed_out = threading.Event()
-        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in end()
-        try:
-            self._popen = subprocess.Popen(
-                python_process.command(WORKER_MODULE, python=self.python),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=python_process.environment(python=self.python),
-                cwd=python_process.NEUTRAL_FOLDER,
-            )
-        except BaseException:
-            errors.close()
-            raise
-        assert self._popen.stdin and self._popen.stdout  # both are pipes
-        self._input: IO[str] = self._popen.stdin
-        self._output: IO[str] = self._popen.stdout
-        self._errors: IO[str] = errors
-
-    def answer(self, line: str) -> str:
-        """Send a line and return the next line of the worker, or "" if it ended, or was killed after ANSWER_S."""
-        print(line, file=self._input, flush=True)
-        limit = threading.Timer(ANSWER_S, self._time_out)
-        limit.start()
-        try:
-            return self._output.readline()
-        finally:
-            limit.cancel()
-
-    def _time_out(self) -> None:
-        self._timed_out.set()
-        self._popen.kill()
-
-    def end(self) -> None:
-        """Kill the worker and close what belongs to it."""
-        self._popen.kill()
-        self._popen.wait()
-        self._close_input()
-        self._output.close()
-        self._errors.close()
-
-    def failure(self) -> str:
-        """Return a sentence that says how the worker failed, with the last line that it wrote."""
-        if self._timed_out.is_set():
-            return f"{self.python} gave no answer and was ended after {ANSWER_S:g} s{self._last_line()}"
-        self._close_input()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(ENDING_S)
-        code = self._popen.poll() or 0
-        how = ""
-        if code > 0:
-            how = f" (exit code {code})"
-        elif code < 0:  # the system ended it: signal 9 is mostly a lack of memory
-            how = f" ({signal.strsignal(-code) or 'signal'}, signal {-code})"
-        return f"{self.python} ended without an answer{how}{self._last_line()}"
-
-    def _close_input(self) -> None:
-        """Close the worker's input, at whose end the worker ends by itself."""
-        with contextlib.suppress(OSError):  # it has ended, and a job lies in the pipe
-            self._input.close()
-
-    def _last_line(self) -> str:
-        self._errors.seek(0)
-        line = python_process.last_line(self._errors.read())
-        return f": {line}" if line else ""
+                return {"error": f"{python()} ended without an answer: it cannot be run ({reason})"}
+        with contextlib.suppress(NoAnswer):
+            answer = self._process.ask(dict(job), ANSWER_S)
+            if isinstance(answer, dict):
+                return answer
+        failure = self._process.failure()
+        self.__exit__()
+        return {"error": failure}
 
 
 def job(d: Deployment) -> dict[str, Any]:

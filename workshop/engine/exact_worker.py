@@ -13,7 +13,6 @@ import contextlib
 import gc
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from inference_planner.allocator import Allocator
 from workshop.engine import fake_machine
 from workshop.vllm_package import WITHOUT_A_MODEL
 from workshop.workarounds import no_gpu_platform
+from workshop.worker_process import Channel, JsonLines
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
 LAYOUT = "LBNHC"  # FlashAttention's
@@ -360,13 +360,12 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer each line of standard input by a line on standard output. What vLLM prints goes to standard error."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    channel = Channel(JsonLines())
     os.environ.update(ENVIRONMENT)
     no_gpu_platform.apply()
     fake_machine.apply()
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), file=out, flush=True)
+    for job in channel:
+        channel.send(run(job))
 
 
 if __name__ == "__main__":

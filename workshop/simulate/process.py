@@ -2,25 +2,22 @@
 
 import atexit
 import os
-import pickle
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import Any
 
 from workshop import python_process
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import ENVIRONMENT, Rules, check_installed
+from workshop.worker_process import NoAnswer, Pickles, WorkerProcess
 
 
 class Worker:
     """A process that has loaded vLLM and runs jobs one by one.
 
-    Its Python is WORKSHOP_VLLM_PYTHON's where that is set. Jobs and answers are pickled: both ends are this package, and
-    nothing else writes to their pipes.
+    Its Python is WORKSHOP_VLLM_PYTHON's where that is set.
     """
 
     def __init__(self) -> None:
@@ -28,23 +25,15 @@ class Worker:
         if not python:
             check_installed()
             python = python_process.PYTHON
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
         try:
-            self._process = subprocess.Popen(
-                python_process.command("workshop.simulate.worker", python=python),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=python_process.environment(ENVIRONMENT, python=python),
-                cwd=python_process.NEUTRAL_FOLDER,
+            self._process = WorkerProcess(
+                "workshop.simulate.worker", Pickles(), python=python, variables=ENVIRONMENT
             )
         except OSError as error:
             raise WorkshopError(
                 f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).",
                 "Name a Python.",
             ) from None
-        self._jobs = _opened(self._process.stdin)
-        self._answers = _opened(self._process.stdout)
         atexit.register(self.end)
 
     def run(
@@ -59,38 +48,22 @@ class Worker:
             WorkshopError: the worker refused the job, or stopped before its answer; with its last words.
         """
         try:
-            answer = self._ask({**job, "watched": watch is not None})
+            answer = self._process.ask({**job, "watched": watch is not None})
             while watch is not None and isinstance(answer, dict) and "so_far" in answer:
-                answer = self._ask(watch(answer["so_far"]))
-        except (OSError, EOFError, pickle.UnpicklingError):
+                answer = self._process.ask(watch(answer["so_far"]))
+        except NoAnswer:
+            last_line = self._process.last_line() or "it said nothing."
             raise WorkshopError(
-                f"The simulation ended early: {self._last_words()}",
+                f"The simulation ended early: {last_line}",
                 "workshop doctor says what is lacking.",
             ) from None
         if isinstance(answer, WorkshopError):
             raise answer
         return answer
 
-    def _ask(self, message: object) -> Any:
-        pickle.dump(message, self._jobs)
-        self._jobs.flush()
-        return pickle.load(self._answers)
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        return python_process.last_line(self._errors.read()) or "it said nothing."
-
     def end(self) -> None:
         """Stop the process, and with it a job that still runs."""
-        self._process.kill()
-        self._process.wait()
-
-
-def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
-    """Return a pipe of a process that was started with one."""
-    if pipe is None:
-        raise LookupError("this process was started without the pipe")
-    return pipe
+        self._process.end()
 
 
 DEFAULTS = {"replicas": 1, "engines": 1, "router": "round-robin", "steps": None, "prefill": None}

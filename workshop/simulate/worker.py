@@ -4,8 +4,6 @@ The process reads jobs from its input (`process.py` writes them), answers each, 
 """
 
 import io
-import os
-import pickle
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
 from workshop.simulate.report import Outcome
+from workshop.worker_process import Channel, Pickles
 
 POINTS = 200  # of the curves over time
 SLICE_S = 0.005  # that servers run on while a client may send its next request
@@ -377,30 +376,23 @@ def route(
 
 def main() -> None:
     """Answer jobs until the input ends. Whatever libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    jobs = io.BufferedReader(io.FileIO(0, closefd=False))
-
-    def send(answer: object) -> None:
-        pickle.dump(answer, answers)
-        answers.flush()
+    channel = Channel(Pickles())
 
     def report(so_far: Answer) -> None:
-        send({"so_far": so_far})
-        if not pickle.load(jobs):
+        channel.send({"so_far": so_far})
+        if not channel.receive():
             raise Stopped
 
-    while jobs.peek(1):
-        job = pickle.load(jobs)
+    for job in channel:
         try:
-            send(run(job, report if job["watched"] else None))
+            channel.send(run(job, report if job["watched"] else None))
         except WorkshopError as error:
-            send(error)
+            channel.send(error)
         except OSError as error:
             problem = f"The steps cannot be written: {error.strerror or error}."
-            send(WorkshopError(problem, "Give --steps another file."))
+            channel.send(WorkshopError(problem, "Give --steps another file."))
         except Stopped:
-            send(None)
+            channel.send(None)
 
 
 if __name__ == "__main__":

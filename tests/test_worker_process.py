@@ -1,0 +1,98 @@
+"""Worker processes: one class starts them, and one format of messages stands at both ends."""
+
+import ast
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from stand_ins import stand_in
+
+from workshop.worker_process import JsonLines, NoAnswer, Pickles, WorkerProcess
+
+PACKAGE = Path(__file__).parents[1] / "workshop"
+ECHO = """
+from workshop.worker_process import Channel, {format}
+channel = Channel({format}())
+print("printed by a library")
+for message in channel:
+    channel.send([message, "again"])
+"""
+
+
+def worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message_format
+) -> WorkerProcess:
+    """Start a worker whose module holds this code."""
+    (tmp_path / "a_worker.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return WorkerProcess("a_worker", message_format)
+
+
+@pytest.mark.parametrize("message_format", [JsonLines(), Pickles()])
+def test_a_worker_answers_one_message_after_the_other(tmp_path, monkeypatch, message_format):
+    code = ECHO.format(format=type(message_format).__name__)
+    process = worker(tmp_path, monkeypatch, code, message_format)
+    try:
+        assert process.ask({"tokens": 5}) == [{"tokens": 5}, "again"]
+        assert process.ask("x" * 200_000, limit_s=60) == ["x" * 200_000, "again"]
+    finally:
+        process.end()
+
+
+def test_what_a_library_prints_is_no_answer(tmp_path, monkeypatch):
+    process = worker(tmp_path, monkeypatch, ECHO.format(format="JsonLines"), JsonLines())
+    try:
+        assert process.ask(1) == [1, "again"]
+    finally:
+        process.end()
+
+
+def test_a_worker_that_ends_is_named_with_its_exit_code_and_last_line(tmp_path, monkeypatch):
+    process = worker(tmp_path, monkeypatch, "raise SystemExit('no memory left')", Pickles())
+    try:
+        with pytest.raises(NoAnswer):
+            process.ask(1)
+        assert process.failure() == (
+            f"{sys.executable} ended without an answer (exit code 1): no memory left"
+        )
+    finally:
+        process.end()
+
+
+def test_a_worker_without_an_answer_is_killed_at_its_time_limit(tmp_path, monkeypatch):
+    process = worker(tmp_path, monkeypatch, "import time\ntime.sleep(60)", JsonLines())
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(NoAnswer):
+            process.ask(1, limit_s=0.2)
+        assert "gave no answer and was ended after 0.2 s" in process.failure()
+    finally:
+        process.end()
+    assert time.monotonic() - began_s < 30
+
+
+def test_an_interpreter_that_is_not_there_cannot_be_run(tmp_path):
+    with pytest.raises(OSError):
+        WorkerProcess("a_worker", JsonLines(), python=str(tmp_path / "none"))
+
+
+def test_what_is_no_message_is_no_answer(tmp_path):
+    stand_in(tmp_path, "python", "read -r message; echo '[1'")
+    process = WorkerProcess("a_worker", JsonLines(), python=str(tmp_path / "python"))
+    try:
+        with pytest.raises(NoAnswer):
+            process.ask(1)
+    finally:
+        process.end()
+
+
+@pytest.mark.parametrize("room", ["engine", "simulate"])
+def test_no_room_starts_a_worker_by_itself(room):
+    """Both rooms had a protocol of their own: pipes, a time limit and the words for a failure."""
+    by_itself = []
+    for path in (PACKAGE / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("Popen", "dup2"):
+                by_itself.append(path.name)
+    assert not by_itself, "take WorkerProcess and Channel of workshop/worker_process.py"
