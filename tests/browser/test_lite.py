@@ -18,8 +18,8 @@ from lite import build as lite
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
 SAID = {
-    # a question, the model, a prediction, logprobs, an exercise
-    "05_logprobs": (5, ("logprobs=3:", "' port'")),
+    # a picture, two questions, the model, a prediction, logprobs
+    "05_logprobs": (6, ("logprobs=3:", "' port'")),
     # chats, their tokens
     "10_chat": (11, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }
