@@ -121,6 +121,7 @@ SENSES = [
     ("A cluster is divided into namespaces, one for each group.", "cluster", None),
     ("The head node answers requests.", "head", "head node"),
     ("Each layer has 32 heads.", "heads", "head"),
+    ('Words carry their space in front: " head" is one token.', "head", None),
 ]  # fmt: skip
 
 
@@ -142,7 +143,7 @@ FOREIGN = {
     "batch": r"JSONL|OpenAI's|rows|output file",
     "cluster": r"namespace|Route|Ingress|Deployment",
     "role": r"Kubernetes|RBAC",
-    "head": r"head node|header",
+    "head": r"head node|header|cat |space in front",
     "Service": r"customer",
     "partition": r"disk",
     "checkpoint": r"crash|continue",
