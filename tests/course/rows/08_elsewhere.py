@@ -29,7 +29,7 @@ ROWS = {
         [
             (["runAsUser"], "1 more must go"),
             ([], "2 more must go"),
-            (["runAsUser", "fsGroup", "runAsNonRoot"], "only says that root is none"),
+            (["runAsUser", "fsGroup", "runAsNonRoot"], "only forbids root"),
             (["fsGroupChangePolicy"], "when files change their group"),
             (["seccompProfile"], "may stay"),
             ([2000], "there is no '2000' here"),
@@ -43,7 +43,7 @@ ROWS = {
             (6.6, "round up"),
             (6, "round up"),
             (2, "running requests"),
-            (9, "how many there should be in all"),
+            (9, "the result is the total"),
             (14, "all servers together"),
             (4, "all servers together"),
         ],

@@ -77,7 +77,7 @@ ROWS = {
             ),
             (lambda chunks: " Paris is a city.", "it made"),
             (lambda chunks: join(chunks[1:-3]), "it made"),
-            ("Boston is", "no function"),
+            ("Boston is", "not a function"),
         ],
     ),
     "chat.pattern": (
@@ -117,7 +117,7 @@ ROWS = {
         [
             (f"{AUTO} --tool-call-parser hermes --reasoning-parser qwen3", "a list of texts"),
             ([AUTO, "--tool-call-parser hermes", *QWEN], "not one with a space"),
-            ([*HERMES, *QWEN], "decide by itself"),
+            ([*HERMES, *QWEN], "decide for itself"),
             ([AUTO, *QWEN], "the tool calls"),
             ([AUTO, *HERMES], "the thoughts"),
             ([AUTO, "--tool-call-parser", "qwen3", *QWEN], "for Qwen3, not qwen3"),
@@ -146,7 +146,7 @@ ROWS = {
                 lambda called: {**run_call(called), "content": get_weather("Boston")},
                 "with the city Paris",
             ),
-            ({"role": "tool"}, "no function"),
+            ({"role": "tool"}, "not a function"),
         ],
     ),
 }
