@@ -35,9 +35,9 @@ LOOK = """<style>
 @page { size: A4; margin: 11mm; }
 @media print {
   main { max-width: none !important; padding: 0 !important; } h1 { display: none; }
-  .cards { grid-template-columns: 1fr 1fr; gap: 4mm; break-after: page; } .cards:last-child { break-after: auto; }
-  .card { padding: 2mm 3mm; } .card h2 { font-size: 11pt; } .card table { font-size: 9.5pt; line-height: 1.35; }
-  .card code { font-size: 8.5pt; }
+  .cards { display: block; columns: 2; column-gap: 4mm; break-after: page; } .cards:last-child { break-after: auto; }
+  .card { padding: 1.5mm 3mm; margin: 0 0 3mm; } .card h2 { font-size: 11pt; }
+  .card table { font-size: 9pt; line-height: 1.3; } .card code { font-size: 8pt; }
 }
 </style>"""
 
