@@ -1,5 +1,5 @@
-"""vLLM's CPU worker with two bugs worked around: chunked prefill of requests with a seed, and draft tokens at a
-temperature above 0. vLLM takes it by `--worker-cls workshop.servers.cpu_worker.Worker`.
+"""vLLM's CPU worker with two bugs worked around: chunked prefill of requests with a seed, and draft
+tokens at a temperature above 0. vLLM takes it by `--worker-cls workshop.servers.cpu_worker.Worker`.
 """
 
 from vllm.v1.worker.cpu_worker import CPUWorker as Worker

@@ -22,8 +22,9 @@ TRIES, PAUSE_S = 20, 0.05
 class Lock:
     """An exclusive lock by flock(2): on a shared home folder it holds across machines.
 
-    Some file systems have no such locks, or say that they have and let everybody in. There a marker is the lock
-    (see marker.py). descriptor: the open file, while it is held; a child that inherits it holds the lock as well.
+    Some file systems have no such locks, or say that they have and let everybody in. There a marker
+    is the lock (see marker.py). descriptor: the open file, while it is held; a child that inherits
+    it holds the lock as well.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None):
@@ -34,7 +35,9 @@ class Lock:
             self._marker.adopt()
 
     def take(self, tries: int = TRIES) -> bool:
-        """Return whether the lock could be taken; raises a WorkshopError if its file cannot be made."""
+        """Return whether the lock could be taken; raises a WorkshopError if its file cannot be
+        made.
+        """
         for attempt in range(tries):
             if attempt:
                 # else two that wait could meet each time
@@ -64,7 +67,9 @@ class Lock:
             os.close(descriptor)
 
     def who(self) -> str:
-        """Return a sentence about who holds the lock; "" where nobody does, and where flock tells nobody's name."""
+        """Return a sentence about who holds the lock; "" where nobody does, and where flock tells
+        nobody's name.
+        """
         if not self._marker.is_held():
             return ""
         holder = self._marker.holder()
@@ -102,7 +107,8 @@ class Lock:
 
     def _alone(self, descriptor: int) -> bool:
         """Return whether this process now holds the lock of the open file."""
-        # Its last holder may have removed the file between the two steps: then it is a lock on nothing.
+        # Its last holder may have removed the file between the two steps: then it is a lock on
+        # nothing.
         if not flock(descriptor) or not is_at(descriptor, self.path):
             return False
         if excludes(self.path):
@@ -112,7 +118,9 @@ class Lock:
 
 
 def excludes(path: Path) -> bool:
-    """Return whether flock works here: the file, which this process has locked, cannot be locked once more."""
+    """Return whether flock works here: the file, which this process has locked, cannot be locked
+    once more.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:

@@ -1,4 +1,5 @@
-"""Processes by more than their number: the system gives a pid again once its process is gone, a start time never.
+"""Processes by more than their number: the system gives a pid again once its process is gone, a
+start time never.
 
 Nothing is signalled that is not known by both.
 """
@@ -21,10 +22,11 @@ POLL_S = 0.1
 
 
 def started(pid: int) -> int | None:
-    """Return when the system started process `pid`, a number to compare (None if there is no such process).
+    """Return when the system started process `pid`, a number to compare (None if there is no such
+    process).
 
-    On Linux clock ticks since boot (field 22 of /proc/PID/stat), which setting the clock does not move; elsewhere
-    microseconds since 1970, as psutil has them.
+    On Linux clock ticks since boot (field 22 of /proc/PID/stat), which setting the clock does not
+    move; elsewhere microseconds since 1970, as psutil has them.
     """
     return _look(pid)[1]
 
@@ -36,7 +38,9 @@ def alive(pid: int, start: int | None) -> bool:
 
 
 def ended(pid: int, start: int | None, within_s: float) -> bool:
-    """Wait until the process that was started at `start` has ended; return whether it has in this time."""
+    """Wait until the process that was started at `start` has ended; return whether it has in this
+    time.
+    """
     return until(lambda: not alive(pid, start), within_s)
 
 
@@ -73,7 +77,9 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
 def on_signals(
     numbers: Iterable[int], act: Callable[[], None], again: Any = None
 ) -> Iterator[None]:
-    """Call `act` at the first of these signals; later ones do what they did before, or `again` (a handler) if given."""
+    """Call `act` at the first of these signals; later ones do what they did before, or `again` (a
+    handler) if given.
+    """
     before = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, frame: Any) -> None:
@@ -93,7 +99,9 @@ def on_signals(
 def spawn(
     command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any
 ) -> subprocess.Popen:
-    """Start a program as the leader of a session of its own, its words going to the log; with_parent: it ends with us."""
+    """Start a program as the leader of a session of its own, its words going to the log;
+    with_parent: it ends with us.
+    """
     given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
     tie = end_with_parent if with_parent and os.name == "posix" else None
     with log:
@@ -101,7 +109,10 @@ def spawn(
 
 
 def send(pid: int, start: int | None, number: int) -> bool:
-    """Signal the process if it was started at `start`; return whether it was there. PermissionError: it is another's."""
+    """Signal the process if it was started at `start`; return whether it was there.
+
+    PermissionError: it is another's.
+    """
     handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel
@@ -118,10 +129,11 @@ def send(pid: int, start: int | None, number: int) -> bool:
 
 
 def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, int]]:
-    """Return (pid, start) of each process that runs in the session of an engine, but for this process.
+    """Return (pid, start) of each process that runs in the session of an engine, but for this
+    process.
 
-    While the leader is there, or this process is of that session, the number cannot be another session's. After that
-    it can: then only those count whose output goes to the engine's own log.
+    While the leader is there, or this process is of that session, the number cannot be another
+    session's. After that it can: then only those count whose output goes to the engine's own log.
     """
     own = os.getsid(0) == leader or (start is not None and started(leader) == start)
     found = []
@@ -145,7 +157,9 @@ def _writes_to(pid: int, log: str) -> bool:
 
 
 def end_session(leader: int, start: int | None, log: str = "", grace_s: float = 0.0) -> bool:
-    """Kill what is left of an engine's session after `grace_s` to end by itself; return whether nothing is left."""
+    """Kill what is left of an engine's session after `grace_s` to end by itself; return whether
+    nothing is left.
+    """
     until(lambda: not session(leader, start, log), grace_s)
     for pid, born in session(leader, start, log):
         with contextlib.suppress(PermissionError):

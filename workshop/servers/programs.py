@@ -1,4 +1,6 @@
-"""Programs of the system, asked with a time limit: none of them holds up a command of ours, or ends it."""
+"""Programs of the system, asked with a time limit: none of them holds up a command of ours, or ends
+it.
+"""
 
 import subprocess
 from typing import NamedTuple
@@ -7,7 +9,9 @@ LATE = 124  # the exit code of what took too long, as timeout(1) has it
 
 
 class Answer(NamedTuple):
-    """What a program said: exit code (1 where it could not be run), its output, the last line of its complaint."""
+    """What a program said: exit code (1 where it could not be run), its output, the last line of
+    its complaint.
+    """
 
     code: int
     out: str
@@ -23,7 +27,9 @@ class Finished(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The lines of both streams, without blanks around them; the output's before the complaint's."""
+        """The lines of both streams, without blanks around them; the output's before the
+        complaint's.
+        """
         stripped = (line.strip() for line in (self.out + "\n" + self.err).splitlines())
         return [line for line in stripped if line]
 

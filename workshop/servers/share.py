@@ -1,4 +1,6 @@
-"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group only."""
+"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one
+group only.
+"""
 
 import contextlib
 import grp
@@ -20,7 +22,8 @@ from workshop.servers.records import ServerRecord
 
 
 def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
-    """Put a copy of the record (0640, the group's) into the class's folder; return it and what to know about it.
+    """Put a copy of the record (0640, the group's) into the class's folder; return it and what to
+    know about it.
 
     group: a Unix group that this user belongs to: its members can use the server from then on.
     """
@@ -41,7 +44,9 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 
 
 def renew(record: ServerRecord) -> None:
-    """Write the record over the copies that were shared of it: after a restart it has another address."""
+    """Write the record over the copies that were shared of it: after a restart it has another
+    address.
+    """
     copies: list[Path] = []
     # the server runs; `workshop share` says what is wrong with the note
     with contextlib.suppress(WorkshopError):

@@ -1,4 +1,6 @@
-"""How long a server may take to start: time to read the weights, and an allowance for the rest. Standard library only.
+"""How long a server may take to start: time to read the weights, and an allowance for the rest.
+
+Standard library only.
 
 SLURM jobs, pods and systemd units give up on a server that takes longer.
 """

@@ -1,7 +1,8 @@
-"""Start vLLM's own command line with the workarounds of this workshop: `python -m workshop.servers.vllm_main serve …`.
+"""Start vLLM's own command line with the workarounds of this workshop: `python -m
+workshop.servers.vllm_main serve …`.
 
-It takes vLLM's arguments, runs with the GPU build and the CPU build, and adds two lines of the log and a small process
-that cleans up. Everything else is vLLM's.
+It takes vLLM's arguments, runs with the GPU build and the CPU build, and adds two lines of the log
+and a small process that cleans up. Everything else is vLLM's.
 """
 
 import faulthandler
@@ -23,12 +24,15 @@ from workshop.workarounds import (
 __all__ = ["installed", "is_cpu", "main"]  # the first two are imported from here as well
 
 LEFTOVER_GRACE_S = 10.0
-# With VLLM_API_KEY vLLM requires a key of its own beside our guard's; its Rust front end has no middleware.
+# With VLLM_API_KEY vLLM requires a key of its own beside our guard's; its Rust front end has no
+# middleware.
 AROUND_THE_GUARD = ("VLLM_API_KEY", "VLLM_USE_RUST_FRONTEND")
 
 
 def name_gpus() -> None:
-    """Print the GPUs of this machine. vLLM's log does not name them, and `workshop reconcile` needs them."""
+    """Print the GPUs of this machine. vLLM's log does not name them, and `workshop reconcile` needs
+    them.
+    """
     counts: Counter[tuple[str, int]] = Counter()
     for gpu in gpus.visible():
         memory_bytes = gpu.memory_bytes or machine.memory_limit_bytes()
@@ -43,7 +47,9 @@ def name_gpus() -> None:
 
 
 def leave_nothing_behind() -> None:
-    """Start a small process that ends what is left of this session, and removes its files, once this process ended."""
+    """Start a small process that ends what is left of this session, and removes its files, once
+    this process ended.
+    """
     from workshop.servers.local import scratch
 
     leader = os.getpid()

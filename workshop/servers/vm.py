@@ -47,7 +47,8 @@ class Case:
     disk_gb: size of that disk in 10**9 bytes; None if it is unknown.
     name: of the systemd unit.
 
-    Raises WorkshopError: it does not fit; BadInput: it cannot run on one machine, or an option cannot be right.
+    Raises WorkshopError: it does not fit; BadInput: it cannot run on one machine, or an option
+    cannot be right.
     """
 
     def __init__(
@@ -107,7 +108,10 @@ class Case:
 
     @property
     def flags(self) -> list[str]:
-        """The plan's flags and those of one closed machine, quoted for a shell. The caller adds `--host`."""
+        """The plan's flags and those of one closed machine, quoted for a shell.
+
+        The caller adds `--host`.
+        """
         own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
         words = [shlex.quote(self.hub)]
         for flag, value in (flags(self.plan.deployment) | own).items():
@@ -123,7 +127,10 @@ def _check_path(name: str, path: str) -> None:
 
 
 def disk_notes(case: Case) -> list[str]:
-    """Return how much space the weights need, and why not on the system's disk; nothing for weights that are here."""
+    """Return how much space the weights need, and why not on the system's disk.
+
+    Nothing for weights that are here.
+    """
     if case.folder:
         return []
     notes = [f"{case.weights_gb:.1f} GB of weights go to {case.download_dir}."]

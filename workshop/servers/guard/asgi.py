@@ -1,6 +1,8 @@
-"""Reads the path, headers and keys of a request, and refuses a request: the parts that the middlewares share.
+"""Reads the path, headers and keys of a request, and refuses a request: the parts that the
+middlewares share.
 
-The standard library only: a container may have this file and the guard, and nothing else of the workshop.
+The standard library only: a container may have this file and the guard, and nothing else of the
+workshop.
 """
 
 from __future__ import annotations
@@ -54,10 +56,11 @@ def without_keys(scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def cors_of(scope: dict[str, Any], app: Any) -> Any | None:
-    """Return `app` inside a CORSMiddleware with the settings of the server's own (--allowed-origins).
+    """Return `app` inside a CORSMiddleware with the settings of the server's own
+    (--allowed-origins).
 
-    The guard stands in front of vLLM's CORSMiddleware, so its refusals would reach a browser without
-    the headers that let a page read them. None: the server has no such middleware.
+    The guard stands in front of vLLM's CORSMiddleware, so its refusals would reach a browser
+    without the headers that let a page read them. None: the server has no such middleware.
     """
     for entry in getattr(scope.get("app"), "user_middleware", ()):
         if getattr(entry.cls, "__name__", "") == "CORSMiddleware":

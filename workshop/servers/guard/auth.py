@@ -1,13 +1,15 @@
 """The guard in front of vLLM: every path but /health needs the key.
 
-vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and `/metrics`
-without it), so `workshop serve` puts this ASGI middleware in front of all of them. The key is read once from a file:
-the server's record, or, where there is none (a pod, a systemd unit), a file that holds the key alone. It is in no
-argument, no environment and no log, and the headers that bring it go no further than the guard. Besides `asgi.py` it
-needs the standard library only, so that it works in a container that has little else of the workshop.
+vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and
+`/metrics` without it), so `workshop serve` puts this ASGI middleware in front of all of them. The
+key is read once from a file: the server's record, or, where there is none (a pod, a systemd unit),
+a file that holds the key alone. It is in no argument, no environment and no log, and the headers
+that bring it go no further than the guard. Besides `asgi.py` it needs the standard library only, so
+that it works in a container that has little else of the workshop.
 
-The guard sees a request once its head is read, so the head needs a limit as well: of uvicorn's two HTTP parsers h11
-has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM imports this module before it chooses.
+The guard sees a request once its head is read, so the head needs a limit as well: of uvicorn's two
+HTTP parsers h11 has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM imports
+this module before it chooses.
 """
 
 import hmac
@@ -64,7 +66,9 @@ def read_metrics_key() -> bytes:
 
 
 def learners_of_a_class():
-    """Return the learners whose keys lie beside the server's record; None in a pod or a unit, which has no record."""
+    """Return the learners whose keys lie beside the server's record; None in a pod or a unit, which
+    has no record.
+    """
     path = os.environ.get(RECORD_VARIABLE)
     if not path:
         return None
@@ -75,7 +79,9 @@ def learners_of_a_class():
 
 
 class RequireKey:
-    """ASGI middleware (`--middleware workshop.servers.guard.auth.RequireKey`): 401 for a request without the key."""
+    """ASGI middleware (`--middleware workshop.servers.guard.auth.RequireKey`): 401 for a request
+    without the key.
+    """
 
     def __init__(self, app):
         self.app = app
@@ -85,7 +91,8 @@ class RequireKey:
         self._cors = None
 
     async def __call__(self, scope, receive, send):
-        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest.
+        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the
+        rest.
 
         A browser's question whether a page may ask (a CORS preflight) has no key. It is answered
         here, by the settings of vLLM's own CORSMiddleware, and goes no further.

@@ -1,8 +1,8 @@
 """Reads the bodies of requests for a middleware: within a size, a time, and a share of memory.
 
-A body is memory of the server from its first byte on, and whoever sends it decides how long that takes. So it is read
-only when its request may run, a length that is announced is believed only if it is allowed, and all bodies together
-have a limit.
+A body is memory of the server from its first byte on, and whoever sends it decides how long that
+takes. So it is read only when its request may run, a length that is announced is believed only if
+it is allowed, and all bodies together have a limit.
 
 The standard library only.
 """
@@ -28,7 +28,10 @@ SLOWEST_S = 120.0  # for a whole body
 
 
 class BodyRefused(Exception):
-    """A body is not read, or not to its end. It has the status of the answer, and the sentence in it."""
+    """A body is not read, or not to its end.
+
+    It has the status of the answer, and the sentence in it.
+    """
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -37,7 +40,10 @@ class BodyRefused(Exception):
 
 
 class _Memory:
-    """Bytes that larger bodies may take together; who finds too few waits, first come, first served."""
+    """Bytes that larger bodies may take together.
+
+    Who finds too few waits, first come, first served.
+    """
 
     def __init__(self, most: int):
         self._free = most
@@ -126,7 +132,10 @@ class Bodies:
             raise
 
     async def _parts(self, receive, reserved: int) -> Body:
-        """Read to the end. A body without an announced length takes the memory of the largest once it is not small."""
+        """Read to the end.
+
+        A body without an announced length takes the memory of the largest once it is not small.
+        """
         began = time.monotonic()
         size = 0
         extra = 0

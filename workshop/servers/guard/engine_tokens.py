@@ -1,12 +1,14 @@
 """Counts the tokens that vLLM's engine generated for a request, also where no answer reports them.
 
-An answer that a client leaves half way has no usage, and a stream has none unless it is asked for. vLLM's engine
-client, which runs in the process of the API server, has a state for each of its requests, with the same counts that
-go into /metrics. While a request of a learner is served, the states that it makes are noted.
+An answer that a client leaves half way has no usage, and a stream has none unless it is asked for.
+vLLM's engine client, which runs in the process of the API server, has a state for each of its
+requests, with the same counts that go into /metrics. While a request of a learner is served, the
+states that it makes are noted.
 
-It needs these names of vLLM (0.32, v1/engine/output_processor.py): `engine_client.output_processor` with `add_request`
-and `request_states`, and a state's `stats`, `detokenizer`, `prompt_len`, `is_prefilling` and `parent_req`. A version
-without them is not counted in this way: `count_requests_of` says so, and the usage in the answers is all there is.
+It needs these names of vLLM (0.32, v1/engine/output_processor.py): `engine_client.output_processor`
+with `add_request` and `request_states`, and a state's `stats`, `detokenizer`, `prompt_len`,
+`is_prefilling` and `parent_req`. A version without them is not counted in this way:
+`count_requests_of` says so, and the usage in the answers is all there is.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _noted: ContextVar[list[Any] | None] = ContextVar(
 
 @contextmanager
 def noted_states() -> Iterator[list[Any]]:
-    """Give the list of states that the engine makes for what runs in this block, and in tasks that it starts."""
+    """Give the list of states that the engine makes for what runs in this block, and in tasks that
+    it starts.
+    """
     states: list[Any] = []
     before = _noted.set(states)
     try:
@@ -58,7 +62,9 @@ def count_requests_of(app: Any) -> bool:
 
 
 async def aborted(app: Any, states: list[Any]) -> None:
-    """Wait a moment until the engine client has let go of these requests: it does so after their client left."""
+    """Wait a moment until the engine client has let go of these requests: it does so after their
+    client left.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ABORT_TAKES_S
     while are_running(app, states) and loop.time() < deadline:
@@ -72,7 +78,10 @@ def are_running(app: Any, states: list[Any]) -> bool:
 
 
 def tokens_of(states: list[Any]) -> tuple[int, int]:
-    """Return (prompt tokens, generated tokens). As in vLLM's usage, a prompt counts once for its n answers."""
+    """Return (prompt tokens, generated tokens).
+
+    As in vLLM's usage, a prompt counts once for its n answers.
+    """
     prompts = {}
     generated = 0
     for state in states:

@@ -1,13 +1,14 @@
-"""Limits for a class: an ASGI middleware behind the guard, so that one learner cannot starve the others.
+"""Limits for a class: an ASGI middleware behind the guard, so that one learner cannot starve the
+others.
 
-Each learner has a few requests in the engine at a time; more of theirs wait, first come, first served, while those
-of the others pass. A body is read only in its turn (see `bodies`). A single request that would fill the engine by
-itself is refused, with the limit in the answer (see `request_limits`); so is one whose limits vLLM could read in
-another way than we do, and every other path that makes the engine work. What a request leaves open is the server's to
-fill in: `class_arguments` says with which flags.
-A learner is who the request says (`X-Workshop-Learner`, sent by `workshop.connect()`), else its address. That is
-fairness among people who share a key, no protection from one who means harm; a learner with a key of their own cannot
-choose another name.
+Each learner has a few requests in the engine at a time; more of theirs wait, first come, first
+served, while those of the others pass. A body is read only in its turn (see `bodies`). A single
+request that would fill the engine by itself is refused, with the limit in the answer (see
+`request_limits`); so is one whose limits vLLM could read in another way than we do, and every other
+path that makes the engine work. What a request leaves open is the server's to fill in:
+`class_arguments` says with which flags. A learner is who the request says (`X-Workshop-Learner`,
+sent by `workshop.connect()`), else its address. That is fairness among people who share a key, no
+protection from one who means harm; a learner with a key of their own cannot choose another name.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ LARGE_BYTES = (
     8 * 1024
 )  # of text: about 2,000 tokens, which take a step or more of the engine to read
 LARGE_LOGPROBS = 16  # a step
-# On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32 more than that.
-# A request with more than NARROW_SEQUENCES is wide. It has fewer tokens, and rests afterwards (see `pace`).
+# On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32
+# more than that.
+# A request with more than NARROW_SEQUENCES is wide. It has fewer tokens, and rests afterwards (see
+# `pace`).
 NARROW_SEQUENCES = 16
 WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
 UNLIMITED = 10**9
@@ -59,7 +62,8 @@ PASSED = "workshop.limited"  # in the scope of a request that has passed the lim
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
 CPU_STEP_TOKENS = 256  # of all prompts and answers in a step
 STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
-# Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads. Then their schemas go
+# Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads.
+# Then their schemas go
 # to guidance.
 CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 
@@ -67,8 +71,9 @@ CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     """Return the flags of `vllm serve` for a class, without those that the owner has given.
 
-    guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms that look
-    harmless. A CPU reads a long prompt in small parts, since everybody's next token waits for each of them.
+    guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms
+    that look harmless. A CPU reads a long prompt in small parts, since everybody's next token waits
+    for each of them.
 
     Args:
         given: the owner's flags, as flags.flags_of returns them.
@@ -117,7 +122,10 @@ class _Queue:
 
 
 class FairShare:
-    """`--middleware workshop.servers.guard.fairshare.FairShare`; its limits come from the environment."""
+    """`--middleware workshop.servers.guard.fairshare.FairShare`.
+
+    Its limits come from the environment.
+    """
 
     def __init__(self, app):
         self.app = app
@@ -241,11 +249,15 @@ class FairShare:
     def problem(
         self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None
     ) -> str:
-        """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
+        """Return why a request is too large for a class, or cannot be understood in one way alone
+        ('' if neither).
+        """
         return self._judge(body, generates, scope or {}).problem
 
     def _judge(self, body: bytes, generates: bool, scope: dict[str, Any]) -> _Judgment:
-        """Return what the limits say of a body. generates: it asks for an answer, else its tokens are only counted."""
+        """Return what the limits say of a body. generates: it asks for an answer, else its tokens
+        are only counted.
+        """
         if problem := request_limits.shape_problem(body):
             return _Judgment(problem)
         settings = _Settings(scope)
@@ -316,7 +328,10 @@ def _beyond(
 
 
 class _Settings:
-    """What vLLM was started with, as its application knows it. In front of another application: a class's own."""
+    """What vLLM was started with, as its application knows it.
+
+    In front of another application: a class's own.
+    """
 
     def __init__(self, scope: dict[str, Any]):
         state = getattr(scope.get("app"), "state", None)
@@ -345,7 +360,9 @@ def _learner(scope: dict[str, Any]) -> bytes:
 
 
 def _unfit_headers(scope: dict[str, Any]) -> str:
-    """Return why a header of a request is refused, or ''. A request's id stands in every line of a trace and log."""
+    """Return why a header of a request is refused, or ''. A request's id stands in every line of a
+    trace and log.
+    """
     most = request_limits.MAX_IDENTIFIER
     for name, value in scope.get("headers", ()):
         if name.lower() == REQUEST_ID and len(value) > most:

@@ -1,4 +1,5 @@
-"""Counts what multiplies the cost of a form: repeats inside repeats of a pattern, and branches that allOf combines.
+"""Counts what multiplies the cost of a form: repeats inside repeats of a pattern, and branches that
+allOf combines.
 
 The standard library only.
 """
@@ -23,7 +24,8 @@ class _Repeats:
     Args:
         product: of counted repeats inside each other.
         nesting: how deep quantifiers are inside each other.
-        unbounded: what a * or + in it counts as, where a counted repeat is around it; 1 without one.
+        unbounded: what a * or + in it counts as, where a counted repeat is around it; 1 without
+            one.
     """
 
     product: int = 1
@@ -45,10 +47,11 @@ class _Repeats:
 
 
 def quantifiers(pattern: str) -> tuple[int, int]:
-    """Return the largest product of counted repeats inside each other, and how deep quantifiers are nested.
+    """Return the largest product of counted repeats inside each other, and how deep quantifiers are
+    nested.
 
-    `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). Inside a counted repeat, * and + count as UNBOUNDED.
-    A pattern that is no regular expression gives some answer: vLLM refuses it.
+    `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). Inside a counted repeat, * and +
+    count as UNBOUNDED. A pattern that is no regular expression gives some answer: vLLM refuses it.
     """
     open_groups = [_Repeats()]
     last = _Repeats()  # what a quantifier would repeat
@@ -105,7 +108,9 @@ def _number(digits: str) -> int:
 
 
 def counted_repeats(grammar: str) -> int:
-    """Return the product of all counted repeats of a grammar, whose rules may stand inside each other."""
+    """Return the product of all counted repeats of a grammar, whose rules may stand inside each
+    other.
+    """
     product = 1
     for low, _, high in COUNTED.findall(grammar):
         product = min(product * max(1, _number(low), _number(high)), MOST)
@@ -113,10 +118,11 @@ def counted_repeats(grammar: str) -> int:
 
 
 def combinations(schema: Any) -> int:
-    """Return how many branches a back end may have to try for a part of a schema: anyOf adds, allOf multiplies.
+    """Return how many branches a back end may have to try for a part of a schema: anyOf adds, allOf
+    multiplies.
 
-    References are followed. A reference to what is being counted adds nothing. MOST stands for "more than can be
-    counted".
+    References are followed. A reference to what is being counted adds nothing. MOST stands for
+    "more than can be counted".
     """
     try:
         return _Combinations(schema).of(schema, merged=False, path=())
@@ -132,7 +138,9 @@ class _Combinations:
         self._counted_references: dict[tuple[str, bool], int] = {}
 
     def of(self, part: Any, merged: bool, path: tuple[str, ...]) -> int:
-        """Return the combinations of a part. merged: it is combined with others, and so are its properties."""
+        """Return the combinations of a part. merged: it is combined with others, and so are its
+        properties.
+        """
         if isinstance(part, list):
             return self._most(part, merged, path)
         if not isinstance(part, dict):

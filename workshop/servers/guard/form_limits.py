@@ -1,9 +1,11 @@
-"""Refuses a form that costs too much: a JSON schema, a pattern, choices or a grammar that an answer must fit.
+"""Refuses a form that costs too much: a JSON schema, a pattern, choices or a grammar that an answer
+must fit.
 
-vLLM turns a form into a grammar before the first token, and asks the grammar at each step which tokens may come
-next. A few characters can keep a processor busy for minutes: `{"maxLength": 100}` in ten sizes takes xgrammar 27 s
-with a vocabulary of 128,000 tokens. Each limit is on a feature that costs much in vLLM 0.32's back ends, and well
-above what people write. benchmarks/fairshare/forms.py measures what the limits leave.
+vLLM turns a form into a grammar before the first token, and asks the grammar at each step which
+tokens may come next. A few characters can keep a processor busy for minutes: `{"maxLength": 100}`
+in ten sizes takes xgrammar 27 s with a vocabulary of 128,000 tokens. Each limit is on a feature
+that costs much in vLLM 0.32's back ends, and well above what people write.
+benchmarks/fairshare/forms.py measures what the limits leave.
 
 The standard library only.
 """
@@ -35,7 +37,8 @@ MAX_GRAMMAR = 4096  # characters
 MAX_RULES = 100
 MAX_TAGS = 64  # of a structural tag
 
-# Where the back end is not guidance. xgrammar's cost grows with these, and with the size of the vocabulary.
+# Where the back end is not guidance. xgrammar's cost grows with these, and with the size of the
+# vocabulary.
 MAX_LENGTHS = 100  # all different minLength and maxLength together
 MAX_LITERAL = 100  # characters of one value
 MAX_COUNTED = 200  # repeats of one pattern
@@ -62,7 +65,9 @@ class TooCostly(ValueError):
 
 
 class Form:
-    """Adds up what the parts of one form cost. Each method raises TooCostly where a limit is passed.
+    """Adds up what the parts of one form cost.
+
+    Each method raises TooCostly where a limit is passed.
 
     Args:
         name: what the form is called in messages, as `"response_format"`.

@@ -1,10 +1,13 @@
-"""Says how long a learner's requests wait while others are there: for their number, and for the widest of them.
+"""Says how long a learner's requests wait while others are there: for their number, and for the
+widest of them.
 
-Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand in a second would
-take all of them. So a learner's requests wait once they come faster than EVERY_S each for longer than BURST of them.
+Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand
+in a second would take all of them. So a learner's requests wait once they come faster than EVERY_S
+each for longer than BURST of them.
 
-A wide request has so many sequences that each step of a CPU takes more than twice as long while it runs. So a learner
-who sends one after the other waits REST times as long as each took, once they owe more than REST_LATER_S.
+A wide request has so many sequences that each step of a CPU takes more than twice as long while it
+runs. So a learner who sends one after the other waits REST times as long as each took, once they
+owe more than REST_LATER_S.
 
 A learner who is alone is not held up.
 
@@ -42,10 +45,13 @@ def weight(body: bytes, sequences: int = 1) -> int:
 
 
 class Pace:
-    """Says how long a request has to wait (a generic cell rate algorithm, two cells for each learner)."""
+    """Says how long a request has to wait (a generic cell rate algorithm, two cells for each
+    learner).
+    """
 
     def __init__(self):
-        # When a learner's next request would come at the right pace, and when they have rested enough.
+        # When a learner's next request would come at the right pace, and when they have rested
+        # enough.
         self._due: dict[bytes, float] = {}
         self._rested: dict[bytes, float] = {}
         self._newest: tuple[bytes, float] | None = None
@@ -97,7 +103,9 @@ class Pace:
 
 
 class Width:
-    """Counts the sequences that one learner has in the engine, and keeps the next request back, first come first."""
+    """Counts the sequences that one learner has in the engine, and keeps the next request back,
+    first come first.
+    """
 
     def __init__(self):
         self._running = 0
@@ -106,7 +114,9 @@ class Width:
 
     @asynccontextmanager
     async def take(self, sequences: int, most: int) -> AsyncIterator[None]:
-        """Wait until no more than `most` sequences run with these; a request with more than that runs alone."""
+        """Wait until no more than `most` sequences run with these; a request with more than that
+        runs alone.
+        """
         async with self._turn:
             while self._running and self._running + sequences > most:
                 self._freed.clear()

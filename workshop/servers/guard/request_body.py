@@ -1,4 +1,6 @@
-"""Reads the JSON body of a request. A body that vLLM could understand in another way than we do is refused.
+"""Reads the JSON body of a request.
+
+A body that vLLM could understand in another way than we do is refused.
 
 The standard library only.
 """
@@ -25,14 +27,17 @@ COUNTS = ("n", "best_of")  # of answers to one prompt
 
 
 class Unclear(ValueError):
-    """A body that vLLM might read in another way than we do; the text is a sentence without its full stop."""
+    """A body that vLLM might read in another way than we do; the text is a sentence without its
+    full stop.
+    """
 
 
 def read_request(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a body.
 
     Raises:
-        Unclear: the body is no JSON object in UTF-8, has a name twice in one object, or has NaN or Infinity.
+        Unclear: the body is no JSON object in UTF-8, has a name twice in one object, or has NaN or
+            Infinity.
     """
     try:
         request = json.loads(

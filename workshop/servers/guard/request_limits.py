@@ -1,7 +1,8 @@
 """Refuses what a learner may not ask for: long lists, texts and forms, and fields that are closed.
 
-`problem` is pure: it takes the request as parsed JSON and says in one sentence why it is refused. What a request may
-ask for in tokens and sequences depends on the server's settings, and is `fairshare`'s.
+`problem` is pure: it takes the request as parsed JSON and says in one sentence why it is refused.
+What a request may ask for in tokens and sequences depends on the server's settings, and is
+`fairshare`'s.
 
 The standard library only.
 """
@@ -86,7 +87,9 @@ TEXT_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def shape_problem(body: bytes) -> str:
-    """Return why a body would take long to parse: too many objects, lists or values. '' if it would not."""
+    """Return why a body would take long to parse: too many objects, lists or values. '' if it would
+    not.
+    """
     if body.count(b"{") + body.count(b"[") <= MAX_CONTAINERS and body.count(b",") <= MAX_COMMAS:
         return ""
     structure = TEXT_IN_QUOTES.sub(b"", body)
@@ -116,7 +119,8 @@ def problem(
         generates: whether it asks for an answer; else its tokens are only counted.
         guidance: whether the server's back end for forms is guidance (see form_limits).
         max_logprobs: the most logprobs a token.
-        media_domains: hosts from which the server may fetch pictures (vLLM's --allowed-media-domains).
+        media_domains: hosts from which the server may fetch pictures (vLLM's
+            --allowed-media-domains).
     """
     try:
         _closed(request)
@@ -140,7 +144,9 @@ def problem(
 
 
 def logprobs_a_step(request: dict[str, Any], sequences: int) -> int:
-    """Return how many logprobs a request asks for at each step: the most probable tokens and the chosen one."""
+    """Return how many logprobs a request asks for at each step: the most probable tokens and the
+    chosen one.
+    """
     per_sequence = 0
     for name in ("logprobs", "top_logprobs"):
         value = request.get(name)
@@ -220,7 +226,9 @@ def _characters(value: Any) -> int:
 
 
 def has_pattern(request: dict[str, Any]) -> bool:
-    """Return True for a pattern or a grammar, which the engine may have to think about at each token."""
+    """Return True for a pattern or a grammar, which the engine may have to think about at each
+    token.
+    """
     form = request.get("structured_outputs")
     if not isinstance(form, dict):
         return False
@@ -295,9 +303,12 @@ def _text(size: int, generates: bool) -> None:
 
 
 class _Media:
-    """Finds the pictures, sounds and films of messages. One that the server would have to fetch is refused.
+    """Finds the pictures, sounds and films of messages.
 
-    An address can name a service inside the cluster that answers nobody else (server-side request forgery).
+    One that the server would have to fetch is refused.
+
+    An address can name a service inside the cluster that answers nobody else (server-side request
+    forgery).
     """
 
     def __init__(self, domains: tuple[str, ...]):

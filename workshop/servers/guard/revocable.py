@@ -1,6 +1,7 @@
 """Run an ASGI application for a request, and end it when the key of the request is revoked.
 
-Its engine work ends as if the client had left: the application is told of a disconnect, and cancelled if it goes on.
+Its engine work ends as if the client had left: the application is told of a disconnect, and
+cancelled if it goes on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ _REPLACED = re.compile(r"[^A-Za-z0-9._@-]+")
 
 @dataclass
 class Result:
-    """What a roster came to: `new` and `unchanged` are learners with a key; `revoked` have none any more."""
+    """What a roster came to: `new` and `unchanged` are learners with a key; `revoked` have none any
+    more.
+    """
 
     output: Path
     new: list[str] = field(default_factory=list)
@@ -129,7 +131,10 @@ def add_keys(roster: str | Path, output: Path) -> Result:
 
 
 def _read_output(output: Path) -> dict[str, tuple[str, str]]:
-    """Return {learner: (name, key)} of an earlier run; {} if there is none. Raises BadInput: it is another file."""
+    """Return {learner: (name, key)} of an earlier run; {} if there is none.
+
+    Raises BadInput: it is another file.
+    """
     if not output.exists():
         return {}
     lines = list(csv.reader(io.StringIO(files.read_text(output, MAX_BYTES))))

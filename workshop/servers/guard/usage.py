@@ -1,7 +1,7 @@
 """Reads what vLLM reports about the tokens of an answer, while the answer passes.
 
-Answers are JSON or a stream of server-sent events; either comes in pieces that end anywhere. OpenAI's, Anthropic's and
-vLLM's own routes name the same two numbers differently.
+Answers are JSON or a stream of server-sent events; either comes in pieces that end anywhere.
+OpenAI's, Anthropic's and vLLM's own routes name the same two numbers differently.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ END_OF_EVENT = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 
 
 class Meter:
-    """A `send` that reads the usage as it passes, and leaves out the event that the client did not ask for."""
+    """A `send` that reads the usage as it passes, and leaves out the event that the client did not
+    ask for.
+    """
 
     def __init__(self, send, hides_usage: bool = False, answers: int = 1):
         """answers: n of the request, how many choices of an answer share a prompt."""
@@ -51,7 +53,9 @@ class Meter:
 
     @property
     def seen(self) -> tuple[int, int]:
-        """The same as far as an answer that broke off tells: at least a token for each event with text."""
+        """The same as far as an answer that broke off tells: at least a token for each event with
+        text.
+        """
         if not self._running:
             return self._prompt_tokens, self._tokens
         prompts = {index // self._answers: prompt for index, (prompt, _) in self._running.items()}
@@ -129,7 +133,8 @@ def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
     """Make a stream report its usage.
 
     Returns:
-        The body to pass on, whether the report is to be hidden from the client, and the request's n.
+        The body to pass on, whether the report is to be hidden from the client, and the request's
+        n.
     """
     try:
         request = json.loads(body) if path.endswith(ASKED_FOR) else None
@@ -174,7 +179,9 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 
 def _usage_in(answer: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the usage of an answer or event: its own, or that of the response or message which it has."""
+    """Return the usage of an answer or event: its own, or that of the response or message which it
+    has.
+    """
     for holder in (answer, answer.get("response"), answer.get("message")):
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             return holder["usage"]
@@ -197,7 +204,9 @@ def _whole(usage: dict[str, Any], name: str) -> int:
 
 
 def _tokens_in(event: dict[str, Any]) -> int:
-    """Return how many tokens an event without usage has, as far as it tells; one for a piece of text."""
+    """Return how many tokens an event without usage has, as far as it tells; one for a piece of
+    text.
+    """
     if str(event.get("type", "")).endswith("delta"):
         return 1
     choices = event.get("choices")

@@ -1,7 +1,9 @@
-"""`workshop kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
+"""`workshop kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and
+overlay.
 
-One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
-templates read as the YAML that they make; what depends on the plan (name, image, arguments, sizes, budgets) is a Case's.
+One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without
+a user of ours. The templates read as the YAML that they make; what depends on the plan (name,
+image, arguments, sizes, budgets) is a Case's.
 """
 
 from dataclasses import replace
@@ -32,7 +34,8 @@ __all__ = [
     "write",
 ]
 
-# Variants for kustomize: each is a folder of components/, with the files beside its kustomization.yaml.
+# Variants for kustomize: each is a folder of components/, with the files beside its
+# kustomization.yaml.
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "drain": ("disruption-budget",),
     "gateway-timeouts": (),
@@ -48,7 +51,9 @@ WIDTH = 108  # of the header's lines
 
 
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
-    """Return what `kubectl apply` gets, as plain data: base and overlay in one list; raises what Case does."""
+    """Return what `kubectl apply` gets, as plain data: base and overlay in one list; raises what
+    Case does.
+    """
     return list(yaml.safe_load_all(render(plan, options)))
 
 
@@ -67,7 +72,9 @@ def _comment(lines: list[str]) -> str:
 
 
 def header(case: Case) -> list[str]:
-    """Return the lines on top: the command that made it, what it is, and what the cluster must have."""
+    """Return the lines on top: the command that made it, what it is, and what the cluster must
+    have.
+    """
     plan = case.plan
     split = f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"
     if plan.data_parallel_size > 1:
@@ -162,7 +169,10 @@ def _code(folder: Path) -> dict[str, str]:
 
 
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
-    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced."""
+    """Write the kustomize tree below `folder`; return the files.
+
+    An overlay of that name is replaced.
+    """
     tree = Path(folder).expanduser()
     paths = []
     for name, text in (overlay(plan, options) | _code(tree)).items():

@@ -56,7 +56,9 @@ class Case:
         self._set_sizes()
 
     def _node_labels(self) -> dict[str, str]:
-        """Return the labels of the server's nodes: by default the GPU's, which NVIDIA's feature discovery writes."""
+        """Return the labels of the server's nodes: by default the GPU's, which NVIDIA's feature
+        discovery writes.
+        """
         labels = {}
         for text in self.options.node_selector:
             label, _, value = text.partition("=")
@@ -64,7 +66,9 @@ class Case:
         return labels or {"nvidia.com/gpu.product": self.product}
 
     def _download_digest(self) -> str:
-        """Return six digits that change with what the Job runs: a Job cannot be changed, so another one is made."""
+        """Return six digits that change with what the Job runs: a Job cannot be changed, so another
+        one is made.
+        """
         parts: list[object] = [
             self.image,
             self.hub,
@@ -111,7 +115,8 @@ class Case:
         self.pvc_gib = self._volume_gib()
         seconds = start_budget_s(self.weight_bytes, self.options.load_gb_per_s)
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
-        # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
+        # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct
+        # way.
         self.shm_gib = 1 + self.gpus_per_pod
         # API server and engine, workers; /dev/shm counts
         self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib
@@ -149,7 +154,8 @@ class Case:
         return shlex.join([*words, *self.options.words()])
 
     def arguments(self, headless: bool = False) -> list[str]:
-        """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server of the pods.
+        """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server
+        of the pods.
 
         headless: for a pod that only works for the server, and has no API.
         """

@@ -1,7 +1,7 @@
 """The Python modules that pods need: vLLM's own image is used, and has no workshop.
 
-They reach a pod by the ConfigMap `workshop-code`. kustomize makes it from files; what is printed for `kubectl apply -f -`
-has it written out.
+They reach a pod by the ConfigMap `workshop-code`. kustomize makes it from files; what is printed
+for `kubectl apply -f -` has it written out.
 """
 
 from pathlib import Path
@@ -56,10 +56,12 @@ def config_map() -> dict[str, str]:
 
 
 def is_in_checkout(folder: Path) -> bool:
-    """Return True if a folder for manifests lies beside this package itself, as kubernetes/ in the repository.
+    """Return True if a folder for manifests lies beside this package itself, as kubernetes/ in the
+    repository.
 
-    There kustomize takes the modules from the packages, whose kustomization.yaml files list them: no copies are needed.
-    Anywhere else it needs copies, because it reads no file outside a kustomization's own folder.
+    There kustomize takes the modules from the packages, whose kustomization.yaml files list them:
+    no copies are needed. Anywhere else it needs copies, because it reads no file outside a
+    kustomization's own folder.
     """
     return (folder.resolve().parent / "workshop").resolve() == PACKAGES["workshop"].resolve()
 

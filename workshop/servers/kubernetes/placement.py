@@ -8,7 +8,8 @@ GPU_NODE_LABELS = (
     "kubernetes.azure.com/accelerator",
     "k8s.amazonaws.com/accelerator",
 )
-# Labels of --node-selector that hold for the download too: a volume may exist only where it runs, and its image is the
+# Labels of --node-selector that hold for the download too: a volume may exist only where it runs,
+# and its image is the
 # server's.
 PLACE_LABELS = (
     "topology.kubernetes.io/zone",
@@ -25,8 +26,8 @@ def download_labels(product: str, node_labels: dict[str, str]) -> dict[str, str]
         product: the GPU's name as NVIDIA's feature discovery writes it.
         node_labels: the labels that a node must have for the server.
 
-    The image runs on Linux. Older images are for amd64 alone, as are all GPU nodes but those with Grace; there the
-    other nodes may be either.
+    The image runs on Linux. Older images are for amd64 alone, as are all GPU nodes but those with
+    Grace; there the other nodes may be either.
     """
     labels = {"kubernetes.io/os": "linux"}
     if not product.startswith(ARM_PRODUCTS):

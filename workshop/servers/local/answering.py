@@ -1,4 +1,6 @@
-"""Does a server answer a completion with its model: what waiting may still change, and what it will not."""
+"""Does a server answer a completion with its model: what waiting may still change, and what it will
+not.
+"""
 
 import contextlib
 import json
@@ -13,14 +15,18 @@ REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 
 
 def alive(address: str, within_s: float) -> bool:
-    """Return whether a GET of an address that needs no key succeeds; never through a site's web proxy."""
+    """Return whether a GET of an address that needs no key succeeds; never through a site's web
+    proxy.
+    """
     with contextlib.suppress(httpx.HTTPError):
         return http.get(address, within_s, trust_env=False)[0].is_success
     return False
 
 
 def answers(record: ServerRecord) -> bool:
-    """Return whether the server completes one token with the model that it should; a WorkshopError where it refuses."""
+    """Return whether the server completes one token with the model that it should; a WorkshopError
+    where it refuses.
+    """
     body = {"model": record.model, "prompt": "The", "max_tokens": 1}
     key = {"Authorization": f"Bearer {record.api_key}"}
     try:  # never through a site's web proxy, nor where a redirect leads: the key is for this server

@@ -1,7 +1,8 @@
 """The right to a server's name: one process has it, from before the start until after the end.
 
-It is a lock beside the record, so it ends with its holder, by kill -9 too. Only the holder starts an engine under the
-name and writes its record; a watcher in the background inherits the lock of the command that started it.
+It is a lock beside the record, so it ends with its holder, by kill -9 too. Only the holder starts
+an engine under the name and writes its record; a watcher in the background inherits the lock of the
+command that started it.
 """
 
 from dataclasses import replace
@@ -14,7 +15,9 @@ from workshop.servers.records import ServerRecord
 
 
 class Claim(Lock):
-    """The lock of a server's name, and the record under it; when it is given back, the record stays as it is."""
+    """The lock of a server's name, and the record under it; when it is given back, the record stays
+    as it is.
+    """
 
     def __init__(self, record: ServerRecord, descriptor: int | None = None):
         super().__init__(records.path_of(record.name, ".lock"), descriptor)
@@ -33,7 +36,9 @@ class Claim(Lock):
 
 
 def claim(record: ServerRecord) -> Claim:
-    """Take the name of a new server and write its record; a WorkshopError, and nothing changed, where it is taken."""
+    """Take the name of a new server and write its record; a WorkshopError, and nothing changed,
+    where it is taken.
+    """
     private_folder("servers")
     found = Claim(record)
     if not found.take():
@@ -50,7 +55,9 @@ def claim(record: ServerRecord) -> Claim:
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:
-    """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the name."""
+    """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the
+    name.
+    """
     record = records.read(name, claimed=False if ours else None)
     if record and record.state != "failed":
         remedy = (
@@ -60,7 +67,9 @@ def refuse_taken(name: str, ours: bool = False) -> None:
 
 
 def busy(name: str, who: str = "") -> WorkshopError:
-    """Return the error for a name that another process holds. who: a sentence about it, where there is one."""
+    """Return the error for a name that another process holds. who: a sentence about it, where there
+    is one.
+    """
     remedy = (
         "Wait until `workshop servers` shows what came of it, or give the new one another --name."
     )

@@ -1,8 +1,10 @@
-"""The learner's private copy of the notebooks, so that an update of the course never collides with answers.
+"""The learner's private copy of the notebooks, so that an update of the course never collides with
+answers.
 
-A copy that the learner has not touched is renewed when the course changes; one that they have worked in stays, and
-`fresh` gives a new one beside it. Outputs are the learner's as well: a copy that was only run is renewed, and what it
-was is kept beside it. No file of theirs is ever written over.
+A copy that the learner has not touched is renewed when the course changes; one that they have
+worked in stays, and `fresh` gives a new one beside it. Outputs are the learner's as well: a copy
+that was only run is renewed, and what it was is kept beside it. No file of theirs is ever written
+over.
 """
 
 import contextlib
@@ -38,7 +40,9 @@ def course_folder(part: str = "notebooks") -> Path:
 
 
 def private_folder() -> Path:
-    """Return where this learner's copies are: $WORKSHOP_NOTEBOOKS, else in the checkout, else in the home folder."""
+    """Return where this learner's copies are: $WORKSHOP_NOTEBOOKS, else in the checkout, else in
+    the home folder.
+    """
     if chosen := os.environ.get("WORKSHOP_NOTEBOOKS"):
         try:
             return Path(chosen).expanduser()
@@ -59,9 +63,11 @@ def names() -> list[str]:
 
 
 def copy_notebooks() -> tuple[Path, list[str]]:
-    """Make or renew the private copy; return its folder and the notebooks whose newer version was held back.
+    """Make or renew the private copy; return its folder and the notebooks whose newer version was
+    held back.
 
-    The pages that notebooks link (glossary, background) are copied as well, so that each link opens.
+    The pages that notebooks link (glossary, background) are copied as well, so that each link
+    opens.
     """
     folder = private_folder()
     held_back: list[str] = []
@@ -77,13 +83,17 @@ def copy_notebooks() -> tuple[Path, list[str]]:
 
 
 def _published(name: str) -> bytes:
-    """Return a notebook as a learner gets it: its links lead to the copies of the pages, its solutions wait."""
+    """Return a notebook as a learner gets it: its links lead to the copies of the pages, its
+    solutions wait.
+    """
     source = course_folder() / f"{name}.ipynb"
     return solutions.held_back(course_pages.with_links_inside(source.read_bytes()))
 
 
 def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
-    """Make or renew one copy unless its learner has changed it; return False if it was left as it is."""
+    """Make or renew one copy unless its learner has changed it; return False if it was left as it
+    is.
+    """
     newest, _ = _look_at(content)
     if not os.path.lexists(copy):
         replace_file(copy, content, MODE)
@@ -104,7 +114,8 @@ def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> 
 def fresh(name: str) -> tuple[Path, Path | None]:
     """Put a fresh copy of one notebook in place; return it and where the old one is kept.
 
-    The old one is kept, with its outputs, unless nothing was changed in it and it has none (then None is returned).
+    The old one is kept, with its outputs, unless nothing was changed in it and it has none (then
+    None is returned).
     """
     name = name.removesuffix(".ipynb")
     if name not in names():
@@ -128,7 +139,9 @@ def fresh(name: str) -> tuple[Path, Path | None]:
 
 @contextlib.contextmanager
 def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
-    """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
+    """Make the folder if need be; yield which version of the course each copy was made from, and
+    save it.
+    """
     with writing(
         folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."
     ):
@@ -141,7 +154,9 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _keep(copy: Path) -> Path:
-    """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
+    """Copy a learner's file to a new name beside it, and return that; a file that has the name is
+    never touched.
+    """
     moment = datetime.now().strftime("%Y-%m-%d_%H%M%S")
     kept = copy.with_name(f"{copy.stem}.{moment}.ipynb")
     number = 1
@@ -170,7 +185,9 @@ def _look(path: Path) -> tuple[str, bool]:
 
 
 def _look_at(data: bytes) -> tuple[str, bool]:
-    """Return a digest of what a learner writes, the cells without outputs and counts, and whether there are outputs."""
+    """Return a digest of what a learner writes, the cells without outputs and counts, and whether
+    there are outputs.
+    """
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(data)["cells"]
         written = [

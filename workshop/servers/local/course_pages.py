@@ -1,8 +1,9 @@
 """The pages that notebooks link, as files beside the learner's copies.
 
-In the repository a notebook links `../docs/glossary.md`. A learner's JupyterLab shows their own folder and nothing
-above it, so that folder gets `docs/glossary.md`, and the link in the copy says so. A page's own links are followed.
-What is neither a page nor a picture stays in the repository: its link becomes plain text.
+In the repository a notebook links `../docs/glossary.md`. A learner's JupyterLab shows their own
+folder and nothing above it, so that folder gets `docs/glossary.md`, and the link in the copy says
+so. A page's own links are followed. What is neither a page nor a picture stays in the repository:
+its link becomes plain text.
 """
 
 import re
@@ -21,7 +22,8 @@ def with_links_inside(notebook: bytes) -> bytes:
 
 
 def linked_pages(notebooks: Path) -> dict[str, bytes]:
-    """Return every page that the notebooks of a folder reach, by its path beside the copies (`docs/glossary.md`).
+    """Return every page that the notebooks of a folder reach, by its path beside the copies
+    (`docs/glossary.md`).
 
     Args:
         notebooks: the course's own folder; the folders with the pages are beside it.
@@ -46,7 +48,9 @@ def linked_pages(notebooks: Path) -> dict[str, bytes]:
 
 
 def _is_page(root: Path, path: str) -> bool:
-    """Return whether a path from the root of the course is a page, or a picture of one, that exists."""
+    """Return whether a path from the root of the course is a page, or a picture of one, that
+    exists.
+    """
     parts = PurePosixPath(path).parts
     if not parts or parts[0] not in FOLDERS or ".." in parts:
         return False

@@ -1,8 +1,10 @@
-"""How the course's JupyterLab is started: with this environment's packages, and nobody's configuration.
+"""How the course's JupyterLab is started: with this environment's packages, and nobody's
+configuration.
 
-A person's or a site's Jupyter configuration may set another address, certificates, a password, another folder or other
-kernels, any of which keeps the course from opening. Jupyter reads none of it here (JUPYTER_NO_CONFIG), nor the
-variables that say the same. What a person has set in JupyterLab itself (theme, shortcuts) stays.
+A person's or a site's Jupyter configuration may set another address, certificates, a password,
+another folder or other kernels, any of which keeps the course from opening. Jupyter reads none of
+it here (JUPYTER_NO_CONFIG), nor the variables that say the same. What a person has set in
+JupyterLab itself (theme, shortcuts) stays.
 """
 
 import os
@@ -15,14 +17,18 @@ from workshop.servers.local import terminal
 
 # defaults: no question about news, all cells rendered
 SETTINGS = Path(__file__).parent / "jupyter_settings"
-# Of what JupyterLab brings along, what the course needs. Which are enabled is configuration, and so not read.
+# Of what JupyterLab brings along, what the course needs. Which are enabled is configuration, and so
+# not read.
 EXTENSIONS = ("jupyter_lsp", "jupyter_server_terminals", "notebook_shim")
 PREFIXES = ("JUPYTER_", "JUPYTERLAB_", "JPY_")
 KEPT = ("JUPYTER_DATA_DIR", "JUPYTER_PLATFORM_DIRS", "JUPYTER_ALLOW_INSECURE_WRITES")
 
 
 def command(folder: Path, host: str, port: int, first: str) -> list[str]:
-    """Return the command that starts JupyterLab on the folder, at the notebook `first`. It holds no token."""
+    """Return the command that starts JupyterLab on the folder, at the notebook `first`.
+
+    It holds no token.
+    """
     extensions = dict.fromkeys(EXTENSIONS, True)
     lab_extensions = Path(sys.prefix, "share", "jupyter", "labextensions")
     server = {

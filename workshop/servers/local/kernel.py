@@ -1,4 +1,6 @@
-"""Make the course's kernel and its widgets known to a JupyterLab that runs from another environment (OpenOnDemand)."""
+"""Make the course's kernel and its widgets known to a JupyterLab that runs from another environment
+(OpenOnDemand).
+"""
 
 import contextlib
 import json
@@ -20,14 +22,18 @@ MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
 
 
 def data_folders() -> tuple[Path, Path]:
-    """Return Jupyter's data folders: this environment's, and this user's, which every JupyterLab of theirs reads."""
+    """Return Jupyter's data folders: this environment's, and this user's, which every JupyterLab of
+    theirs reads.
+    """
     from jupyter_core.paths import jupyter_data_dir
 
     return Path(sys.prefix) / "share" / "jupyter", Path(jupyter_data_dir())
 
 
 def serving_prefix() -> str:
-    """Return the environment of the JupyterLab that this kernel or terminal runs under ('' if under none)."""
+    """Return the environment of the JupyterLab that this kernel or terminal runs under ('' if under
+    none).
+    """
     with contextlib.suppress(psutil.Error):
         for parent in psutil.Process().parents():
             with contextlib.suppress(psutil.Error):
@@ -45,7 +51,9 @@ def _ignore_current_folder(spec: Path) -> None:
 
 
 def install() -> list[str]:
-    """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
+    """Install the kernel and the widgets' extension for this user, no administrator needed; return
+    what was done.
+    """
     from ipykernel import kernelspec
 
     # An OnDemand session does not read the shell's settings.

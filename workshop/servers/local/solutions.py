@@ -1,7 +1,7 @@
 """A learner's copy has no solution's code: in its place is a cell that shows it after a few tries.
 
-A collapsed cell opens with one click, tried or not. So a copy has `solution("memory.weights")` there, which
-workshop/course/solutions.py answers with the code of the course's own notebook.
+A collapsed cell opens with one click, tried or not. So a copy has `solution("memory.weights")`
+there, which workshop/course/solutions.py answers with the code of the course's own notebook.
 """
 
 import json
@@ -24,7 +24,9 @@ def is_solution(cell: dict[str, Any]) -> bool:
 
 
 def held_back(notebook: bytes) -> bytes:
-    """Return a notebook's file without the code of its solutions; a file that is no notebook stays as it is."""
+    """Return a notebook's file without the code of its solutions; a file that is no notebook stays
+    as it is.
+    """
     try:
         content = json.loads(notebook)
         solutions = [cell for cell in content["cells"] if is_solution(cell)]

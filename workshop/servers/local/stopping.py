@@ -1,4 +1,6 @@
-"""`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its start time."""
+"""`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its
+start time.
+"""
 
 import contextlib
 import signal
@@ -16,7 +18,10 @@ WATCHER_TAKES_S = 10.0  # to write down an end
 
 
 def stop(name: str) -> str:
-    """Stop the server `name`, or cancel its SLURM job; return what was done. If it does not end, its record stays."""
+    """Stop the server `name`, or cancel its SLURM job; return what was done.
+
+    If it does not end, its record stays.
+    """
     record = records.mine(name)
     if record.state == "failed" and not _job_goes_on(record):
         _clear(record)
@@ -64,7 +69,10 @@ def _terminate(record: ServerRecord) -> None:
 
 
 def _clear(record: ServerRecord) -> None:
-    """Forget a server that has ended, and remove what it left on this machine; its watcher mostly did so already."""
+    """Forget a server that has ended, and remove what it left on this machine.
+
+    Its watcher mostly did so already.
+    """
     claim = claims.Claim(record)
 
     def passed_on() -> bool:
@@ -88,7 +96,8 @@ def _clear(record: ServerRecord) -> None:
 def forget(name: str) -> str:
     """Remove the record of a server on SLURM that its user knows to be gone; return what was done.
 
-    Refused where SLURM knows better, and where something answers at its address: only the record has the key.
+    Refused where SLURM knows better, and where something answers at its address: only the record
+    has the key.
     """
     record = records.mine(name)
     if record.where != "slurm":
@@ -101,7 +110,9 @@ def forget(name: str) -> str:
 
 
 def _job_goes_on(record: ServerRecord) -> bool:
-    """Return whether a server that is said to be gone is there still: SLURM has its job, or its address answers."""
+    """Return whether a server that is said to be gone is there still: SLURM has its job, or its
+    address answers.
+    """
     if record.where != "slurm" or not record.job_id:
         return False
     with contextlib.suppress(WorkshopError):
@@ -158,7 +169,9 @@ def _cancel(record: ServerRecord) -> str:
 
 
 def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
-    """Return the error for a job that SLURM does not cancel, or does not know, in SLURM's own words."""
+    """Return the error for a job that SLURM does not cancel, or does not know, in SLURM's own
+    words.
+    """
     cluster = record.cluster or slurm_queue.cluster_here()
     where = f" on the cluster {cluster}" if cluster else ""
     remedy = (
@@ -173,7 +186,8 @@ def end(
 ) -> None:
     """End a process with all of the session that it leads: politely, then not.
 
-    Once it was waited for, its number may be a stranger's: then its record, or its log, tells what is its own.
+    Once it was waited for, its number may be a stranger's: then its record, or its log, tells what
+    is its own.
     """
     if process is None:
         return

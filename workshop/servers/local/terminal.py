@@ -1,7 +1,8 @@
-"""The terminal of the course's JupyterLab: the learner's own shell, in which `workshop` is this environment's.
+"""The terminal of the course's JupyterLab: the learner's own shell, in which `workshop` is this
+environment's.
 
-A login shell reads /etc/profile and the learner's own files, which may set PATH anew. So the folder with our commands
-is put in front of PATH after these files were read, not before.
+A login shell reads /etc/profile and the learner's own files, which may set PATH anew. So the folder
+with our commands is put in front of PATH after these files were read, not before.
 """
 
 import os
@@ -32,7 +33,9 @@ def with_commands(path: str) -> str:
 
 
 def shell_command() -> list[str] | None:
-    """Return the command of a terminal's shell; None where Jupyter's own choice is left to it (Windows, other shells)."""
+    """Return the command of a terminal's shell; None where Jupyter's own choice is left to it
+    (Windows, other shells).
+    """
     if os.name == "nt":
         return None
     shell = os.environ.get("SHELL") or shutil.which("bash") or shutil.which("sh") or "/bin/sh"

@@ -1,7 +1,9 @@
-"""Test the network between the nodes before anything is loaded: which transport NCCL chose, and how fast it is.
+"""Test the network between the nodes before anything is loaded: which transport NCCL chose, and how
+fast it is.
 
-`test` runs on every node of the step: a process for each GPU, all-reduces of a large and of a small tensor for five
-seconds at most, then a sentence with the result. On the test bed Gloo replaces NCCL.
+`test` runs on every node of the step: a process for each GPU, all-reduces of a large and of a small
+tensor for five seconds at most, then a sentence with the result. On the test bed Gloo replaces
+NCCL.
 """
 
 import contextlib
@@ -32,7 +34,9 @@ WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
 
 
 def wanted(nodes: int, cpu: bool) -> bool:
-    """Return True if the network is to be tested: WORKSHOP_NETWORK_TEST (yes, no), by default for GPUs of several nodes."""
+    """Return True if the network is to be tested: WORKSHOP_NETWORK_TEST (yes, no), by default for
+    GPUs of several nodes.
+    """
     choice = os.environ.get("WORKSHOP_NETWORK_TEST", "")
     if choice in ("yes", "no"):
         return choice == "yes"
@@ -100,7 +104,9 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
 
 
 def why(outputs: list[str]) -> str:
-    """Return the reason from the output of NCCL or torch: the first warning of NCCL or error, else a last line."""
+    """Return the reason from the output of NCCL or torch: the first warning of NCCL or error, else
+    a last line.
+    """
     for output in outputs:
         match = WRONG.search(output)
         if match:
@@ -113,7 +119,9 @@ def why(outputs: list[str]) -> str:
 
 
 def transport(output: str) -> str:
-    """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another plugin's name."""
+    """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another
+    plugin's name.
+    """
     via = VIA.search(output)
     if not via:
         if "backend gloo" in output:
@@ -127,7 +135,8 @@ def transport(output: str) -> str:
 
 
 def sentence(output: str, nodes: int) -> str:
-    """Return the measured speed next to the plan's assumption, and what to do where it is much slower.
+    """Return the measured speed next to the plan's assumption, and what to do where it is much
+    slower.
 
     GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
     """

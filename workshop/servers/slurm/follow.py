@@ -1,4 +1,6 @@
-"""Read a job's two files together while they grow: vLLM writes its words to one, its progress bars to the other."""
+"""Read a job's two files together while they grow: vLLM writes its words to one, its progress bars
+to the other.
+"""
 
 import contextlib
 import os
@@ -17,7 +19,8 @@ OWN = re.compile(OURS + r"(?P<kind>refused|remedy|ended): (?P<text>.*)$")
 NODE_ENDED = re.compile(
     OURS + r"(?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)"
 )
-# From where on words count: a job's start, or its way back into the queue (queue.waits_again), which is no end.
+# From where on words count: a job's start, or its way back into the queue (queue.waits_again),
+# which is no end.
 START = re.compile(
     r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)",
     re.MULTILINE,
@@ -25,7 +28,9 @@ START = re.compile(
 
 
 def refuse(error: WorkshopError) -> int:
-    """Say why this part of a job does not go on, where the job's end finds it; return the exit code for it."""
+    """Say why this part of a job does not go on, where the job's end finds it; return the exit code
+    for it.
+    """
     words = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
     print(words, end="", file=sys.stderr, flush=True)
     # srun may lose the last words of a task that ends, so they go to a file of the job as well.
@@ -40,9 +45,9 @@ def refuse(error: WorkshopError) -> int:
 class Follower:
     """One Reader over several files; call `read` as often as you like.
 
-    A job that went back into the queue writes to the same files: what stands before its last start does not count.
-    refusal(): our own (sentence, remedy), if a part of the job refused to go on; ended: which node's part ended
-    first.
+    A job that went back into the queue writes to the same files: what stands before its last start
+    does not count. refusal(): our own (sentence, remedy), if a part of the job refused to go on;
+    ended: which node's part ended first.
     """
 
     def __init__(self, paths: list[Path], *, own: bool = True):
@@ -53,7 +58,9 @@ class Follower:
         self._start = 1
 
     def read(self) -> list[str]:
-        """Read the new whole lines of all files, so that none cuts into another's; return what is worth saying."""
+        """Read the new whole lines of all files, so that none cuts into another's; return what is
+        worth saying.
+        """
         said: list[str] = []
         for path in self.offset:
             text = self._rest[path] + self._new(path)

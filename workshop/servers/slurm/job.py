@@ -1,4 +1,5 @@
-"""What slurm/job.sh calls on the head node: announce the server, watch until it answers, write down why it ended.
+"""What slurm/job.sh calls on the head node: announce the server, watch until it answers, write down
+why it ended.
 
     python -m workshop.servers.slurm.job announce|watch|end …
 
@@ -37,7 +38,9 @@ REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --r
 
 
 def announce(args: argparse.Namespace) -> None:
-    """Choose address and ports, make the key, write the record, print what the shell needs, separated by tabs."""
+    """Choose address and ports, make the key, write the record, print what the shell needs,
+    separated by tabs.
+    """
     for folder in (private_folder("servers"), Path(args.log).parent):
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     # The way to the job's other nodes is the network that the parts of the engine need.
@@ -56,7 +59,8 @@ def announce(args: argparse.Namespace) -> None:
         name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log
     )
     record = _claimed(replace(new, cluster=_cluster()))
-    # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
+    # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's
+    # environment sees it.
     model = os.path.realpath(args.model)
     if not (Path(model) / "config.json").is_file():
         model = args.model
@@ -72,7 +76,8 @@ def _cluster() -> str:
 def own_job() -> str:
     """Return this job's number as SLURM's commands take it: 7, or 7_2 for a task of an array.
 
-    One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the other tasks as well.
+    One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the
+    other tasks as well.
     """
     task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
     if task:
@@ -81,9 +86,11 @@ def own_job() -> str:
 
 
 def _claimed(record: ServerRecord) -> ServerRecord:
-    """Write the record under its name, or under name-job where another server has that name; return it.
+    """Write the record under its name, or under name-job where another server has that name; return
+    it.
 
-    A job that starts again keeps the name and the key of its first start, so its clients stay connected.
+    A job that starts again keeps the name and the key of its first start, so its clients stay
+    connected.
     """
     names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
     for name in names:
@@ -103,8 +110,8 @@ def _claimed(record: ServerRecord) -> ServerRecord:
 def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
     """Return True if two records are of one job.
 
-    Two clusters with one home may give the same number, and their keys must not be exchanged. A record of an earlier
-    version names no cluster: then the job's log decides.
+    Two clusters with one home may give the same number, and their keys must not be exchanged. A
+    record of an earlier version names no cluster: then the job's log decides.
     """
     if earlier.job_id != record.job_id:
         return False
@@ -112,7 +119,9 @@ def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
 
 
 def budget_s(model: str) -> float:
-    """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance for the rest."""
+    """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance
+    for the rest.
+    """
     speed = _positive(
         "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
     )
@@ -121,7 +130,10 @@ def budget_s(model: str) -> float:
 
 
 def _positive(name: str, default: float, meaning: str) -> float:
-    """Return the number in an environment variable. Raises WorkshopError: it is no number above 0."""
+    """Return the number in an environment variable.
+
+    Raises WorkshopError: it is no number above 0.
+    """
     value = os.environ.get(name) or default
     with suppress(ValueError):
         if 0 < float(value) < math.inf:
@@ -130,7 +142,10 @@ def _positive(name: str, default: float, meaning: str) -> float:
 
 
 def watch(args: argparse.Namespace) -> None:
-    """Return when the server has completed a prompt. Raises WorkshopError: that takes longer than the budget."""
+    """Return when the server has completed a prompt.
+
+    Raises WorkshopError: that takes longer than the budget.
+    """
     record = records.load(Path(args.record))
     budget = budget_s(args.model)
     began = time.monotonic()
@@ -163,11 +178,12 @@ def _say(text: str) -> None:
 
 
 def end(args: argparse.Namespace) -> int:
-    """Write down why the job ended: the record is removed if it was meant to end, and gets the reason otherwise.
+    """Write down why the job ended: the record is removed if it was meant to end, and gets the
+    reason otherwise.
 
-    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it. The reason is
-    printed for the job's files. Returns REQUEUE_CODE if the shell is to ask SLURM for the requeue; if SLURM refuses,
-    the shell calls this again with `--refused` and SLURM's words.
+    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it.
+    The reason is printed for the job's files. Returns REQUEUE_CODE if the shell is to ask SLURM for
+    the requeue; if SLURM refuses, the shell calls this again with `--refused` and SLURM's words.
     """
     record = None
     if args.record and Path(args.record).exists():
@@ -236,10 +252,11 @@ def _one_line(words: str) -> str:
 
 
 def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
-    """Return why the job goes back into the queue ('' if it does not), and whether we have to ask SLURM for that.
+    """Return why the job goes back into the queue ('' if it does not), and whether we have to ask
+    SLURM for that.
 
-    A preemption with a GraceTime only sends TERM; a job that ends by itself in that time does not come back.
-    job: the fields of `scontrol show job`; None: scontrol is asked.
+    A preemption with a GraceTime only sends TERM; a job that ends by itself in that time does not
+    come back. job: the fields of `scontrol show job`; None: scontrol is asked.
     """
     if cause == "done":
         return "", False
@@ -261,7 +278,8 @@ def _preempted(job: dict[str, str]) -> bool:
 def reason(
     cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error.
+    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real
+    error.
 
     job: the fields of `scontrol show job`; None: scontrol is asked.
     """
@@ -300,7 +318,9 @@ def reason(
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:
-    """Return True if SLURM ends this job because its time is over, for which it sends the same signal as scancel."""
+    """Return True if SLURM ends this job because its time is over, for which it sends the same
+    signal as scancel.
+    """
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
     if end_time.isdigit():
         return time.time() > int(end_time) - 5

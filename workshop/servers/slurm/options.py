@@ -1,7 +1,9 @@
-"""sbatch's own options, read as sbatch reads them: on its command line and in the `#SBATCH` lines of a script.
+"""sbatch's own options, read as sbatch reads them: on its command line and in the `#SBATCH` lines
+of a script.
 
-Like getopt_long(3): short options may stand together and hold their value (-HAlab is -H -A lab), a long one may be
-cut short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of 22.05 to 25.05, sbatch(1).
+Like getopt_long(3): short options may stand together and hold their value (-HAlab is -H -A lab), a
+long one may be cut short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of
+22.05 to 25.05, sbatch(1).
 
 >>> from workshop.servers.slurm import options
 >>> [(each.name, each.value) for each in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
@@ -87,7 +89,9 @@ KNOWN = FLAGS | VALUE_IN_THE_SAME_WORD | WITH_VALUE
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its long name without dashes, its value (None: it has none), and the words that said it."""
+    """One option: its long name without dashes, its value (None: it has none), and the words that
+    said it.
+    """
 
     name: str
     value: str | None
@@ -95,7 +99,9 @@ class Option:
 
 
 def full_name(name: str) -> str:
-    """Return the long option that a name stands for: itself, the only one that begins so, or unknown as it is."""
+    """Return the long option that a name stands for: itself, the only one that begins so, or
+    unknown as it is.
+    """
     if name in KNOWN:
         return name
     longer = [known for known in KNOWN if known.startswith(name)]
@@ -125,7 +131,9 @@ def is_option(word: str) -> bool:
 
 
 def take(word: str, waiting: list[str]) -> list[Option]:
-    """Return the options in a word; the value of the last one is taken from the words behind it, if it needs one."""
+    """Return the options in a word; the value of the last one is taken from the words behind it, if
+    it needs one.
+    """
     return [_long(word, waiting)] if word.startswith("--") else _short(word, waiting)
 
 
@@ -163,7 +171,9 @@ def _short(word: str, waiting: list[str]) -> list[Option]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of an #SBATCH line; none where a quotation mark has no partner: sbatch will say so."""
+    """Return the words of an #SBATCH line; none where a quotation mark has no partner: sbatch will
+    say so.
+    """
     try:
         return shlex.split(line.removeprefix("#SBATCH"), comments=True)
     except ValueError:
@@ -173,7 +183,8 @@ def _words(line: str) -> list[str]:
 def change_script(
     text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]
 ) -> str:
-    """Return a script without the options in its #SBATCH lines of which `removed` says so, and with others.
+    """Return a script without the options in its #SBATCH lines of which `removed` says so, and with
+    others.
 
     Args:
         text: the script.

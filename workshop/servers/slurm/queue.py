@@ -1,7 +1,9 @@
-"""Ask SLURM about a job: squeue while it knows the job, then sacct where the cluster keeps accounts.
+"""Ask SLURM about a job: squeue while it knows the job, then sacct where the cluster keeps
+accounts.
 
-A job is named as `sbatch --parsable` names it: "7" (or "7_2", a task of an array), or "7;alpha" where it belongs to
-the cluster alpha, whichever cluster's login node this is. That cluster is asked, and no other.
+A job is named as `sbatch --parsable` names it: "7" (or "7_2", a task of an array), or "7;alpha"
+where it belongs to the cluster alpha, whichever cluster's login node this is. That cluster is
+asked, and no other.
 """
 
 import os
@@ -34,7 +36,8 @@ ENDED = {  # the states from which no job comes back, and the words for a server
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
 SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir"
-# A row in these formats. Other lines are none: "CLUSTER: alpha", which squeue prints in spite of --noheader, and
+# A row in these formats. Other lines are none: "CLUSTER: alpha", which squeue prints in spite of
+# --noheader, and
 # warnings. A job's name may hold a bar, so the state is found by its capitals.
 ROW = re.compile(
     r"(?P<number>\d[^|\s]*)\|(?P<name>.*?)\|(?P<state>[A-Z_]*)(?:\+| by \S+)?\|(?P<reason>[^|]*)"
@@ -49,7 +52,9 @@ class UnknownJob(WorkshopError):
 
 @dataclass(frozen=True)
 class Job:
-    """One job; state is SLURM's own word (PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, …)."""
+    """One job; state is SLURM's own word (PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT,
+    …).
+    """
 
     job_id: str
     name: str
@@ -99,7 +104,8 @@ def named(job_id: str, cluster: str) -> str:
 def of_record(record: ServerRecord) -> str:
     """Return the job of a server as this module names it; '' if it has none.
 
-    Where the record names no cluster, the one to which a job of this number was submitted from here is meant.
+    Where the record names no cluster, the one to which a job of this number was submitted from here
+    is meant.
     """
     if not record.job_id:
         return ""
@@ -107,7 +113,9 @@ def of_record(record: ServerRecord) -> str:
 
 
 def numbers_of_name(name: str) -> list[str]:
-    """Return the numbers of this user's jobs of that name that wait or run; none where SLURM cannot be asked."""
+    """Return the numbers of this user's jobs of that name that wait or run; none where SLURM cannot
+    be asked.
+    """
     if not available():
         return []
     try:
@@ -148,7 +156,9 @@ def find(job: str) -> Job | None:
 
 
 def _row(lines: str, job_id: str, source: str) -> Job | None:
-    """Return the job of this number, or else the first one: an array and a heterogeneous job have several rows."""
+    """Return the job of this number, or else the first one: an array and a heterogeneous job have
+    several rows.
+    """
     rows: list[re.Match[str]] = []
     for line in lines.splitlines():
         match = ROW.fullmatch(line)
@@ -171,7 +181,10 @@ def _row(lines: str, job_id: str, source: str) -> Job | None:
 
 
 def _ask(cluster: str, program: str, *arguments: str) -> str:
-    """Return what a command of SLURM prints. Raises UnknownJob or WorkshopError in its words; gives up after TIMEOUT_S."""
+    """Return what a command of SLURM prints.
+
+    Raises UnknownJob or WorkshopError in its words; gives up after TIMEOUT_S.
+    """
     options, environment = _directed(cluster)
     done = run(program, *options, *arguments, within_s=TIMEOUT_S, env=environment)
     if not done.code:
@@ -185,12 +198,15 @@ def _ask(cluster: str, program: str, *arguments: str) -> str:
 
 
 def _complaint(lines: list[str]) -> str:
-    """Return the lines of a command of SLURM as one, without the program's own name in front of each."""
+    """Return the lines of a command of SLURM as one, without the program's own name in front of
+    each.
+    """
     return "; ".join(re.sub(r"^\w+: (error: )?", "", line) for line in lines).rstrip(".")
 
 
 def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
-    """Return the options and the environment (None: this process's own) with which a command asks a cluster.
+    """Return the options and the environment (None: this process's own) with which a command asks a
+    cluster.
 
     The cluster of this login node is asked without --clusters, which needs the accounting database.
     """
@@ -203,7 +219,9 @@ def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
 
 
 def _without_clusters() -> dict[str, str]:
-    """Return this process's environment without SLURM_CLUSTERS, which would direct a command to other clusters."""
+    """Return this process's environment without SLURM_CLUSTERS, which would direct a command to
+    other clusters.
+    """
     environment = dict(os.environ)
     environment.pop("SLURM_CLUSTERS", None)
     return environment
@@ -214,7 +232,9 @@ _clusters_here: dict[tuple[str | None, str | None], str] = {}
 
 
 def cluster_here() -> str:
-    """Return the name of the cluster that SLURM's commands ask here by default; '' if it is unknown."""
+    """Return the name of the cluster that SLURM's commands ask here by default; '' if it is
+    unknown.
+    """
     key = (shutil.which("scontrol"), os.environ.get("SLURM_CONF"))
     if key not in _clusters_here:
         done = run("scontrol", "show", "config", within_s=TIMEOUT_S, env=_without_clusters())
@@ -254,11 +274,12 @@ def fields(text: str) -> dict[str, str]:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as the queue has it: failed where its job has ended, starting where the job waits again.
+    """Return the record as the queue has it: failed where its job has ended, starting where the job
+    waits again.
 
-    Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a server that still
-    listens is not gone, whatever the queue says. A job that the queue does not know may belong to another cluster:
-    then the state stays, and `reason` names the doubt.
+    Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a
+    server that still listens is not gone, whatever the queue says. A job that the queue does not
+    know may belong to another cluster: then the state stays, and `reason` names the doubt.
     """
     if not record.job_id or not available():
         return record
@@ -280,9 +301,11 @@ def checked(record: ServerRecord) -> ServerRecord:
 
 
 def is_of(job: Job, record: ServerRecord) -> bool:
-    """Return whether a job of the right number can be the server's: a controller that was reset counts anew.
+    """Return whether a job of the right number can be the server's: a controller that was reset
+    counts anew.
 
-    A server's log lies in <name of the job>_<number>, and where it does not, its record is called like the job.
+    A server's log lies in <name of the job>_<number>, and where it does not, its record is called
+    like the job.
     """
     if not record.log:
         return True
@@ -299,7 +322,9 @@ def doubt(record: ServerRecord, job: Job | None) -> str:
 
 
 def waits_again(job_id: str, why: str) -> str:
-    """Return the reason for a server whose job is back in the queue (preempted, a node lost, its time over)."""
+    """Return the reason for a server whose job is back in the queue (preempted, a node lost, its
+    time over).
+    """
     reason = f"its SLURM job {job_id} waits in the queue again"
     return f"{reason} ({why})" if why else reason
 

@@ -1,7 +1,8 @@
 """Wait for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
 
-Ray's port opens before the head itself has joined. A worker that connects in between is refused, or retries for
-minutes. So the head asks Ray until it has joined, then opens a plain port (the "door") that the others wait for.
+Ray's port opens before the head itself has joined. A worker that connects in between is refused, or
+retries for minutes. So the head asks Ray until it has joined, then opens a plain port (the "door")
+that the others wait for.
 """
 
 import importlib
@@ -18,7 +19,9 @@ WAIT_S = 120.0
 
 
 def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
-    """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s by itself."""
+    """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s
+    by itself.
+    """
     if not processes.until(lambda: listens(f"ray://{address}"), within_s):
         remedy = "Look above for why `ray start --head` ended."
         raise WorkshopError(
@@ -52,7 +55,9 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
 
 
 def main() -> int:
-    """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
+    """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does
+    not come.
+    """
     part, address, nodes, door = sys.argv[1:5]
     try:
         if part == "head":

@@ -8,11 +8,14 @@ NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a script requests when nothing else is given. The defaults are those of model.sbatch: the plan chooses.
+    """What a script requests when nothing else is given.
+
+    The defaults are those of model.sbatch: the plan chooses.
 
     model: a name on the Hub, or a folder; its last part is the folder's name below WORKSHOP_MODELS.
-    nodes: numbers of nodes to try in turn; the last one is what the script itself requests.
-    split: "tensor": tensor parallel over all GPUs; "pipeline": tensor parallel in a node, one stage a node.
+    nodes: numbers of nodes to try in turn; the last one is what the script itself requests. split:
+    "tensor": tensor parallel over all GPUs; "pipeline": tensor parallel in a node, one stage a
+    node.
     """
 
     model: str

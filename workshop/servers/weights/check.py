@@ -1,4 +1,7 @@
-"""The weights in a model's folder: their shards, their bytes, and whether all are there. Standard library only."""
+"""The weights in a model's folder: their shards, their bytes, and whether all are there.
+
+Standard library only.
+"""
 
 import json
 import os
@@ -18,7 +21,9 @@ class Damaged(WorkshopError):
 
 
 def stays_inside(name: object) -> bool:
-    """Return True if a file name, which an index or a mirror gave, lies in the model's folder on every system."""
+    """Return True if a file name, which an index or a mirror gave, lies in the model's folder on
+    every system.
+    """
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_NAME:
         return False
     if "\\" in name or ":" in name:
@@ -81,7 +86,8 @@ def tensors(path: Path) -> set[str]:
 
     Raises Damaged: the file is cut off, too long, or no safetensors file.
 
-    Source: the format's description (huggingface/safetensors): 8 bytes with the header's length, a JSON header, data.
+    Source: the format's description (huggingface/safetensors): 8 bytes with the header's length, a
+    JSON header, data.
     """
     if not path.is_file():  # reading a pipe would block
         raise Damaged(f"{path.name} is no regular file.", "Download it again.")

@@ -1,11 +1,13 @@
-"""A client of the Hugging Face Hub: list a model's files, and download them so that a later run can resume.
+"""A client of the Hugging Face Hub: list a model's files, and download them so that a later run can
+resume.
 
-Why not huggingface_hub: its downloads resume within one call only. Since its pull request 4228 every call writes to a
-file with a random name and removes it when the call fails (2.4.0, file_download.py: _download_to_tmp_and_move), so a
-5 GB shard starts again from its first byte after each break. Here a partial file stays beside the target as
-`NAME.DIGEST.part`, and the next run requests the rest. tests/servers/weights holds the other reasons: a file that is
-longer than promised is cut off, a list that never ends is given up, and a link or pipe under a name of ours is not
-written to.
+Why not huggingface_hub: its downloads resume within one call only. Since its pull request 4228
+every call writes to a file with a random name and removes it when the call fails (2.4.0,
+file_download.py: _download_to_tmp_and_move), so a 5 GB shard starts again from its first byte after
+each break. Here a partial file stays beside the target as `NAME.DIGEST.part`, and the next run
+requests the rest. tests/servers/weights holds the other reasons: a file that is longer than
+promised is cut off, a list that never ends is given up, and a link or pipe under a name of ours is
+not written to.
 """
 
 import contextlib
@@ -82,7 +84,8 @@ class File:
     def part_name(self, revision: str) -> str:
         """Return the name of the partial file.
 
-        It contains the digest, or the commit: part of an older version must not become the start of a newer one.
+        It contains the digest, or the commit: part of an older version must not become the start of
+        a newer one.
         """
         mark = self.sha256 or self.blob or revision
         return f"{self.name}.{mark[:12]}.part"
@@ -119,7 +122,8 @@ def endpoint() -> str:
 def saved_token() -> str | None:
     """Return the token of HF_TOKEN, or the one that `hf auth login` saved; None without either.
 
-    The file's place is the one of huggingface_hub: HF_TOKEN_PATH, HF_HOME/token, or below XDG_CACHE_HOME.
+    The file's place is the one of huggingface_hub: HF_TOKEN_PATH, HF_HOME/token, or below
+    XDG_CACHE_HOME.
     """
     token = os.environ.get("HF_TOKEN", "").strip()
     if token:
@@ -135,7 +139,10 @@ def saved_token() -> str | None:
 
 
 def _authorization(token: str | None) -> dict[str, str]:
-    """Return the header that carries the token. Raises BadInput: it cannot be one, and httpx would print it."""
+    """Return the header that carries the token.
+
+    Raises BadInput: it cannot be one, and httpx would print it.
+    """
     if not token:
         return {}
     if not re.fullmatch("[!-~]+", token):
@@ -147,8 +154,11 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _client(token: str | None) -> httpx.Client:
-    """Return an HTTP client that sends the token. httpx drops it where a redirect leads to another host."""
-    # A proxy for plain HTTP could read the token. Proxies for HTTPS, of the environment, see addresses only.
+    """Return an HTTP client that sends the token. httpx drops it where a redirect leads to another
+    host.
+    """
+    # A proxy for plain HTTP could read the token. Proxies for HTTPS, of the environment, see
+    # addresses only.
     direct = httpx.HTTPTransport(proxy=http.trusted_proxy())
     return httpx.Client(
         headers=_authorization(token),
@@ -170,7 +180,8 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
     try:
         commit, files = _read_list(_model_info(hub_id, headers))
         remote = Remote(hub_id, commit, files)
-        # The list of a gated model is public, its files are not: ask for the one that every model has.
+        # The list of a gated model is public, its files are not: ask for the one that every model
+        # has.
         if any(file.name == "config.json" for file in files):
             with _client(token) as client:
                 client.head(remote.address("config.json")).raise_for_status()
@@ -185,7 +196,9 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
 
 
 def _model_info(hub_id: str, headers: dict[str, str]) -> Any:
-    """Return the Hub's JSON about a model; an answer without an end is given up after LIST_S seconds."""
+    """Return the Hub's JSON about a model; an answer without an end is given up after LIST_S
+    seconds.
+    """
     address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
     direct = httpx.AsyncHTTPTransport(proxy=http.trusted_proxy())
     response, body = http.get(
@@ -201,7 +214,10 @@ def _model_info(hub_id: str, headers: dict[str, str]) -> Any:
 
 
 def _read_list(info: Any) -> tuple[str, tuple[File, ...]]:
-    """Return (commit, files) of the Hub's answer. Nothing in it is trusted: it may come from a mirror."""
+    """Return (commit, files) of the Hub's answer.
+
+    Nothing in it is trusted: it may come from a mirror.
+    """
     files = tuple(_read_file(entry) for entry in info["siblings"])
     commit = info["sha"]
     if not commit or not DIGEST.fullmatch(commit):
@@ -225,7 +241,10 @@ def _read_file(entry: Any) -> File:
 
 
 def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
-    """Download the files that are not present yet, several at a time. What arrived before an error is kept."""
+    """Download the files that are not present yet, several at a time.
+
+    What arrived before an error is kept.
+    """
     with _client(token) as client, ThreadPoolExecutor(WORKERS) as pool:
         downloads = [
             pool.submit(_fetch_file, client, remote, file, folder) for file in remote.files
@@ -269,8 +288,9 @@ def _remove_if_empty(part: Path) -> None:
 def _open_part(part: Path) -> BinaryIO:
     """Open the partial file of an earlier run, or a new one, to append to it.
 
-    Other users may be allowed to write into the folder. So no link is followed. A hard link (a file with a second name)
-    or anything but a regular file is removed under this name, because its content may belong to somebody else.
+    Other users may be allowed to write into the folder. So no link is followed. A hard link (a file
+    with a second name) or anything but a regular file is removed under this name, because its
+    content may belong to somebody else.
     """
     with contextlib.suppress(FileNotFoundError):
         status = part.lstat()
@@ -326,8 +346,8 @@ def _size(part: BinaryIO) -> int:
 def _append(client: httpx.Client, address: str, part: BinaryIO, start: int, size: int) -> None:
     """Request the file from byte `start`, and append what arrives.
 
-    A server may send more than the `size` that it promised, without end. One byte more is kept, so that the check of
-    the size fails.
+    A server may send more than the `size` that it promised, without end. One byte more is kept, so
+    that the check of the size fails.
     """
     headers = {"Accept-Encoding": "identity"}
     if start:

@@ -1,7 +1,9 @@
-"""`workshop prefetch`: put a model into a shared folder, complete and checked, before a job without internet needs it.
+"""`workshop prefetch`: put a model into a shared folder, complete and checked, before a job without
+internet needs it.
 
-This module chooses the files that are needed, refuses a disk that is too small before the first byte, checks every
-shard against the index, and says who can read the result. The download itself is in hub.py.
+This module chooses the files that are needed, refuses a disk that is too small before the first
+byte, checks every shard against the index, and says who can read the result. The download itself is
+in hub.py.
 """
 
 import contextlib
@@ -68,7 +70,8 @@ def target_folder(hub: str, to: str | Path) -> Path:
 
 
 def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = False) -> Remote:
-    """Return the model on the Hub with the files that are needed; raises what `hub.list_files` does.
+    """Return the model on the Hub with the files that are needed; raises what `hub.list_files`
+    does.
 
     trust_remote_code: also its Python files; else only their names are returned, in `code`.
     """
@@ -96,7 +99,9 @@ class NoRoom(WorkshopError):
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
-    """Raise NoRoom before the first byte if the rest of the model does not fit on the disk, or in the user's quota."""
+    """Raise NoRoom before the first byte if the rest of the model does not fit on the disk, or in
+    the user's quota.
+    """
     missing_bytes = sum(file.size for file in remote.files if not file.is_present(folder))
     free_bytes = left_bytes(folder)
     if missing_bytes + SPARE_BYTES <= free_bytes:
@@ -115,7 +120,10 @@ def download(
     token: str | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
-    """Download what is missing. After a break, the next call resumes at the byte where this one stopped."""
+    """Download what is missing.
+
+    After a break, the next call resumes at the byte where this one stopped.
+    """
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     with writing(folder, prefetch_hub.ROOM):
@@ -190,7 +198,8 @@ def verify(
     checksums: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
-    """Check that the model is complete: every shard of the index, of the promised length, with its tensors.
+    """Check that the model is complete: every shard of the index, of the promised length, with its
+    tensors.
 
     remote: the model on the Hub, if it was asked: then every file's size is compared as well.
     checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
