@@ -1,1 +1,3 @@
-"""What the notebooks use: exercises, widgets, figures, a simulated class, and helpers of single notebooks."""
+"""What the notebooks use: exercises, widgets, figures, a simulated class, and helpers of single
+notebooks.
+"""

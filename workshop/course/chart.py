@@ -16,7 +16,8 @@ from workshop.course.numbers import number
 from workshop.course.widgets import style
 
 FRAME = style.GREY
-# A drawing shrinks to the room that there is, down to this width in pixels; then it scrolls. Beside the file browser
+# A drawing shrinks to the room that there is, down to this width in pixels; then it scrolls. Beside
+# the file browser
 # of a window of 900 pixels there are 440.
 LEAST_WIDTH = 400
 
@@ -24,8 +25,8 @@ LEAST_WIDTH = 400
 class Picture:
     """An SVG in notebooks, its words elsewhere.
 
-    `width` is in SVG units. A page shows it with as many pixels, with fewer where it has no room, and with
-    `most_pixels` where that is given.
+    `width` is in SVG units. A page shows it with as many pixels, with fewer where it has no room,
+    and with `most_pixels` where that is given.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ def scrolled(drawn: html.Html, words: str) -> html.Html:
 def svg(
     body: str, width: float, height: float, *, min_width: int = 0, max_width: float | None = None
 ) -> html.Html:
-    """Return an SVG that takes the width that there is, up to `max_width` pixels, by default its own width."""
+    """Return an SVG that takes the width that there is, up to `max_width` pixels, by default its
+    own width.
+    """
     least = f"min-width:{min_width}px;" if min_width else ""
     size = f'viewBox="0 0 {width} {height}" style="{least}max-width:{max_width or width}px"'
     return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
@@ -141,7 +144,10 @@ class Axes:
         *,
         inside: bool = False,
     ) -> str:
-        """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
+        """Return numbers below the field, by default three.
+
+        With `inside` the outer two stay within its edges.
+        """
         values = list(values) or _three(self.x_start, self.x_end)
         anchors = ["middle"] * len(values)
         if inside:

@@ -1,4 +1,7 @@
-"""Former name, for copies of older notebooks 08 and 09. Today `workshop.course.nb08` and `workshop.course.nb09`."""
+"""Former name, for copies of older notebooks 08 and 09.
+
+Today `workshop.course.nb08` and `workshop.course.nb09`.
+"""
 
 from workshop.course.nb08 import ThreePlaces, kubernetes, manifest, vm
 from workshop.course.nb09 import BitsExplorer, reference, schemes

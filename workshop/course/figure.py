@@ -1,7 +1,9 @@
-"""One way to draw numbers: `figure(data, kind, …)` makes a matplotlib figure in the course's style from a pandas table.
+"""One way to draw numbers: `figure(data, kind, …)` makes a matplotlib figure in the course's style
+from a pandas table.
 
-Where matplotlib cannot be imported (a browser, a small machine) the same call returns the same picture as SVG.
-matplotlib takes a second or two to import, so nothing here imports it before the first figure.
+Where matplotlib cannot be imported (a browser, a small machine) the same call returns the same
+picture as SVG. matplotlib takes a second or two to import, so nothing here imports it before the
+first figure.
 """
 
 import io
@@ -29,23 +31,28 @@ STYLE = str(Path(__file__).with_name("course.mplstyle"))
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
            colours: Mapping[str, str] | None = None, names: Sequence[str] = (), limit: float | None = None,
            width: int = WIDTH, height: int | None = None, words: str = ""):  # fmt: skip
-    """Draw a table of numbers: a column is a line or a colour, the index is x (or, of bars, the name of a row).
+    """Draw a table of numbers: a column is a line or a colour, the index is x (or, of bars, the
+    name of a row).
 
     The arguments have the names of pandas' `DataFrame.plot`. What they leave open, matplotlib does:
     `axes = figure(…).axes[0]`, then for example `axes.set_yscale("log")`.
 
     Args:
         data: a DataFrame or a Series; or {label: {x: y}}, or {x: y}. NaN is left out.
-        kind: line · barh (bars side by side) · stacked (bars one after the other; a column without a name is a gap) ·
-            points (a dot for each column in each row; the axis ends at `limit` in both directions).
-        xlabel, ylabel: what an axis counts, with its unit. Bars have their names in place of ylabel.
+        kind: line · barh (bars side by side) · stacked (bars one after the other; a column without
+            a name is a gap) · points (a dot for each column in each row; the axis ends at `limit`
+            in both directions).
+        xlabel, ylabel: what an axis counts, with its unit. Bars have their names in place of
+            ylabel.
         title: what there is to see: the finding, not the names of the axes.
-        colours: label → colour; otherwise what a label means decides (weights, KV cache), then the course's order.
+        colours: label → colour; otherwise what a label means decides (weights, KV cache), then the
+            course's order.
         names: of the points of a single line, each written beside its point.
         width, height: in pixels.
         words: what a screen reader says; by default the title and the numbers.
     Returns:
-        A matplotlib Figure, without matplotlib a Picture. A notebook shows either as SVG in the theme's colours.
+        A matplotlib Figure, without matplotlib a Picture. A notebook shows either as SVG in the
+        theme's colours.
     Raises:
         BadInput: an unknown kind, or nothing to draw.
     """
@@ -218,7 +225,8 @@ def _farthest(series: list[Series]) -> float:
 
 
 def svg(made, *, alone: bool = False) -> str:
-    """Return a matplotlib figure as SVG: text as text in the page's typeface, no ground, nothing but the drawing.
+    """Return a matplotlib figure as SVG: text as text in the page's typeface, no ground, nothing
+    but the drawing.
 
     With `alone` it is for a file: on white, with a typeface.
     """
@@ -243,12 +251,17 @@ def svg(made, *, alone: bool = False) -> str:
 
 
 def _rounded(attribute: re.Match) -> str:
-    """Return an attribute in hundredths of a pixel. The numbers that are written as text keep all their digits."""
+    """Return an attribute in hundredths of a pixel.
+
+    The numbers that are written as text keep all their digits.
+    """
     return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])
 
 
 def to_html(made) -> str:
-    """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for screen readers."""
+    """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for
+    screen readers.
+    """
     drawn = svg(made)
     drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", drawn, count=1)
     for own, of_theme in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
@@ -282,7 +295,9 @@ def show_figures() -> None:
 
 
 def course_style() -> None:
-    """Give every plot from here on the course's style, those of pandas' `frame.plot` and of pyplot as well."""
+    """Give every plot from here on the course's style, those of pandas' `frame.plot` and of pyplot
+    as well.
+    """
     import matplotlib.style
     from cycler import cycler
 

@@ -1,4 +1,6 @@
-"""What `figure` draws, as series of numbers with their names, colours and words; and the drawing, as SVG, where matplotlib is not."""
+"""What `figure` draws, as series of numbers with their names, colours and words; and the drawing,
+as SVG, where matplotlib is not.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +27,9 @@ def rows_of(series: Sequence[Series]) -> list[str]:
 
 
 def spread(values: Sequence[float], apart: float) -> list[float]:
-    """Return the values, the larger ones raised until all are that far apart: for the names at the ends of lines."""
+    """Return the values, the larger ones raised until all are that far apart: for the names at the
+    ends of lines.
+    """
     out, below = [0.0] * len(values), float("-inf")
     for n in sorted(range(len(values)), key=values.__getitem__):
         out[n] = below = max(values[n], below + apart)
@@ -33,7 +37,9 @@ def spread(values: Sequence[float], apart: float) -> list[float]:
 
 
 def series_of(data: Any) -> list[Series]:
-    """Return a table's columns as (label, x, y), without NaN; pandas and dictionaries both have `items`."""
+    """Return a table's columns as (label, x, y), without NaN; pandas and dictionaries both have
+    `items`.
+    """
     columns = list(data.items())
     if columns and not hasattr(columns[0][1], "items"):
         columns = [("", data)]
@@ -49,7 +55,9 @@ def series_of(data: Any) -> list[Series]:
 
 
 def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> dict[str, str]:
-    """Return label → colour: the chosen one, else by what a label means, else in the course's order."""
+    """Return label → colour: the chosen one, else by what a label means, else in the course's
+    order.
+    """
     labels = [label for label, _, _ in series]
     by_label = {**MEANING, **(chosen or {}), "": "none" if len(series) > 1 else style.BLUE}
     taken = [by_label[label] for label in labels if label in by_label]
@@ -62,7 +70,9 @@ def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> di
 
 
 def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
-    """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and the last."""
+    """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and
+    the last.
+    """
     axes = " against ".join(filter(None, (ylabel, xlabel)))
     parts = [title, axes]
     for label, xs, ys in series:

@@ -1,4 +1,7 @@
-"""Former name, for copies of older notebooks: what exercises start from. Today `workshop.course.nb01`, `nb02`, …"""
+"""Former name, for copies of older notebooks: what exercises start from.
+
+Today `workshop.course.nb01`, `nb02`, …
+"""
 
 from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS
 from workshop.course.exercise_sets.e13_scale_out import toy as experts

@@ -1,9 +1,11 @@
-"""One set of HTML for everything that the course shows: tags that escape, and the parts that pictures are made of.
+"""One set of HTML for everything that the course shows: tags that escape, and the parts that
+pictures are made of.
 
     panel(verdict("✓", "good", "It fits."), tiles([("15 GiB", "weights")], columns=2), label="It fits: 15 GiB.")
 
-The look is in widgets/style.css alone. A widget has SHEET once, as its first child (widgets.controls.View); what a cell
-shows without a widget goes through `alone`, so that every output looks right by itself, also on a static page.
+The look is in widgets/style.css alone. A widget has SHEET once, as its first child
+(widgets.controls.View); what a cell shows without a widget goes through `alone`, so that every
+output looks right by itself, also on a static page.
 """
 
 import re
@@ -39,7 +41,10 @@ def _escaped(child: object) -> str:
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
-    """Return an element. Attributes that are None or empty are left out; `aria_label` becomes aria-label."""
+    """Return an element.
+
+    Attributes that are None or empty are left out; `aria_label` becomes aria-label.
+    """
     head = f'<{name} class="{cls}"' if cls else f"<{name}"
     for key, value in attributes.items():
         if value is not None and value != "":
@@ -55,7 +60,10 @@ def muted(*children: object, cls: str = "") -> Html:
 
 
 def panel(*children: object, label: str = "", cls: str = "") -> Html:
-    """Return the frame of all that the course shows; with a label it is one picture, which a screen reader says so."""
+    """Return the frame of all that the course shows.
+
+    With a label it is one picture, which a screen reader says so.
+    """
     return tag(
         "div",
         *children,
@@ -71,7 +79,9 @@ def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
 
 
 def alert(error: WorkshopError) -> Html:
-    """Return what is wrong and what to do, in a panel of its own: it stands where the picture would."""
+    """Return what is wrong and what to do, in a panel of its own: it stands where the picture
+    would.
+    """
     remedy = [BR, "→ ", error.remedy] if error.remedy else []
     return panel(div(bold("✗ ", error.message), *remedy, cls="verdict bad", role="alert"))
 
@@ -119,7 +129,10 @@ def bar(
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:
-    """Return a table; an empty head is left out. Class `numbers` sets all but the first two columns to the right."""
+    """Return a table; an empty head is left out.
+
+    Class `numbers` sets all but the first two columns to the right.
+    """
     parts = []
     if any(head):
         names = [tag("th" if name else "td", name) for name in head]
@@ -132,7 +145,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") 
 
 
 def code(text: str) -> Html:
-    """Return a command that is to be copied; its lines break between words, not inside of a flag."""
+    """Return a command that is to be copied.
+
+    Its lines break between words, not inside of a flag.
+    """
     parts: list[object] = []
     for word in text.split(" "):
         parts.append(span(word, cls="whole") if word.startswith("--") else word)

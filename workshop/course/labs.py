@@ -1,4 +1,7 @@
-"""Servers that a notebook starts beside the learner's own: they end with its kernel, if not before. And what there is of vLLM."""
+"""Servers that a notebook starts beside the learner's own: they end with its kernel, if not before.
+
+And what there is of vLLM.
+"""
 
 import atexit
 import contextlib
@@ -18,7 +21,9 @@ def simulates() -> bool:
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
-    """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
+    """Start the teaching model under `name` with these flags, and wait until it answers; one left
+    over is stopped.
+    """
     stop(name)
     record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
     atexit.register(_end, record)
@@ -31,7 +36,9 @@ def stop(name: str) -> str:
 
 
 def _end(record: ServerRecord) -> None:
-    """Stop a server unless another has its name by now: a kernel that was started anew finds its learner's own alone."""
+    """Stop a server unless another has its name by now: a kernel that was started anew finds its
+    learner's own alone.
+    """
     with contextlib.suppress(WorkshopError):
         if (now := records.read(record.name)) is not None and now.pid == record.pid:
             supervise.stop(record.name)

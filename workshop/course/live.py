@@ -43,7 +43,7 @@ __all__ = [
     "workers",
 ]
 
-# Names that copies of older notebooks use; today they stand in workshop.course.nb07 to nb13.
+# Names that copies of older notebooks use; today they stand in workshop.course.nb07 to nb14.
 _FORMER = {
     "LoadExplorer": "workshop.course.nb13:LoadExplorer",
     "XRay": "workshop.course.nb11:XRay",

@@ -1,7 +1,8 @@
 """A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
 
-The manifest is the real one that `workshop kubernetes` renders, spoiled in five places. The policies look at
-the manifests as a cluster would see them; they know nothing of which places were spoiled.
+The manifest is the real one that `workshop kubernetes` renders, spoiled in five places. The
+policies look at the manifests as a cluster would see them; they know nothing of which places were
+spoiled.
 """
 
 import copy
@@ -29,7 +30,9 @@ SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volum
 
 @dataclass(frozen=True)
 class Manifests:
-    """Manifests with the plan that they are meant for; notebooks show the parts that the exercise is about."""
+    """Manifests with the plan that they are meant for; notebooks show the parts that the exercise
+    is about.
+    """
 
     plan: Plan
     documents: tuple[dict[str, Any], ...]

@@ -1,4 +1,5 @@
-"""What notebook 01 begins with: where its sliders stand, and how far each calculator is off on every recorded run.
+"""What notebook 01 begins with: where its sliders stand, and how far each calculator is off on
+every recorded run.
 
 >>> from workshop.course import nb01
 >>> nb01.TIGHT["gpus"], nb01.TIGHT["requests"]

@@ -1,4 +1,5 @@
-"""What notebook 08 uses: one plan in three places, Kubernetes manifests and the policies for them, a VM.
+"""What notebook 08 uses: one plan in three places, Kubernetes manifests and the policies for them,
+a VM.
 
 >>> from workshop import plan
 >>> from workshop.course import nb08
@@ -34,7 +35,8 @@ def components(name: str) -> dict[str, dict[str, Any]]:
 
 
 def component(name: str, kind: str) -> dict[str, Any]:
-    """Return one document of a folder of kubernetes/components; Component: its kustomization itself.
+    """Return one document of a folder of kubernetes/components; Component: its kustomization
+    itself.
 
     Raises:
         BadInput: the folder has no document of that kind.

@@ -1,4 +1,5 @@
-"""What notebook 10 looks at: the text that a chat template makes, its tokens, and a second server that reads tool calls.
+"""What notebook 10 looks at: the text that a chat template makes, its tokens, and a second server
+that reads tool calls.
 
 >>> from workshop.course import nb10
 >>> nb10.render([{"role": "user", "content": "What is Boston?"}])
@@ -27,17 +28,21 @@ READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config
 
 
 def own_template() -> dict:
-    """Return what the teaching model's folder says of its chats: chat_template, bos_token, eos_token."""
+    """Return what the teaching model's folder says of its chats: chat_template, bos_token,
+    eos_token.
+    """
     return json.loads((Path(TEACHING_FOLDER) / "tokenizer_config.json").read_text(encoding="utf-8"))
 
 
 def render(messages: Sequence[Mapping], template: str = "", **more: object) -> str:
-    """Return the text that a chat template makes of messages, as a server makes it: in Jinja, in a sandbox.
+    """Return the text that a chat template makes of messages, as a server makes it: in Jinja, in a
+    sandbox.
 
     Args:
         messages: each has a role and a content.
         template: the teaching model's by default.
-        more: what else the template may use: tools, and add_generation_prompt, which is true unless it is given.
+        more: what else the template may use: tools, and add_generation_prompt, which is true unless
+            it is given.
     """
     own, messages = own_template(), copy.deepcopy(list(messages))
     for call in (call for message in messages for call in message.get("tool_calls") or []):
@@ -56,7 +61,8 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
 
 
 def tokens(llm: Client, asked: str | Sequence[Mapping], **more: object) -> list[str]:
-    """Return the tokens that the server makes of a prompt, or of the messages of a chat (/tokenize); no answer.
+    """Return the tokens that the server makes of a prompt, or of the messages of a chat
+    (/tokenize); no answer.
 
     Args:
         asked: a text, as for completions, or messages, as for a chat.
@@ -96,7 +102,9 @@ def key(messages: Sequence[Mapping], sampling: Mapping) -> str:
 
 
 def reader(flags: Sequence[str]) -> Client | Recorded:
-    """Start a second teaching server with these flags and READER_FLAGS; one that is left over is stopped."""
+    """Start a second teaching server with these flags and READER_FLAGS; one that is left over is
+    stopped.
+    """
     if flags is ...:
         return Recorded(
             "There are no flags yet, and a server starts with those of the exercise above"

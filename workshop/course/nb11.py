@@ -17,8 +17,8 @@ __all__ = ["XRay", "engine_lab"]
 def engine_lab() -> dict:
     """Return what was recorded.
 
-    `runs` are lists of Spans: requests with a budget of 256 tokens a step. `budgets` maps tokens of a step to what the
-    simulation says.
+    `runs` are lists of Spans: requests with a budget of 256 tokens a step. `budgets` maps tokens of
+    a step to what the simulation says.
     """
     recorded = recordings.read("engine_lab.json")
     runs = [[_span(*fields) for fields in run] for run in recorded["runs"]]

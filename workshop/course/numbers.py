@@ -6,7 +6,9 @@ GIB = 1 << 30
 
 
 def number(value: float) -> str:
-    """Return a number as axes and labels show it: at least three digits, thousands with commas, 202.5 as 203."""
+    """Return a number as axes and labels show it: at least three digits, thousands with commas,
+    202.5 as 203.
+    """
     if 0 < value < 0.001:
         return "<0.001"
     return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,7 +1,7 @@
 """progress.json: what a learner tried and predicted.
 
-A damaged file is never written over: it gets another name beside the new one. One that cannot be read for the moment is
-left alone. Two notebooks may write at the same time.
+A damaged file is never written over: it gets another name beside the new one. One that cannot be
+read for the moment is left alone. Two notebooks may write at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def read() -> dict[str, dict]:
 
 
 def add(key: str, entry: dict) -> dict[str, dict]:
-    """Keep an entry; return all. Raises WorkshopError where that cannot be; then nothing has changed."""
+    """Keep an entry; return all.
+
+    Raises WorkshopError where that cannot be; then nothing has changed.
+    """
     folder = private_folder()
     path = folder / FILE
     with Lock(folder / "progress.lock").taken(tries=WAIT_TRIES) as free:
@@ -47,7 +50,10 @@ def add(key: str, entry: dict) -> dict[str, dict]:
 
 
 def _text(path: Path) -> bytes:
-    """Return what is in the file, "{}" if there is no such file. Raises BadInput where it cannot be read."""
+    """Return what is in the file, "{}" if there is no such file.
+
+    Raises BadInput where it cannot be read.
+    """
     if not os.path.lexists(path):
         return b"{}"
     return files.read_bytes(path, MAX_BYTES, MOVE_AWAY)

@@ -1,4 +1,7 @@
-"""What was measured of the quantized teaching model, as data and as a table. Measured by benchmarks/quantization."""
+"""What was measured of the quantized teaching model, as data and as a table.
+
+Measured by benchmarks/quantization.
+"""
 
 import math
 
@@ -10,12 +13,16 @@ HEAD += ("vLLM: glosses", "right", "tokens/s")
 
 
 def measured() -> dict:
-    """Return machine, schemes and what was measured of each; losses in nats a token, sizes in bytes."""
+    """Return machine, schemes and what was measured of each; losses in nats a token, sizes in
+    bytes.
+    """
     return recordings.read("quantization/measured.json")
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the table's rows as text, in the order of measurement; an engine that refused says so below."""
+    """Return the table's rows as text, in the order of measurement; an engine that refused says so
+    below.
+    """
     found = []
     for name, row in measured()["schemes"].items():
         error = f"{row['weight_error']:.1%}" if row.get("weight_error") else ""
@@ -38,5 +45,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def measured_table() -> Table:
-    """Return the table for a notebook: without what each scheme is, as eleven columns are wider than a page."""
+    """Return the table for a notebook: without what each scheme is, as eleven columns are wider
+    than a page.
+    """
     return Table((HEAD[0], *HEAD[2:]), [(row[0], *row[2:]) for row in rows()])

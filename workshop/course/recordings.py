@@ -1,4 +1,6 @@
-"""What was recorded of vLLM (workshop/data), for machines without it: one reader for all of the course."""
+"""What was recorded of vLLM (workshop/data), for machines without it: one reader for all of the
+course.
+"""
 
 import json
 from functools import cache

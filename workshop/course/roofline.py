@@ -1,4 +1,5 @@
-"""The roofline of a GPU: what a step can reach by its arithmetic intensity, and what recorded runs did.
+"""The roofline of a GPU: what a step can reach by its arithmetic intensity, and what recorded runs
+did.
 
 >>> from workshop.course import roofline
 >>> from inference_planner.deployment import prepare
@@ -44,7 +45,9 @@ class Point:
 
 
 def flops(d: Deployment, tokens: int, context: int = 0) -> float:
-    """Return the FLOP of a step over all GPUs: two a parameter and token, and attention to `context` tokens each."""
+    """Return the FLOP of a step over all GPUs: two a parameter and token, and attention to
+    `context` tokens each.
+    """
     m = d.model
     seen = 0  # tokens that one token attends to, over all layers
     for kind, window, layers in grouped(m):
@@ -53,7 +56,8 @@ def flops(d: Deployment, tokens: int, context: int = 0) -> float:
 
 
 def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
-    """Return FLOP a byte of a step of `tokens` requests that decode: weights read once, each one's KV cache.
+    """Return FLOP a byte of a step of `tokens` requests that decode: weights read once, each one's
+    KV cache.
 
     With experts all weights count as read, which is so for large batches only.
     """
@@ -62,13 +66,17 @@ def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
 
 
 def critical_tokens(d: Deployment) -> float:
-    """Return the tokens of a step at which arithmetic takes as long as reading the weights, at both peaks."""
+    """Return the tokens of a step at which arithmetic takes as long as reading the weights, at both
+    peaks.
+    """
     ridge = speed.peak_tflops(d.model, d.gpu) * 1e12 / (d.gpu.bandwidth_gb_s * 1e9)  # FLOP a byte
     return ridge * whole_bytes(d.model) / (2 * active_parameters(d.model))
 
 
 def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
-    """Return kind of message → (ms of one step, share of its arithmetic and reading, at the plan's speed)."""
+    """Return kind of message → (ms of one step, share of its arithmetic and reading, at the plan's
+    speed).
+    """
     work_ms = 0.0
     for term in speed.decode_terms(d, batch=tokens, context=0):
         if term.name in ("weights", "arithmetic", "experts"):
@@ -80,7 +88,9 @@ def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
 
 
 def points() -> list[Point]:
-    """Return the recorded runs on H200: decoding of 16, 64 and 256 requests, and the bursts of prompts."""
+    """Return the recorded runs on H200: decoding of 16, 64 and 256 requests, and the bursts of
+    prompts.
+    """
     return _decoding_points() + _prefill_points()
 
 

@@ -1,4 +1,5 @@
-"""Tables that notebooks show, a server's answer field by field, logprobs as a frame; the capstone's page to hand in.
+"""Tables that notebooks show, a server's answer field by field, logprobs as a frame; the capstone's
+page to hand in.
 
 >>> from workshop import show
 >>> show.Table(("model", "GB in float16"), [("8B", "16"), ("405B", "810")])
@@ -47,7 +48,8 @@ class Table:
     Args:
         head: names of the columns.
         rows: texts.
-        kinds: how the first cell of each row is written: text, muted, good or bad (the colours of style.py).
+        kinds: how the first cell of each row is written: text, muted, good or bad (the colours of
+            style.py).
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class Table:
 
 
 def _breakable(text: str) -> Html:
-    """Escape; a path may go on in the next line after a slash, so that no table is wider than the page."""
+    """Escape; a path may go on in the next line after a slash, so that no table is wider than the
+    page.
+    """
     return Html(escape(text, quote=False).replace("/", "/<wbr>"))
 
 
@@ -94,7 +98,9 @@ class Response(Protocol):
 
 
 def fields(answer: Mapping | Response) -> Table:
-    """Return an answer of the server field by field: of the answer, of its first choice, of its usage."""
+    """Return an answer of the server field by field: of the answer, of its first choice, of its
+    usage.
+    """
     data = answer if isinstance(answer, Mapping) else answer.model_dump()
     rows = []
     for name, value in data.items():
@@ -125,7 +131,9 @@ def _short(value: object) -> str:
 
 
 def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame:
-    """Return logprobs as a table: one line a token; with alternatives one line for each, `chosen` marks the text's own.
+    """Return logprobs as a table: one line a token.
+
+    With alternatives one line for each, `chosen` marks the text's own.
 
     Columns: part, position, token, token_id, logprob, probability, surprise_bits, rank, chosen.
     """

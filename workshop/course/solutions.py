@@ -26,7 +26,10 @@ class Solution:
 
 
 def tries_left(keys: Sequence[str], stored: Mapping[str, dict]) -> int:
-    """Return how many more tries open a solution: all hints are open by then. 0 if its exercises are done."""
+    """Return how many more tries open a solution: all hints are open by then.
+
+    0 if its exercises are done.
+    """
     left = 0
     for key in keys:
         entry = stored.get(key, {})
@@ -61,7 +64,8 @@ def source_of(*keys: str) -> str:
 
 
 def solution(*keys: str) -> Solution | None:
-    """Show the solution of some exercises and run it, once they were tried; before that, say how many tries are left.
+    """Show the solution of some exercises and run it, once they were tried; before that, say how
+    many tries are left.
 
     Args:
         keys: the exercises, as the solution's cell has them.

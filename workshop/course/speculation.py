@@ -1,6 +1,8 @@
-"""Draft tokens, for notebook 12: what a server counted, what the reference predicts, what a plan gains.
+"""Draft tokens, for notebook 12: what a server counted, what the reference predicts, what a plan
+gains.
 
-Without vLLM, or with a server of another model, `ask` returns what was recorded (benchmarks/teaching_model/guesses.py).
+Without vLLM, or with a server of another model, `ask` returns what was recorded
+(benchmarks/teaching_model/guesses.py).
 
 >>> from workshop.course import speculation
 >>> speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
@@ -60,7 +62,10 @@ class Run:
 def ask(
     client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64
 ) -> Run:
-    """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
+    """Send PROMPTS to the teaching model's server.
+
+    Where there is none, return the run that was recorded.
+    """
     if client is None or client.model != TEACHING_MODEL:
         name = f"{recorded}, temperature {temperature:g}"
         print(f"Recorded: {name}.")
@@ -88,12 +93,16 @@ def ask(
 
 
 def _grown(before: float | None, after: float | None) -> int:
-    """Return by how much a counter of the server has grown; None is a counter that is not there yet."""
+    """Return by how much a counter of the server has grown; None is a counter that is not there
+    yet.
+    """
     return int((after or 0) - (before or 0))
 
 
 def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
-    """Return the token that the draft, or the "target", finds most probable after each of these ids: [len(ids)]."""
+    """Return the token that the draft, or the "target", finds most probable after each of these
+    ids: [len(ids)].
+    """
     folder = {"draft": DRAFT, "target": FOLDER}[model]
     return reference.load(folder).logits(np.array([ids]))[0].argmax(-1)
 
@@ -104,7 +113,9 @@ def words(ids: Sequence[int]) -> list[str]:
 
 
 def agreement(run: Run) -> list[list[bool]]:
-    """Return for each answer whether the draft proposes each token after the first, given those before."""
+    """Return for each answer whether the draft proposes each token after the first, given those
+    before.
+    """
     found = []
     for prompt, answer in run.answers:
         # the first token comes from the prefill
@@ -114,7 +125,8 @@ def agreement(run: Run) -> list[list[bool]]:
 
 
 def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
-    """Return how many tokens each step writes: the draft tokens before the first wrong one, and one of the model's own.
+    """Return how many tokens each step writes: the draft tokens before the first wrong one, and one
+    of the model's own.
 
     What an answer's last step has right beyond its end is not known, and does not count.
     """
@@ -128,7 +140,10 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
 
 
 def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
-    """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
+    """Return the plan's ms of a step in which each request has so many tokens.
+
+    Its cache is read once for all.
+    """
     terms = speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
     return sum(term.ms for term in terms)
 
@@ -149,12 +164,14 @@ def speedup(
 
     Args:
         guesses: draft tokens of a step.
-        draft: None where draft tokens are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after
-            the last one.
+        draft: None where draft tokens are looked up in the text (n-gram): vLLM 0.32.0 then plans a
+            step only after the last one.
         tokens_a_step: the acceptance length.
-        graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So
-            are the target's where a step has more tokens than the largest CUDA graph.
-        context: tokens of each request so far; the more there are to read, the less its draft tokens cost.
+        graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are
+            launched one by one. So are the target's where a step has more tokens than the largest
+            CUDA graph.
+        context: tokens of each request so far; the more there are to read, the less its draft
+            tokens cost.
     """
     check_ms = step_ms(target, requests, guesses + 1, context)
     if requests * (guesses + 1) > target.settings.largest_graph:

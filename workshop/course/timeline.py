@@ -1,4 +1,7 @@
-"""Real requests on one time axis: who waited, who ran beside whom. Continuous batching, seen from outside."""
+"""Real requests on one time axis: who waited, who ran beside whom.
+
+Continuous batching, seen from outside.
+"""
 
 import time
 from collections.abc import Sequence
@@ -33,7 +36,10 @@ class Span:
 def ask(
     client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling
 ) -> list[Span]:
-    """Send the prompts through `at_once` threads, and return what happened when; each answer has exactly its max_tokens."""
+    """Send the prompts through `at_once` threads, and return what happened when.
+
+    Each answer has exactly its max_tokens.
+    """
     began = time.monotonic()
 
     def one(number: int, prompt: str, tokens: int) -> Span:
@@ -50,7 +56,9 @@ def ask(
 
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
-    """Return the seconds of each request before it was sent (unnamed), until its first token, and until its last."""
+    """Return the seconds of each request before it was sent (unnamed), until its first token, and
+    until its last.
+    """
     before, waiting, answering = {}, {}, {}
     for span in spans:
         before[span.name] = span.sent
@@ -60,7 +68,9 @@ def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
 
 
 def draw(spans: Sequence[Span]):
-    """Draw a bar for each request on one time axis: how long it waited for its first token, how long tokens came."""
+    """Draw a bar for each request on one time axis: how long it waited for its first token, how
+    long tokens came.
+    """
     total = max(span.ended for span in spans)
     words = f"Timeline of {len(spans)} requests over {total:.2f} seconds."
     for span in spans:

@@ -1,4 +1,6 @@
-"""Exercises, a set for each notebook: words in eNN_name.toml, and judges of what is no number in eNN_name.py."""
+"""Exercises, a set for each notebook: words in eNN_name.toml, and judges of what is no number in
+eNN_name.py.
+"""
 
 import tomllib
 from functools import cache

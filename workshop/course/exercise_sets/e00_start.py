@@ -6,7 +6,9 @@ PROMPT, ASKED = "San Francisco is a", 40
 
 
 def prompt_problem(answer: dict, prompt: str) -> str | None:
-    """Return how a server's answer shows that its prompt was another one: by the number of its tokens."""
+    """Return how a server's answer shows that its prompt was another one: by the number of its
+    tokens.
+    """
     given = answer["usage"]["prompt_tokens"]
     try:
         expected = (

@@ -55,7 +55,9 @@ def gpus_405b(answer: object) -> str | None:
 
 
 def _both(answer: object) -> dict | None:
-    """Return the numbers by the kind of GPU: of a dictionary in any capitals, or of two numbers in the order asked."""
+    """Return the numbers by the kind of GPU: of a dictionary in any capitals, or of two numbers in
+    the order asked.
+    """
     if isinstance(answer, tuple | list) and len(answer) == len(GPU_MEMORY_GB):
         return dict(zip(GPU_MEMORY_GB, answer, strict=True))
     if not isinstance(answer, dict):

@@ -1,4 +1,7 @@
-"""Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
+"""Judges of the capstone: they work on the learner's own model, plan, log and file.
+
+Their words: ecapstone.toml.
+"""
 
 import re
 from pathlib import Path

@@ -13,12 +13,14 @@ from inference_planner.catalog import list_gpus, list_models, load_gpu
 from workshop.course import html
 from workshop.errors import WorkshopError
 
-# What a learner can set, and what a picture is drawn of. ipywidgets has no type hints: a control's value is Any.
+# What a learner can set, and what a picture is drawn of. ipywidgets has no type hints: a control's
+# value is Any.
 ControlT = TypeVar("ControlT", bound="widgets.DOMWidget")
 ResultT = TypeVar("ResultT")
 
 AUTO = {"description_width": "initial"}
-# ipywidgets gives a slider's handle no name, and says a place in a list for its value. The stylesheet sees to both.
+# ipywidgets gives a slider's handle no name, and says a place in a list for its value. The
+# stylesheet sees to both.
 NAMES = """const box = this.closest('.widget-vbox') ?? this.parentElement;
 const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
   const parts = ['.widget-label', '.noUi-handle', '.widget-readout'].map(each => slider.querySelector(each));
@@ -79,8 +81,9 @@ class Watching(View):
 class Explorer(View, Generic[ResultT]):
     """Controls by name, and a picture of the result that belongs to their values.
 
-    A subclass has `compute`, which turns the values into a result, and `picture_of`, which draws it. Its `sentences`
-    stand below the controls, and `arranged` lays the page out in another way. After an error the result is None.
+    A subclass has `compute`, which turns the values into a result, and `picture_of`, which draws
+    it. Its `sentences` stand below the controls, and `arranged` lays the page out in another way.
+    After an error the result is None.
     """
 
     def __init__(
@@ -96,10 +99,12 @@ class Explorer(View, Generic[ResultT]):
 
         Args:
             controls: ipywidgets that have a value and a label, by name.
-            label_px: width of the labels; the controls stand beside the picture. With 0 they stand in a row above it.
+            label_px: width of the labels; the controls stand beside the picture. With 0 they stand
+                in a row above it.
             indent_px: where the sentences below the controls begin; by default after the labels.
             max_width: of the page, in CSS.
-            picture_px: the room that the picture needs beside the controls; with less it stands below them.
+            picture_px: the room that the picture needs beside the controls; with less it stands
+                below them.
         """
         self.picture_px = picture_px
         self.controls = dict(controls)
@@ -180,9 +185,11 @@ class Explorer(View, Generic[ResultT]):
 def beside(
     rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460
 ) -> widgets.HBox:
-    """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
+    """Return controls beside their picture; on a narrow page above it in two columns, so that both
+    stay in view.
 
-    A row is a control and what stands below it. A picture that has not even `least_px` beside them stands below.
+    A row is a control and what stands below it. A picture that has not even `least_px` beside them
+    stands below.
     """
     Layout = widgets.Layout
     groups = []

@@ -1,7 +1,8 @@
 """The one visual language of widgets, plots and slides. Pure: strings and numbers only.
 
-Colours are Okabe and Ito's (2008), which people with any common colour blindness can tell apart; text and
-backgrounds are JupyterLab's own CSS variables, so that light and dark themes both read well.
+Colours are Okabe and Ito's (2008), which people with any common colour blindness can tell apart;
+text and backgrounds are JupyterLab's own CSS variables, so that light and dark themes both read
+well.
 """
 
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"

@@ -13,7 +13,9 @@ from workshop.course.widgets.controls import View
 
 
 def picture(progress: Progress) -> Html:
-    """Return a bar of answered and failed rows, and one line of rates, KV-cache usage and time left."""
+    """Return a bar of answered and failed rows, and one line of rates, KV-cache usage and time
+    left.
+    """
     done, failed = (
         100 * count / max(progress.rows, 1) for count in (progress.done, progress.errors)
     )
@@ -30,7 +32,8 @@ def picture(progress: Progress) -> Html:
 
 
 class BatchProgress(View):
-    """How far a batch is: rows answered and failed, tokens/s, the server's KV-cache usage (percent), time left.
+    """How far a batch is: rows answered and failed, tokens/s, the server's KV-cache usage
+    (percent), time left.
 
     Give it to `batch.run` as `report`; it is called with what is known, several times a second.
 

@@ -1,4 +1,6 @@
-"""A slider for bits: 32 weights of the teaching model, the steps that codes allow, and where each weight lands."""
+"""A slider for bits: 32 weights of the teaching model, the steps that codes allow, and where each
+weight lands.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,10 +58,12 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
 
 
 class BitsExplorer(Explorer[Bits]):
-    """Weights of one matrix of the teaching model, rounded to few bits: choose how many, and how many share a scale.
+    """Weights of one matrix of the teaching model, rounded to few bits: choose how many, and how
+    many share a scale.
 
-    Each weight becomes a whole number (its code) times a scale. Fewer bits make the steps wider; a scale for fewer
-    weights fits them better, and costs bits of its own. Errors are ‖ΔW‖ / ‖W‖, sizes bits a weight, scales included.
+    Each weight becomes a whole number (its code) times a scale. Fewer bits make the steps wider; a
+    scale for fewer weights fits them better, and costs bits of its own. Errors are ‖ΔW‖ / ‖W‖,
+    sizes bits a weight, scales included.
 
     >>> from workshop.course import nb09
     >>> four = nb09.BitsExplorer(bits=4, group="64 inputs").result
@@ -88,7 +92,9 @@ class BitsExplorer(Explorer[Bits]):
 
 
 def picture(b: Bits) -> Picture:
-    """Draw one row of the matrix: weights as dots, what they are rounded to as rings, the steps between as lines."""
+    """Draw one row of the matrix: weights as dots, what they are rounded to as rings, the steps
+    between as lines.
+    """
     most = max(abs(b.weights).max(), abs(b.likeness).max(), 1e-6)
     axes = Axes(58, 14, WIDTH - 16, HEIGHT - 46, len(b.weights), 1.08 * most, 0, -1.08 * most)
     pale = 0.55 if len(b.levels) <= 16 else 0.22

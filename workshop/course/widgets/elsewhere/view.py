@@ -110,7 +110,9 @@ def vm_lines(p: Plan) -> list[str]:
 
 
 def slurm_lines(p: Plan) -> list[str]:
-    """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head describes it."""
+    """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head
+    describes it.
+    """
     if not p.fits:
         remedy = p.advice[0] if p.advice else ""
         raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", remedy)
@@ -145,10 +147,11 @@ def kubernetes_lines(p: Plan) -> list[str]:
 
 
 class ThreePlaces(Explorer[Elsewhere]):
-    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container: equal colours, equal facts.
+    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container: equal
+    colours, equal facts.
 
-    What a place is told differs in its words only: how many GPUs, how the model is split over them, the longest
-    request (`max_model_len`, tokens), how long a start may take, who may ask.
+    What a place is told differs in its words only: how many GPUs, how the model is split over them,
+    the longest request (`max_model_len`, tokens), how long a start may take, who may ask.
 
     >>> from workshop.course import nb08
     >>> places = nb08.ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768)

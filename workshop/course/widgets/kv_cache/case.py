@@ -1,9 +1,10 @@
-"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, step by step; and the picture. No widgets.
+"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, step by step; and
+the picture. No widgets.
 
-A step gives every running request one token; a request takes a block of 16 when its last one is full. When no block
-is free, the request that came last is preempted: its blocks go back, and it is computed again later.
-Source: vLLM 0.32 v1/core/sched/scheduler.py (first come, first served) and v1/core/block_pool.py (a queue of free
-blocks); prefix caching is left out.
+A step gives every running request one token; a request takes a block of 16 when its last one is
+full. When no block is free, the request that came last is preempted: its blocks go back, and it is
+computed again later. Source: vLLM 0.32 v1/core/sched/scheduler.py (first come, first served) and
+v1/core/block_pool.py (a queue of free blocks); prefix caching is left out.
 """
 
 from collections import deque
@@ -42,14 +43,17 @@ class Request:
     output: int
 
 
-# Lengths that differ, as those of real requests do; together more than the widget's pool holds at first.
+# Lengths that differ, as those of real requests do; together more than the widget's pool holds at
+# first.
 REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 70, 60),
             Request("D", 14, 34, 120), Request("E", 30, 90, 40), Request("F", 44, 12, 100))  # fmt: skip
 
 
 @dataclass
 class Shown:
-    """One request at one step. state: coming, waiting, running, preempted, finished; blocks: in their order."""
+    """One request at one step. state: coming, waiting, running, preempted, finished; blocks: in
+    their order.
+    """
 
     request: Request
     state: str = "coming"
@@ -78,7 +82,9 @@ class State:
 
 
 class _Engine:
-    """Requests, and the free blocks as a queue: taken from the front, given back to the end, a request's last first."""
+    """Requests, and the free blocks as a queue: taken from the front, given back to the end, a
+    request's last first.
+    """
 
     def __init__(self, blocks: int, requests: tuple[Request, ...]):
         self.blocks = blocks
@@ -88,7 +94,9 @@ class _Engine:
         self.waiting: deque[Shown] = deque()
 
     def grow(self, request: Shown, tokens: int) -> bool:
-        """Give a request blocks for `tokens` in all; False, and nothing taken, if there are too few."""
+        """Give a request blocks for `tokens` in all; False, and nothing taken, if there are too
+        few.
+        """
         missing = -(-tokens // BLOCK_SIZE) - len(request.blocks)
         if missing > len(self.free):
             return False
@@ -135,7 +143,10 @@ class _Engine:
             yield f"{first.request.name} {starts}: {took}."
 
     def _a_token_each(self) -> Generator[str, None, bool]:
-        """Give every running request one token; where no block is free, who came last leaves. Returns whether so."""
+        """Give every running request one token; where no block is free, who came last leaves.
+
+        Returns whether so.
+        """
         has_preempted = False
         turn = 0
         while turn < len(self.running):
@@ -167,7 +178,9 @@ class _Engine:
 
 @lru_cache(maxsize=64)
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
-    """Return the states from before the first step to the end of the last request; BadInput where one cannot fit."""
+    """Return the states from before the first step to the end of the last request; BadInput where
+    one cannot fit.
+    """
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         wrong = f"blocks is {blocks!r}, and must be a whole number from 1."
         raise BadInput(wrong, "Give how many the pool has.")
@@ -186,7 +199,9 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
 
 
 def reserved_tokens(state: State) -> int:
-    """Tokens that a cache without paging would hold back now: each running request's longest length, in one piece."""
+    """Tokens that a cache without paging would hold back now: each running request's longest
+    length, in one piece.
+    """
     tokens = 0
     for shown in state.requests:
         if shown.state == "running":
@@ -242,7 +257,8 @@ def _block(number: int, content: tuple[int, int] | None) -> Html:
         return Html(f'<span class="block"><i>{number}</i></span>')
     request, filled = content[0] % 6, content[1]
     look = f"block c{request}"
-    # The name reads on the colour; where a block is hardly filled it stands on the free part, as its number often does.
+    # The name reads on the colour; where a block is hardly filled it stands on the free part, as
+    # its number often does.
     if filled >= 5:
         look += " inked"
     if filled >= 14:

@@ -16,9 +16,10 @@ MS_A_STEP = 150
 class KvCacheExplorer(Explorer[State]):
     """A paged KV cache as requests fill it: press ▶, or drag `step`.
 
-    vLLM cuts the KV cache into blocks of 16 tokens and gives a request one more when its last is full. When none is
-    free, the request that came last is preempted: its blocks go back, and its tokens are computed again later. Sizes
-    are in bytes of `model` (2 × KV heads × head_dim × layers × bytes an element for each token).
+    vLLM cuts the KV cache into blocks of 16 tokens and gives a request one more when its last is
+    full. When none is free, the request that came last is preempted: its blocks go back, and its
+    tokens are computed again later. Sizes are in bytes of `model` (2 × KV heads × head_dim × layers
+    × bytes an element for each token).
 
     >>> from workshop import KvCacheExplorer
     >>> cache = KvCacheExplorer("llama-3.1-8b", blocks=24, requests=4)

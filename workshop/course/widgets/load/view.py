@@ -1,4 +1,6 @@
-"""The load explorer: how long users wait under a load, as the simulation finds it; drawn while it computes."""
+"""The load explorer: how long users wait under a load, as the simulation finds it; drawn while it
+computes.
+"""
 
 import operator
 import threading
@@ -36,7 +38,9 @@ WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
 
 
 def picture(figures: Mapping, note: str = "", *, done: bool = True) -> Html:
-    """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note: beside its verdict."""
+    """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note:
+    beside its verdict.
+    """
     times = figures["over_time"]
     if not done:
         sign, look, head = "…", "open", "So far:"
@@ -73,7 +77,9 @@ def _tiles(figures: Mapping) -> list[tuple[str, str, str]]:
 
 
 def _grows(times: Mapping[str, Sequence[float]]) -> str:
-    """Return how many requests are unfinished, running or waiting, when most of them are, and in half that time."""
+    """Return how many requests are unfinished, running or waiting, when most of them are, and in
+    half that time.
+    """
     at_s = times["t_s"]
     unfinished = list(map(operator.add, times["running"], times["waiting"]))
     most = unfinished.index(max(unfinished))
@@ -95,7 +101,9 @@ def _ms(figures: Mapping, name: str, which: str) -> str:
 
 
 def steps(busiest: Sequence[Sequence[float]]) -> Html:
-    """Return the fullest steps as boxes, as wide as they take: tokens of prompts above, tokens of answers below."""
+    """Return the fullest steps as boxes, as wide as they take: tokens of prompts above, tokens of
+    answers below.
+    """
     if not busiest:
         return join([])
     begin_s, end_s = busiest[0][0], busiest[-1][1]
@@ -119,10 +127,11 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
 
 
 class LoadExplorer(make.Explorer[Simulation | dict | None]):
-    """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on the plan's clock.
+    """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on
+    the plan's clock.
 
-    The simulation runs in a process of its own: the picture is drawn while it computes, and a newer change ends it.
-    Without vLLM it shows recorded loads, and says so.
+    The simulation runs in a process of its own: the picture is drawn while it computes, and a newer
+    change ends it. Without vLLM it shows recorded loads, and says so.
 
     >>> from workshop.course.widgets.load.view import LoadExplorer
     >>> explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
@@ -174,7 +183,9 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         super().__init__(controls, label_px=96)
 
     def compute(self) -> Simulation | dict | None:
-        """Return the last simulation, while the new one is under way; the recorded one where there is no vLLM."""
+        """Return the last simulation, while the new one is under way; the recorded one where there
+        is no vLLM.
+        """
         self._newest += 1  # what still runs is given up
         if not self.live:
             self._idle.set()

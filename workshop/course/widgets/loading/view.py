@@ -1,4 +1,6 @@
-"""Watch a server load: a recorded log, played line by line, with the stages of a start and the figures so far."""
+"""Watch a server load: a recorded log, played line by line, with the stages of a start and the
+figures so far.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,7 +40,9 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def recorded_text(name: str) -> str:
-    """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine is ready."""
+    """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine
+    is ready.
+    """
     if name not in RECORDED:
         offered = f"There are: {', '.join(RECORDED)}."
         raise BadInput(f"There is no recorded start of {name!r}.", offered)
@@ -55,7 +59,9 @@ def recorded_text(name: str) -> str:
 
 @lru_cache(maxsize=8)
 def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
-    """Return what is known at `steps` + 1 places of a log, from its first line to its last; BadInput if it is empty."""
+    """Return what is known at `steps` + 1 places of a log, from its first line to its last;
+    BadInput if it is empty.
+    """
     lines = text.splitlines()
     if not lines:
         raise BadInput("The log is empty.", "Give the text of a vLLM log.")
@@ -93,7 +99,9 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
 
 
 def picture(moment: Moment) -> Html:
-    """Return the bar with the stages of a start, the figures so far, and the last lines, one row each."""
+    """Return the bar with the stages of a start, the figures so far, and the last lines, one row
+    each.
+    """
     percent = round(100 * moment.fraction)
     marks, stages = [], []
     for name, at in STAGES.items():
@@ -137,7 +145,10 @@ def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
 
 
 class LoadingView(Explorer[Moment]):
-    """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is `moments`."""
+    """A recorded start of `vllm serve`, to play or to drag through.
+
+    What is known at each moment is `moments`.
+    """
 
     def __init__(self, name: str = "70b"):
         self.model = choice("recorded start of", RECORDED, name)

@@ -46,7 +46,9 @@ OWN_KEYS = 'data-lm-suppress-shortcuts="true"'
 
 
 def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
-    """Return the rows; with settings the completion's logprobs are processed ones (the prompt has none)."""
+    """Return the rows; with settings the completion's logprobs are processed ones (the prompt has
+    none).
+    """
     result, output_tokens = [], []
     for row in rows:
         if row.part == "completion":
@@ -65,7 +67,9 @@ def _under(row: Row, settings: Settings, output_tokens: list[str]) -> Row:
 
 
 def _listed(row: Row) -> list[logprobs.Alternative]:
-    """Return the best alternatives and the text's own token; of several tokens with the same text the last one."""
+    """Return the best alternatives and the text's own token; of several tokens with the same text
+    the last one.
+    """
     by_text = {token.token: token for token in row.alternatives}
     best_first = sorted(by_text.values(), key=lambda token: -token.logprob)
     listed = best_first[:LONGEST_LIST]
@@ -263,10 +267,12 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
 
 
 class LogprobsViewer(Explorer[list[Row]]):
-    """A text, each token coloured by what the model thought of it; click one for its logprob, rank and alternatives.
+    """A text, each token coloured by what the model thought of it; click one for its logprob, rank
+    and alternatives.
 
-    Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of prompt and
-    completion (2 to the mean bits). "processed" shows the logprobs after temperature, top_k, top_p and a penalty.
+    Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of
+    prompt and completion (2 to the mean bits). "processed" shows the logprobs after temperature,
+    top_k, top_p and a penalty.
 
     >>> from workshop import LogprobsViewer, connect
     >>> llm = connect()

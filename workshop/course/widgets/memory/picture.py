@@ -30,7 +30,8 @@ def picture(result: Memory, remedies: bool = True) -> Html:
     more = [div("→ Nearest remedy: ", bold(remedy))] if remedy else []
     edge = at_the_edge(sign, f"{kind} tall", head, *more)
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
-    # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
+    # A picture is one thing to a screen reader: the command, which is to be copied, stands outside
+    # of it.
     drawn = panel(*parts, label=spoken(result, remedies))
     return join([drawn, panel(code(command(result.deployment)))])
 
@@ -105,7 +106,8 @@ def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> H
     ):
         shown = max(0, min(size, limit - at))
         if shown > 0:
-            # Where both do not stand on the one visible line, the number wraps below it; the title has both.
+            # Where both do not stand on the one visible line, the number wraps below it; the title
+            # has both.
             text = ""
             if height >= 20 and shown > axis * 0.18:
                 text = f"{what} {gib(size).replace(' ', NO_BREAK)}"

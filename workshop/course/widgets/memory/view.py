@@ -20,10 +20,13 @@ LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq
 
 
 class MemorySliders(make.Explorer[Memory]):
-    """What fills each GPU: weights, overhead, KV cache. Move a control; read the verdict and the nearest remedy.
+    """What fills each GPU: weights, overhead, KV cache.
 
-    A bar is one GPU, in GiB (2**30 bytes). vLLM takes `gpu_memory_utilization` of it: weights first, then what it
-    needs to compute, and the rest becomes KV cache. The requests fit if that holds them all at full context.
+    Move a control; read the verdict and the nearest remedy.
+
+    A bar is one GPU, in GiB (2**30 bytes). vLLM takes `gpu_memory_utilization` of it: weights
+    first, then what it needs to compute, and the rest becomes KV cache. The requests fit if that
+    holds them all at full context.
 
     >>> from workshop import MemorySliders
     >>> sliders = MemorySliders("llama-3.1-70b", gpu="h200", gpus=4, context=131072, requests=16)
@@ -35,9 +38,10 @@ class MemorySliders(make.Explorer[Memory]):
 
     Args:
         model: a catalog name, or a folder with a config.json.
-        remedies: whether the verdict names the nearest remedy; an exercise that asks for it leaves it out.
-        **case: where the other controls stand at first: gpu, gpus, weights, kv_cache_dtype, context, requests,
-            gpu_memory_utilization.
+        remedies: whether the verdict names the nearest remedy; an exercise that asks for it leaves
+            it out.
+        **case: where the other controls stand at first: gpu, gpus, weights, kv_cache_dtype,
+            context, requests, gpu_memory_utilization.
     """
 
     def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
@@ -61,7 +65,9 @@ class MemorySliders(make.Explorer[Memory]):
         super().__init__(controls, label_px=80)
 
     def adapt(self, name: str) -> None:
-        """Offer the precisions and context lengths that this model has, keep what was chosen where possible."""
+        """Offer the precisions and context lengths that this model has, keep what was chosen where
+        possible.
+        """
         if name != "model":
             return
         model = load_model(self.values["model"])

@@ -1,4 +1,6 @@
-"""What a server says at /metrics while it works: requests running and waiting, tokens per second, KV-cache usage."""
+"""What a server says at /metrics while it works: requests running and waiting, tokens per second,
+KV-cache usage.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,7 +23,8 @@ Chart = tuple[str, str, list[float], list[tuple[str, str, list[float]]]]
 
 
 def charts(looks: Sequence[Metrics]) -> list[Chart]:
-    """Return (title, unit, times in s, series) of each chart; a series is (name, colour, one value for each time).
+    """Return (title, unit, times in s, series) of each chart; a series is (name, colour, one value
+    for each time).
 
     Rates stand at the later of the two looks.
     """
@@ -102,8 +105,9 @@ def _tick(value: float, unit: str) -> str:
 class MetricsPanel(Watching):
     """What a server says of itself at /metrics, drawn as it works.
 
-    Requests that run and that wait, tokens a second (generated, and read as prompts), and the KV-cache usage in
-    percent. vLLM counts; the panel looks every `every_s` seconds, in a thread, and divides differences by the time.
+    Requests that run and that wait, tokens a second (generated, and read as prompts), and the
+    KV-cache usage in percent. vLLM counts; the panel looks every `every_s` seconds, in a thread,
+    and divides differences by the time.
 
     >>> from workshop import MetricsPanel, connect
     >>> panel = MetricsPanel(connect(), every_s=0.5).start()    # ... send requests ...

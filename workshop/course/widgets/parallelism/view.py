@@ -1,4 +1,6 @@
-"""The parallelism explorer: nodes × GPUs, TP × PP → who holds which layers and heads, and what travels."""
+"""The parallelism explorer: nodes × GPUs, TP × PP → who holds which layers and heads, and what
+travels.
+"""
 
 import itertools
 from collections.abc import Mapping
@@ -88,7 +90,9 @@ def _notes(result: Layout) -> list[str]:
 
 
 def _cluster(result: Layout) -> Html:
-    """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to stage."""
+    """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to
+    stage.
+    """
     c = result.choice
     width = c.gpus_per_node * STEP + 8
     places = _places(result)
@@ -117,7 +121,9 @@ def _node(node: int, width: float, name: str) -> list[str]:
 
 
 def _places(result: Layout) -> list[int]:
-    """Return the GPU of each rank, counted over all nodes; every node that is used has as many ranks."""
+    """Return the GPU of each rank, counted over all nodes; every node that is used has as many
+    ranks.
+    """
     if not result.ranks:
         return []
     ranks_per_node = len(result.ranks) // (result.ranks[-1].node + 1)
@@ -144,7 +150,9 @@ def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
 def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads: int = 1, heads: range = range(0),
           kv: str = "") -> str:  # fmt: skip
-    """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
+    """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in
+    numbers.
+    """
     outline_x, outline_y = 8, 16
     outline_width, outline_height = CARD - 16, 34
     middle = CARD / 2
@@ -216,7 +224,9 @@ def _hop(gpu: int, to: int, per_node: int) -> str:
 
 
 def _traffic(result: Layout) -> tuple[Html, ...]:
-    """What one step sends, how long it takes beside all else, a bar of both, and the sentence that says it."""
+    """What one step sends, how long it takes beside all else, a bar of both, and the sentence that
+    says it.
+    """
     if not result.ranks:
         return ()
     rows = []
@@ -236,7 +246,9 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
 
 
 def _sum(result: Layout, sent_us: float) -> Html:
-    """The sentence below: how long a step takes, how much of it messages travel, and the tokens a second."""
+    """The sentence below: how long a step takes, how much of it messages travel, and the tokens a
+    second.
+    """
     step_us = sent_us + result.compute_us
     requests = result.choice.requests
     whom = "one request" if requests == 1 else f"each of {requests} requests"
@@ -262,8 +274,9 @@ def _span(values: range) -> str:
 class ParallelismExplorer(make.Explorer[Layout]):
     """Who holds which layers and heads, and what travels between GPUs in one step.
 
-    Tensor parallel (TP) cuts every layer by heads; two all-reduces a layer add the parts up. Pipeline parallel (PP)
-    cuts between layers; one message a border hands the hidden state over. Links in GB/s (10**9 bytes, one way).
+    Tensor parallel (TP) cuts every layer by heads; two all-reduces a layer add the parts up.
+    Pipeline parallel (PP) cuts between layers; one message a border hands the hidden state over.
+    Links in GB/s (10**9 bytes, one way).
 
     >>> from workshop import ParallelismExplorer
     >>> explorer = ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
@@ -275,7 +288,8 @@ class ParallelismExplorer(make.Explorer[Layout]):
 
     Args:
         model: a catalog name, or a folder with a config.json.
-        **choice: where the other controls stand at first: gpu, nodes, gpus_per_node, tp, pp, network, requests.
+        **choice: where the other controls stand at first: gpu, nodes, gpus_per_node, tp, pp,
+            network, requests.
     """
 
     def __init__(self, model: str = "llama-3.1-70b", **choice):

@@ -34,7 +34,9 @@ HEAD = (
 
 
 def recorded() -> dict[str, dict]:
-    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as `reconcile` takes them."""
+    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as
+    `reconcile` takes them.
+    """
     choices = {}
     for name, entry in recordings.read("logs/index.json")["logs"].items():
         if not _can_be_compared(name, entry):
@@ -59,7 +61,9 @@ def _can_be_compared(name: str, entry: dict) -> bool:
 
 @lru_cache(maxsize=1)
 def recorded_errors() -> dict[str, dict[str, float]]:
-    """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on GPUs."""
+    """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on
+    GPUs.
+    """
     errors_by_run = {}
     for label, run in recorded().items():
         if not run["gpu"]:
@@ -133,7 +137,9 @@ def _with_unit(value: float | None, unit: str) -> Html:
 
 
 def _bar(error: float | None) -> Html:
-    """A bar from the middle: to the right where the plan says too much, to the left where it says too little."""
+    """A bar from the middle: to the right where the plan says too much, to the left where it says
+    too little.
+    """
     if error is None:
         return span()
     width = max(0.6, min(50.0, abs(error) / AXIS_PERCENT * 50))
@@ -168,9 +174,11 @@ def _spoken(row: Row) -> str:
 
 
 class ReconcileView(Explorer[Reconciliation | None]):
-    """The plan beside what vLLM's log says: weights, KV cache, tokens, and why they differ; then what to change.
+    """The plan beside what vLLM's log says: weights, KV cache, tokens, and why they differ; then
+    what to change.
 
-    A bar shows the error in percent of the log's number. Below stands which flags would give more, and how much.
+    A bar shows the error in percent of the log's number. Below stands which flags would give more,
+    and how much.
 
     >>> from workshop import ReconcileView
     >>> view = ReconcileView()                  # or ReconcileView("vllm.log", model="llama-3.1-8b", gpu="h200")

@@ -1,7 +1,8 @@
-"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at once.
+"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at
+once.
 
-The functions are pure: numbers in, HTML out. A token keeps its row and the axis its end while sliders move. Both come
-from the model's own distribution, which no slider changes.
+The functions are pure: numbers in, HTML out. A token keeps its row and the axis its end while
+sliders move. Both come from the model's own distribution, which no slider changes.
 """
 
 import math
@@ -63,7 +64,9 @@ def spoken(text: str) -> str:
 
 
 def effects(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
-    """Return a sentence for each parameter: what it does now. generated: tokens so far, which the penalties count."""
+    """Return a sentence for each parameter: what it does now. generated: tokens so far, which the
+    penalties count.
+    """
     sentences = {"temperature": _temperature(settings.temperature)}
     if settings.greedy:
         idle = "Nothing to do: greedy takes one token anyway."
@@ -161,7 +164,9 @@ def _penalty(value: float, generated: int, when: str) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: the model's probability, the sampled one, and that of the pinned settings (None without)."""
+    """One row: the model's probability, the sampled one, and that of the pinned settings (None
+    without).
+    """
 
     label: str
     model: float
@@ -182,7 +187,9 @@ class Bars:
 def rows_shown(
     model: dict[Token, float], generated: Iterable[Token], count: int = ROWS
 ) -> list[Token]:
-    """Return which tokens get a row: the model's most probable, and what was generated (penalties move these)."""
+    """Return which tokens get a row: the model's most probable, and what was generated (penalties
+    move these).
+    """
     ranked = sorted(model, key=model.__getitem__, reverse=True)  # nearly free: it arrives sorted
     shown = ranked[:count]
     latest_first = dict.fromkeys(reversed(list(generated)))  # each once
@@ -200,7 +207,9 @@ def bars(
     pinned: Pipeline | None = None,
     generated: Iterable[Token] = (),
 ) -> Bars:
-    """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
+    """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated`
+    are tokens.
+    """
     generated = list(generated)
     rows = []
     for token in shown:

@@ -1,4 +1,5 @@
-"""Where the explorer's distributions come from: a server (completions, or chat where that is all), or a recording of one.
+"""Where the explorer's distributions come from: a server (completions, or chat where that is all),
+or a recording of one.
 
     python benchmarks/sampling/record.py 70b.json              # on the cluster, where a server runs
     SamplingExplorer(RecordedSource(Path("70b.json")))         # anywhere
@@ -60,7 +61,10 @@ class Completion:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where distributions come from. `live`: it takes any settings; `prompts`: the only ones, or () for any prompt."""
+    """Where distributions come from.
+
+    `live`: it takes any settings; `prompts`: the only ones, or () for any prompt.
+    """
 
     live: bool
     prompts: tuple[str, ...]
@@ -115,7 +119,9 @@ class ServerSource:
         return about
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
-        """Ask for one token with as many logprobs as there are; remembered, so that stepping back is free."""
+        """Ask for one token with as many logprobs as there are; remembered, so that stepping back
+        is free.
+        """
         if not prompt:
             raise EMPTY
         return self._remembered(prompt, output)
@@ -134,7 +140,9 @@ class ServerSource:
         return Position(best_first, ceiling, prompt_ids)
 
     def _next_token(self, prompt: str, output: tuple[Token, ...]) -> Any:
-        """Return the server's response to a request for one token, asked for in the best way that it understands."""
+        """Return the server's response to a request for one token, asked for in the best way that
+        it understands.
+        """
         while True:
             request: dict[str, object] = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}
             if self._asks_ids:
@@ -146,7 +154,9 @@ class ServerSource:
                     raise
 
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> Any:
-        """Return the server's response (of `openai`) to the prompt and what was generated, with so many logprobs."""
+        """Return the server's response (of `openai`) to the prompt and what was generated, with so
+        many logprobs.
+        """
         prompt_ids = self.position(prompt).prompt if output else ()
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
@@ -243,7 +253,9 @@ class RecordedSource:
         return f"Recorded: {data['model']}, vLLM {data['vllm_version']}, {data['date']}. No server is needed"
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
-        """Return a recorded distribution; BadInput for another prompt, WorkshopError where the recording ends."""
+        """Return a recorded distribution; BadInput for another prompt, WorkshopError where the
+        recording ends.
+        """
         recorded = self._prompt(prompt)
         listed = recorded["tree"].get(" ".join(map(str, output)))
         if listed is None:
@@ -271,7 +283,9 @@ class RecordedSource:
         seed: int,
         max_tokens: int,
     ) -> list[Completion]:
-        """Return recorded completions; only some settings were recorded (an error says which), for the bare prompt."""
+        """Return recorded completions; only some settings were recorded (an error says which), for
+        the bare prompt.
+        """
         recordings_here = self._prompt(prompt)["completions"]
         listed = []
         for recording in recordings_here:

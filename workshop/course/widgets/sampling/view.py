@@ -48,10 +48,12 @@ SEEDS = 5  # 1 to 5, under both settings
 
 
 class SamplingExplorer(Explorer[Pipeline]):
-    """The distribution of the next token, and what the sampling parameters make of it, in vLLM's order.
+    """The distribution of the next token, and what the sampling parameters make of it, in vLLM's
+    order.
 
-    An outline is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p, top_k and
-    top_p. "Sample a token" draws one and goes on from there; "Pin as B" keeps settings to compare others with.
+    An outline is the model's probability, a filled bar what is sampled: after penalties,
+    temperature, min_p, top_k and top_p. "Sample a token" draws one and goes on from there; "Pin as
+    B" keeps settings to compare others with.
 
     >>> from workshop import SamplingExplorer
     >>> explorer = SamplingExplorer()           # a recording; SamplingExplorer(connect()) asks your server
@@ -64,8 +66,10 @@ class SamplingExplorer(Explorer[Pipeline]):
         source: a client (`connect()`), a source, or None: the recording that comes with the course.
         prompt: what to start from.
         settings: where the sliders stand at first.
-        show: the sliders to show, by name; the others stay off and hidden, and so do the comparisons. None: everything.
-        best_tokens: how many tokens to take at the start, each the most probable one. Penalties need some.
+        show: the sliders to show, by name; the others stay off and hidden, and so do the
+            comparisons. None: everything.
+        best_tokens: how many tokens to take at the start, each the most probable one. Penalties
+            need some.
 
     Raises:
         BadInput: there is no slider of that name.
@@ -186,7 +190,8 @@ class SamplingExplorer(Explorer[Pipeline]):
         """Return the completions of the seeds 1 to SEEDS under some settings."""
         if self.source.live:
             return [self.complete(settings, seed)[0] for seed in range(1, SEEDS + 1)]
-        # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer for all seeds.
+        # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer
+        # for all seeds.
         written = self.complete(settings, 1, SEEDS)
         return written * SEEDS if settings.greedy else written
 

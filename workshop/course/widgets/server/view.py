@@ -1,4 +1,6 @@
-"""The panel of notebook 00: find a server or start one, with a progress bar and the engine's own words."""
+"""The panel of notebook 00: find a server or start one, with a progress bar and the engine's own
+words.
+"""
 
 import threading
 from pathlib import Path
@@ -19,7 +21,9 @@ LINES_SHOWN = 6
 
 def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
            error: WorkshopError | None = None) -> Html:  # fmt: skip
-    """Return one line on the state: the server that was found, how far its start is, with a bar, or why that failed."""
+    """Return one line on the state: the server that was found, how far its start is, with a bar, or
+    why that failed.
+    """
     if error is not None:
         return alert(error)
     if record is not None and record.state == "ready":
@@ -42,9 +46,11 @@ def words(lines: list[str]) -> Html:
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
-    """Return the last lines of a log that is being written, without colors; [] if it is not there yet.
+    """Return the last lines of a log that is being written, without colors; [] if it is not there
+    yet.
 
-    A notebook's kernel asks the programs that it starts for colors, so vLLM writes their codes into its log.
+    A notebook's kernel asks the programs that it starts for colors, so vLLM writes their codes into
+    its log.
     """
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -56,9 +62,11 @@ def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
 
 
 class ServerPanel(View):
-    """The server that `connect()` finds, or a button that starts one: vLLM itself, with a bar and the engine's words.
+    """The server that `connect()` finds, or a button that starts one: vLLM itself, with a bar and
+    the engine's words.
 
-    Without a GPU the small teaching model is served on the CPU (about half a minute until it answers).
+    Without a GPU the small teaching model is served on the CPU (about half a minute until it
+    answers).
 
     >>> from workshop import ServerPanel
     >>> panel = ServerPanel()
@@ -77,7 +85,9 @@ class ServerPanel(View):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Look again whether a server is there, and say which; of several it says that connect(NAME) has to choose."""
+        """Look again whether a server is there, and say which; of several it says that
+        connect(NAME) has to choose.
+        """
         found = bool(records.ready())
         record, error = None, self.error
         try:

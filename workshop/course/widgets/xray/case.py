@@ -1,4 +1,6 @@
-"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question."""
+"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a
+question.
+"""
 
 import json
 import string
@@ -22,7 +24,9 @@ COLOURS = "blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "g
 
 
 class Replay:
-    """Steps one after the other, as the page has them. A request is called A, B, … Z, A1, … in the order of coming.
+    """Steps one after the other, as the page has them.
+
+    A request is called A, B, … Z, A1, … in the order of coming.
 
     Args:
         about: what the page says of itself.
@@ -81,14 +85,18 @@ class Replay:
         }
 
     def _drawn_cells(self) -> int | list[int]:
-        """Return how many blocks are drawn, if all are; of a large pool the numbers of those that are drawn."""
+        """Return how many blocks are drawn, if all are; of a large pool the numbers of those that
+        are drawn.
+        """
         pool = self._facts["pool"]
         if pool <= WHOLE_POOL:
             return pool
         return sorted(self._cells.union(range(1, WHOLE_POOL // 2 + 1)))
 
     def _added(self, step: Step) -> dict:
-        """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
+        """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted,
+        accepted]; requests are numbers.
+        """
         step = self._short(step)
         question = self.asker.question(step, self.pool)
         sentences = []
@@ -114,7 +122,8 @@ class Replay:
         }
 
     def _changed(self) -> dict:
-        """Return the queue if it is another, and [request, blocks kept of those it held, *new ones] of each table that is.
+        """Return the queue if it is another, and [request, blocks kept of those it held, *new ones]
+        of each table that is.
 
         -1 in place of the blocks kept: it holds none any more.
         """

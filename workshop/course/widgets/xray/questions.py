@@ -1,6 +1,8 @@
-"""Questions about the next step, made from the step itself: real alternatives, and the rule of vLLM that decides.
+"""Questions about the next step, made from the step itself: real alternatives, and the rule of vLLM
+that decides.
 
-Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/core/kv_cache_manager.py.
+Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and
+v1/core/kv_cache_manager.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,16 +42,21 @@ def verb(names: Sequence[str], several: str, one: str = "") -> str:
 
 
 class Asker:
-    """What there is to ask about a step that is not yet shown; each kind yields questions, or none where it has no place."""
+    """What there is to ask about a step that is not yet shown.
+
+    Each kind yields questions, or none where it has no place.
+    """
 
     def __init__(self):
         self.lost: set[str] = set()  # those that were preempted once
         self.last: dict[str, int] = {}  # kind → the step that it was asked about
 
     def question(self, step: Step, before: Pool) -> dict | None:
-        """Return what to ask before a step is shown: ask, options, right (their number) and why; or None.
+        """Return what to ask before a step is shown: ask, options, right (their number) and why; or
+        None.
 
-        before: the pool as it was. Where a rule that is known here does not explain the step, nothing is asked.
+        before: the pool as it was. Where a rule that is known here does not explain the step,
+        nothing is asked.
         """
         self.step, self.before = step, before
         self.running = dict.fromkeys(before.tables)  # names in the order of coming
@@ -101,7 +108,10 @@ class Asker:
         return self.step.num_blocks - len(taken)
 
     def room(self) -> int:
-        """Tokens of the budget that are left by all that ran before. What those before one request leave: `left`."""
+        """Tokens of the budget that are left by all that ran before.
+
+        What those before one request leave: `left`.
+        """
         room = self.step.budget
         for request in self.step.requests:
             if request.id in self.running:

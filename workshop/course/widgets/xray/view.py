@@ -10,11 +10,13 @@ from workshop.engine.trace import Trace
 
 
 class XRay(Watching):
-    """What the engine did, step by step: who ran, with how many tokens, and who holds which block of the KV cache.
+    """What the engine did, step by step: who ran, with how many tokens, and who holds which block
+    of the KV cache.
 
-    It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`): forwards, backwards, by
-    buttons, slider and keys. "Predict the next step" asks what vLLM will do, and says by which rule. `start` follows
-    a trace that a server still writes, `stop` ends that. `workshop xray FILE --html PAGE` makes one file of it.
+    It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`):
+    forwards, backwards, by buttons, slider and keys. "Predict the next step" asks what vLLM will
+    do, and says by which rule. `start` follows a trace that a server still writes, `stop` ends
+    that. `workshop xray FILE --html PAGE` makes one file of it.
 
     >>> from workshop.course import nb11
     >>> xray = nb11.XRay()                              # a recorded run of the teaching model
