@@ -12,6 +12,7 @@ from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
+from workshop import timestamps
 from workshop.servers import machine, records
 from workshop.servers.local import Launch
 from workshop.servers.records import ServerRecord
@@ -38,7 +39,7 @@ def record(name: str = "a", **changes) -> ServerRecord:
         state="ready",
         host=socket.gethostname(),
         boot_id=records.boot_id(),
-        started=records.now(),
+        started=timestamps.now("milliseconds"),
     )
     return replace(mine, **changes)
 

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from hub_server import FakeHub, model
 from test_teaching import GUIDE, ROOT
 
+from workshop import timestamps
 from workshop.cli import group
 from workshop.course.classroom import plan as classroom_plan
 from workshop.course.classroom import run as classroom
@@ -255,7 +256,7 @@ def running(cluster: Cluster, url: str, home: Path) -> None:
             job_id="4711",
             log=str(folder / "output_4711.out"),
             state="ready",
-            started=records.now(),
+            started=timestamps.now("milliseconds"),
         )
     )
 

@@ -125,30 +125,41 @@ def output(
 
 
 @contextlib.contextmanager
-def replacement(path: Path) -> Iterator[BinaryIO]:
+def replacement(path: Path, *, private: bool = False, sync: bool = True) -> Iterator[BinaryIO]:
     """Give a file to write that takes the place of `path` at the end of the block.
 
-    By then it is on disk (fsync), so that a power cut leaves the old file or the new one. Where the block fails
-    nothing has changed. A link stays a link. What a killed process left of an earlier attempt is replaced.
+    Where the block fails nothing has changed, and a reader never sees half of a file.
+
+    Args:
+        private: nobody else may read it (0600), several processes may write at once, and a link is replaced. Otherwise
+            a link stays a link, and what a killed process left of an earlier attempt is replaced.
+        sync: it is on disk (fsync) before it takes its place, so that a power cut leaves the old file or the new one.
 
     Raises:
         OSError: the file could not be written.
     """
-    target = Path(os.path.realpath(path))
-    part = part_of(target)
-    part.unlink(missing_ok=True)
-    _create(part, 0o666)
+    if private:
+        target = path
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        _create(part, 0o600)
+    else:
+        target = Path(os.path.realpath(path))
+        part = part_of(target)
+        part.unlink(missing_ok=True)
+        _create(part, 0o666)
     try:
         with part.open("r+b") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(part, target)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
-    sync_folder(target.parent)
+    if sync:
+        sync_folder(target.parent)
 
 
 def part_of(path: Path) -> Path:

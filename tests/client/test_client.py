@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import workshop
+from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import processes, records
 from workshop.servers.records import ServerRecord
@@ -91,7 +92,7 @@ def known(stub, name="a", **changes):
         "state": "ready",
         "host": socket.gethostname(),
         "boot_id": records.boot_id(),
-        "started": records.now(),
+        "started": timestamps.now("milliseconds"),
         **changes,
     }
     records.write(ServerRecord(name=name, **fields))

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from stand_ins import stand_in
 
+from workshop import timestamps
 from workshop.cli import group
 from workshop.client import reach
 from workshop.errors import WorkshopError
@@ -77,7 +78,7 @@ def write(**changes: str) -> ServerRecord:
     record = ServerRecord(
         "70b", "http://127.0.0.1:1/v1", "m", KEY, where="slurm", job_id="4711", state="ready"
     )
-    record = replace(record, started=records.now(), log=LOG, **changes)
+    record = replace(record, started=timestamps.now("milliseconds"), log=LOG, **changes)
     records.write(record)
     return record
 
@@ -264,7 +265,7 @@ def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(
 ):
     write()
     shared = ServerRecord("class", "http://10.1.2.3:8000/v1", "m", KEY, host="n", state="ready")
-    shared = replace(shared, started=records.now())
+    shared = replace(shared, started=timestamps.now("milliseconds"))
     (tmp_path / "class").mkdir(mode=0o755)
     (tmp_path / "class/class.json").write_text(json.dumps({**shared.public(), "api_key": KEY}))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path / "class"))

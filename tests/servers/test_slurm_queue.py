@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from stand_ins import stand_in
 
+from workshop import timestamps
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records, share
@@ -70,7 +71,14 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         record = ServerRecord(
-            "big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now()
+            "big",
+            url,
+            "m",
+            "k",
+            where="slurm",
+            job_id="7",
+            state="ready",
+            started=timestamps.now("milliseconds"),
         )
         assert records.checked(record).state == "ready", "some clusters hide other people's jobs"
     checked = records.checked(record)

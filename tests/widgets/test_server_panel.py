@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from workshop import timestamps
 from workshop.course.widgets.server import view as server_panel
 from workshop.course.widgets.server.view import ServerPanel, last_lines
 from workshop.course.widgets.server.view import status as status_html
@@ -26,7 +27,7 @@ def ready(name="a") -> ServerRecord:
         "secret",
         host="elsewhere",
         state="ready",
-        started=records.now(),
+        started=timestamps.now("milliseconds"),
     )
 
 

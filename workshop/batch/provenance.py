@@ -7,10 +7,10 @@ import contextlib
 import os
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import workshop
+from workshop import timestamps
 from workshop.batch.answers import write_parquet
 from workshop.batch.inputs import Source
 from workshop.batch.paths import Paths, read_meta, write_meta
@@ -50,7 +50,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     if before:
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
     run = {
-        "began": now(),
+        "began": timestamps.now(),
         "host": os.uname().nodename,
         "pid": os.getpid(),
         "vllm_version": facts.get("vllm_version"),
@@ -81,7 +81,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
             "changed": changed,
         },
         "workshop_version": workshop.__version__,
-        "began": before.get("began") or now(),
+        "began": before.get("began") or timestamps.now(),
         "ended": None,
         "retrying": work.retry,  # the journal may hold two answers to a row: the later one counts
         "runs": [*before.get("runs", []), run],
@@ -100,7 +100,7 @@ def end(
     except WorkshopError as error:
         failure = error
         summary = replace(summary, state=FAILED, reason=error.message)
-    meta["ended"] = now()
+    meta["ended"] = timestamps.now()
     meta["runs"][-1] |= {name: getattr(summary, name) for name in OF_A_RUN}
     meta["runs"][-1] |= {
         "ended": meta["ended"],
@@ -162,8 +162,3 @@ def revision_of(model_path: object) -> str | None:
         if re.fullmatch(r"[0-9a-f]{40}", first):
             return first
     return None
-
-
-def now() -> str:
-    """Return the present time in UTC, as ISO 8601 writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

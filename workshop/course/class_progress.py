@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop import files
+from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import record_file
 from workshop.servers.home import home, private_folder, write_private
@@ -154,7 +154,7 @@ def _write(progress: Mapping[str, Mapping]) -> None:
             checks[key] = {"tries": entry["tries"], "done": bool(entry.get("done"))}
     shared = {
         "name": note["name"],
-        "updated": datetime.now(UTC).isoformat(timespec="seconds"),
+        "updated": timestamps.now(),
         "checks": checks,
         "tests": {
             when: progress[f"test.{when}"]["right"] for when in TESTS if f"test.{when}" in progress

@@ -3,12 +3,12 @@
 import contextlib
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from workshop.errors import WorkshopError
+from workshop.files import replacement
 from workshop.home import home
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "new_log",
     "private_folder",
     "replace_file",
-    "whole",
     "write_private",
     "writing",
 ]
@@ -58,29 +57,12 @@ def replace_file(
     Until it is whole and belongs to `gid` (if given), nobody else may read it. sync: it is on disk before it takes
     its place, so that a power cut leaves the one or the other.
     """
-    with whole(path) as file:
+    with replacement(path, private=True, sync=sync) as file:
         file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
         if gid is not None:
             os.fchown(file.fileno(), -1, gid)
         os.chmod(file.fileno(), mode)
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """Give a file (0600) to write; after the block it stands in the place of `path`, whole, or everything is as before."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    part = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
 
 
 def new_log(name: str) -> IO[bytes]:

@@ -13,10 +13,10 @@ import json
 import os
 import secrets
 import socket
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from workshop import timestamps
 from workshop.servers import processes
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -46,7 +46,7 @@ class Holder:
             processes=_process_namespace(),
             pid=os.getpid(),
             start=processes.started(os.getpid()),
-            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            since=timestamps.now(),
             token=secrets.token_hex(8),
         )
 

@@ -14,9 +14,9 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
 from pathlib import Path
 
+from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import processes, record_file
 from workshop.servers.home import home, private_folder, write_private, writing
@@ -27,11 +27,6 @@ from workshop.servers.slurm import queue as slurm_queue
 
 MAX_REASON_CHARS = 2000
 _said: set[str] = set()
-
-
-def now() -> str:
-    """Return the time as ISO 8601, UTC, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
 
 
 def new(
@@ -55,7 +50,7 @@ def new(
         boot_id=boot_id,
         job_id=job_id,
         log=log,
-        started=now(),
+        started=timestamps.now("milliseconds"),
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
+from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import machine, processes, record_file, records
 from workshop.servers.local import claims
@@ -123,7 +124,11 @@ def open_tunnel(
         "log": "",
     }
     nobody = {"pid": None, "process_started": None, "state": "starting"}
-    begun = {"boot_id": records.boot_id(), "started": records.now(), "job_id": None}
+    begun = {
+        "boot_id": records.boot_id(),
+        "started": timestamps.now("milliseconds"),
+        "job_id": None,
+    }
     claim = claims.claim(replace(record, **here, **nobody, **begun))
     process = None
     try:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from workshop import timestamps
 from workshop.servers import records
 from workshop.servers.local import lab, stopping
 
@@ -19,7 +20,7 @@ START = "import sys; sys.path[:] = sys.argv[1:]; import small_server as s; from 
 def test_a_server_of_another_terminal_outlives_the_lab(workshop_home, token, ends):
     """A kernel has its JupyterLab's token in its environment, and so has the watcher that it starts."""
     env = {key: value for key, value in os.environ.items() if key != "JUPYTER_TOKEN"}
-    began = records.now()
+    began = timestamps.now("milliseconds")
     subprocess.run(
         [sys.executable, "-c", START, *sys.path],
         check=True,

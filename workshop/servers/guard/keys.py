@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from workshop import files
+from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.guard import engine_tokens, ledger, revocable
 from workshop.servers.guard.asgi import path_of
@@ -133,7 +133,9 @@ def _changing() -> Iterator[Table]:
 def _keep_orphan(folder: Path) -> None:
     """Keep the copy of a keys.json that somebody removed: it may be the only one."""
     if not (folder / FILE).exists() and (folder / LAST_GOOD).exists():
-        os.replace(folder / LAST_GOOD, folder / f"{FILE}.before-{ledger.now().replace(':', '')}")
+        os.replace(
+            folder / LAST_GOOD, folder / f"{FILE}.before-{timestamps.now().replace(':', '')}"
+        )
 
 
 def add(name: str) -> str:
@@ -147,7 +149,7 @@ def add(name: str) -> str:
             raise BadInput(
                 f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
             )
-        entries[name] = {"sha256": _digest(key), "created": ledger.now(), "revoked": None}
+        entries[name] = {"sha256": _digest(key), "created": timestamps.now(), "revoked": None}
     return key
 
 
@@ -169,7 +171,7 @@ def add_missing(names: list[str], write: Callable[[dict[str, str]], None]) -> di
                 new[name] = secrets.token_urlsafe(24)
                 entries[name] = {
                     "sha256": _digest(new[name]),
-                    "created": ledger.now(),
+                    "created": timestamps.now(),
                     "revoked": None,
                 }
             elif entry["revoked"]:
@@ -192,7 +194,7 @@ def revoke(name: str) -> None:
             active = [other for other, entry in entries.items() if not entry["revoked"]]
             valid = ", ".join(active) or "none"
             raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
-        entries[name]["revoked"] = ledger.now()
+        entries[name]["revoked"] = timestamps.now()
 
 
 def listed(warn: Callable[[str], None] = lambda problem: None) -> list[dict[str, Any]]:

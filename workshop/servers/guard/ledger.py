@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Callable
 from os import getpid
 from pathlib import Path
 from typing import Any
 
-from workshop import files
+from workshop import files, timestamps
 from workshop.errors import WorkshopError
 from workshop.servers.home import write_private
 
 COUNTS = ("requests", "prompt_tokens", "completion_tokens")
 MAX_BYTES = 64 * 2**20
-
-
-def now() -> str:
-    """Return the time in UTC, as keys and ledgers have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 class Ledger:
@@ -37,7 +31,7 @@ class Ledger:
         entry["requests"] += 1
         entry["prompt_tokens"] += prompt_tokens
         entry["completion_tokens"] += completion_tokens
-        entry["last_used"] = now()
+        entry["last_used"] = timestamps.now()
         self._is_written = False
 
     def write(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from workshop import timestamps
 from workshop.errors import WorkshopError
 from workshop.servers import local, machine, processes, records
 from workshop.servers.home import home, new_log
@@ -194,7 +195,7 @@ def run(
     A server that does not start is only said: the course goes on without. Without a port, JupyterLab gets the first
     free one from 8888, and another if somebody takes that one first.
     """
-    began = records.now()
+    began = timestamps.now("milliseconds")
     folder, held = course.copy_notebooks()
     lab = None
     with supervise.stop_signals():
