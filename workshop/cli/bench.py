@@ -7,7 +7,7 @@ import click
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
-from workshop.cli.simulate import ENGINE, PLACE
+from workshop.cli.simulate import ENGINE, PLACE, Range
 from workshop.client import client, reach
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import check_output, is_stream, output
@@ -16,6 +16,7 @@ from workshop.servers.record_file import ServerRecord
 if TYPE_CHECKING:
     from workshop.simulate.bench.points import Load, Point
     from workshop.simulate.bench.prediction import Simulate
+    from workshop.simulate.sessions import Sessions
 
 HEADER = (
     f"{'':<14}{'tokens/s':>10}{'ttft p50':>10}{'p95':>9}{'tpot p50':>10}{'p95':>9}{'goodput/s':>11}"
@@ -52,13 +53,14 @@ class Numbers(click.ParamType):
 @click.option(
     "--concurrencies", type=Numbers(int), help="Or: requests at once, one point for each."
 )
+@click.option("--sessions", type=Numbers(int), help="Or: so many agents, whose prompts grow with each turn.")  # fmt: skip
+@click.option("--turns", type=Range(), help="Of sessions: requests of each [3:6].")
+@click.option("--think", "think_s", type=float, help="Of sessions: mean seconds from an answer to the next request [3].")  # fmt: skip
+@click.option("--system", type=int, help="Of sessions: tokens that every prompt begins with [1024].")  # fmt: skip
+@click.option("--tool", type=Range(), help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.")  # fmt: skip
 @click.option("--requests", default=100, show_default=True, help="Requests of each point.")
-@click.option(
-    "--prompt", default=256, show_default=True, help="Tokens of each prompt; they are random."
-)
-@click.option(
-    "--output", "output_tokens", default=64, show_default=True, help="Tokens of each answer."
-)
+@click.option("--prompt", type=Range(), default="256", show_default=True, help="Tokens of each prompt; they are random.")  # fmt: skip
+@click.option("--output", "output_tokens", type=Range(), default="64", show_default=True, help="Tokens of each answer.")  # fmt: skip
 @click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them.")
 @click.option("--seed", type=int, help="Of all points, instead of a new one for each. The same seed again reads the prefix cache.")  # fmt: skip
 @click.option("--tokenizer", help="Folder or Hub id, where the server's model folder is not here.")
@@ -79,9 +81,14 @@ def command(
     url: str | None,
     rates: list[float] | None,
     concurrencies: list[int] | None,
+    sessions: list[int] | None,
+    turns: tuple[int, int] | None,
+    think_s: float | None,
+    system: int | None,
+    tool: tuple[int, int] | None,
     requests: int,
-    prompt: int,
-    output_tokens: int,
+    prompt: tuple[int, int],
+    output_tokens: tuple[int, int],
     slo: str | None,
     seed: int | None,
     tokenizer: str | None,
@@ -99,34 +106,53 @@ def command(
 
     \b
       workshop bench --concurrencies 1,8,32
+      workshop bench --sessions 10,40 --turns 5 --think 2 --tool 50:600
       workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
       workshop bench --read result.json
     """
     if files:
         _read_files(files, as_json)
         return
-    from workshop.simulate.bench import points
-    from workshop.simulate.bench.client import Client
+    from workshop.simulate.bench import conversations, points
     from workshop.simulate.report import parse_slo
 
-    wanted = points.loads(rates or [], concurrencies or [], requests, prompt, output_tokens)
+    of_sessions = {"turns": turns, "think_s": think_s, "system": system, "tool": tool}
+    agents: list[Sessions] = []
+    wanted: list[Load] = []
+    if sessions:
+        if rates or concurrencies:
+            raise BadInput(
+                "Sessions send a turn when the answer before it has come: they have no rate.",
+                "Give --sessions alone, or --rates or --concurrencies.",
+            )
+        of_sessions |= {"prompt": prompt, "output": output_tokens, "seed": seed}
+        agents = conversations.loads(sessions, of_sessions)
+    else:
+        _refuse_session_options(of_sessions)
+        prompt_tokens, answer_tokens = (
+            _exactly("--prompt", prompt),
+            _exactly("--output", output_tokens),
+        )
+        wanted = points.loads(
+            rates or [], concurrencies or [], requests, prompt_tokens, answer_tokens
+        )
     parse_slo(slo)
     if plot:
         check_output(plot, force=force, inputs=[])
     server = _server(name, url)
     model, root = _model(server)
-    vocabulary = points.tokenizer_of(server, root, tokenizer)
+    vocabulary = points.tokenizer_of(server, root, tokenizer) if wanted else ""
     simulate = None
     if predict:
         simulate = _simulation(server, root or model, gpu, plan_options)
     measured = []
-    with Client(server) as sender:
-        for load in wanted:
-            with waiting(f"{load.name}: {load.requests} requests …"):
-                point = points.measure(
-                    server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
-                )
-                measured.append(_with_prediction(point, load, simulate))
+    for options in agents:
+        with waiting(f"{options.sessions} sessions …"):
+            measured.append(
+                conversations.measure(server, model, options, slo=slo, simulate=simulate)
+            )
+    if wanted:
+        measured = _measure_random(server, model, vocabulary, wanted, slo, seed, simulate)
     rows = [point.to_dict() for point in measured]
     if plot:
         with output(plot, force=force, inputs=[]) as file:
@@ -139,6 +165,49 @@ def command(
 
 
 command.params += PLAN_OPTIONS  # after its own, in --help
+
+
+def _measure_random(
+    server: ServerRecord,
+    model: str,
+    vocabulary: str,
+    wanted: list[Load],
+    slo: str | None,
+    seed: int | None,
+    simulate: Simulate | None,
+) -> list[Point]:
+    """Return a point for each load of random prompts, all sent by one process."""
+    from workshop.simulate.bench import points
+    from workshop.simulate.bench.client import Client
+
+    measured = []
+    with Client(server) as sender:
+        for load in wanted:
+            with waiting(f"{load.name}: {load.requests} requests …"):
+                point = points.measure(
+                    server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
+                )
+                measured.append(_with_prediction(point, load, simulate))
+    return measured
+
+
+def _refuse_session_options(of_sessions: dict[str, Any]) -> None:
+    for name, value in of_sessions.items():
+        if value is not None:
+            raise BadInput(
+                f"--{name.removesuffix('_s')} is about sessions.",
+                "Say how many: --sessions 10,40.",
+            )
+
+
+def _exactly(name: str, tokens: tuple[int, int]) -> int:
+    """Return the one length of random prompts or answers. Raises BadInput: a range, which sessions alone have."""
+    if tokens[0] != tokens[1]:
+        raise BadInput(
+            f"{name} {tokens[0]}:{tokens[1]} is a range, and random prompts have one length.",
+            f"Give one number, such as {name} {tokens[1]}; sessions take a range.",
+        )
+    return tokens[0]
 
 
 def _server(name: str | None, url: str | None) -> ServerRecord:
@@ -192,7 +261,11 @@ def _with_prediction(point: Point, load: Load, simulate: Simulate | None) -> Poi
 
 def as_text(model: str, measured: list[Point], predicts: bool) -> str:
     """Return the table of the points, with the simulation's line below each, and their faults."""
-    lines = [f"{model}: milliseconds, random prompts", HEADER]
+    from workshop.simulate.bench.points import Load
+
+    random_prompts = isinstance(measured[0].load, Load)
+    texts = "random prompts" if random_prompts else "sessions of random texts"
+    lines = [f"{model}: milliseconds, {texts}", HEADER]
     for point in measured:
         figures = {f"{name}_ms": values for name, values in point.figures.items()}
         lines.append(_row(point.load.name, point.tokens_per_s, figures, point.goodput_per_s))
@@ -200,6 +273,8 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
             lines.append(
                 _row("  simulated", point.predicted["tokens_per_s"], point.predicted, None)
             )
+    if not random_prompts:
+        lines += [_hits(point) for point in measured]
     if not predicts:
         lines.append("· No simulation: give --gpu, the kind of GPU that the server has.")
     for point in measured:
@@ -211,10 +286,20 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
             sound = False
             lines.append(f"✗ {point.load.name}: {fault.sentence}")
     if sound:
+        hits = "No prefix-cache hits" if random_prompts else "No lost prefixes"
         lines.append(
-            "✓ No prefix-cache hits, no other client, the right process, a client that kept up, and enough requests."
+            f"✓ {hits}, no other client, the right process, a client that kept up, and enough requests."
         )
     return "\n".join(lines)
+
+
+def _hits(point: Point) -> str:
+    """Return the line about the prefix cache of a point of sessions."""
+    measured = "unknown" if point.prefix_hit_share is None else f"{point.prefix_hit_share:.1%}"
+    line = f"· {point.load.name}: {measured} of the prompts' tokens came from the prefix cache"
+    if point.predicted:
+        line += f"; simulated {point.predicted['prefix_hit_share']:.1%}"
+    return line + "."
 
 
 def _row(name: str, tokens_per_s: float, figures: dict[str, Any], goodput: float | None) -> str:
@@ -234,14 +319,14 @@ def drawing(measured: list[Point]) -> str:
 
     tokens_per_s: dict[str, dict[float, float]] = {"measured": {}}
     for point in measured:
-        amount = float(point.load.rate or point.load.concurrency or 0)
+        amount = point.load.amount
         tokens_per_s["measured"][amount] = point.tokens_per_s
         if point.predicted:
             simulated = tokens_per_s.setdefault("simulated", {})
             simulated[amount] = point.predicted["tokens_per_s"]
     drawn = figure(
         tokens_per_s,
-        xlabel="requests per second" if measured[0].load.rate else "requests at once",
+        xlabel=measured[0].load.counts,
         ylabel="tokens/s",
         title="What the server answered at each load",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}
 BUSY_CLIENT = 0.9  # of one core: vllm bench serve is one thread of Python
 LATE_CLIENT = 1.1  # times as long to send all requests as their rate says
 LATE_BY_S = 0.5  # a shorter delay is the start of the client
+COUNTED = 0.9  # of the requests: the last ones may be counted a moment after their answer
 FULL_LOAD = 2.0  # times as long as an answer takes: shorter loads end before the server is as full as it gets
 SAFE_PORTS = {"http": 80, "https": 443}
 
@@ -28,8 +30,20 @@ class Fault:
     sentence: str
 
 
-def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | None]:
-    """Return the share of prompt tokens that came from the prefix cache, and the fault if it is above zero.
+def accidental_share(requests: int, vocabulary: int) -> float:
+    """Return the share of random prompts that may be equal to another one by accident.
+
+    vllm bench serve's random prompts are consecutive token ids from a random start, so two with the same start are the
+    same prompt. Of n starts among v, n²/2v pairs are expected to be equal; four standard deviations more are allowed.
+    """
+    expected = requests**2 / (2 * vocabulary)
+    return math.ceil(expected + 4 * math.sqrt(expected)) / requests
+
+
+def prefix_hits(
+    before: Metrics, after: Metrics, accidental: float = 0.0
+) -> tuple[float | None, Fault | None]:
+    """Return the share of prompt tokens that came from the prefix cache, and the fault if it is above `accidental`.
 
     The prompts are random, so a hit means that the server had read the same prompts before: an earlier run with the
     same seed. None: this server publishes no such counter.
@@ -43,7 +57,7 @@ def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | 
     if prompt_tokens <= 0:
         return None, None
     share = hits / prompt_tokens
-    if hits <= 0:
+    if share <= accidental:
         return share, None
     sentence = (
         f"{share:.0%} of the prompts' tokens came from the prefix cache, although the prompts are random: the server "
@@ -59,6 +73,12 @@ def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
     answered = after.requests_total - before.requests_total
     if answered < 0:
         return Fault("restarted", "The server was started again during the measurement.")
+    if answered < COUNTED * sent:
+        sentence = (
+            f"The server counted {answered:,.0f} of the {sent:,} requests: it was started again during the measurement, or "
+            "another server answered the rest."
+        )
+        return Fault("restarted", sentence)
     others = round(answered - sent)
     if others > 0:
         sentence = (

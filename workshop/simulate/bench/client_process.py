@@ -26,7 +26,8 @@ def main() -> None:
     serve.add_cli_args(parser)
     for line in sys.stdin:
         try:
-            options = parser.parse_args(json.loads(line), argparse.Namespace())
+            options = argparse.Namespace()
+            parser.parse_args(json.loads(line), options)
             asyncio.run(serve.main_async(options))
         except (Exception, SystemExit):  # the caller sees that there is no result, and reads why
             traceback.print_exc()

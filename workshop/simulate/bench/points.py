@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from workshop.servers.record_file import ServerRecord
 from workshop.simulate.bench import checks, client
 from workshop.simulate.bench.checks import Fault
 from workshop.simulate.report import PERCENTILES, parse_slo
+from workshop.simulate.sessions import Sessions
 
 MEASURES = ("ttft", "tpot", "e2el")
 WARMUPS = 4  # requests before each point, which are not counted
@@ -29,6 +31,12 @@ WARMUP_IDS = (10, 1000)  # every vocabulary has these tokens
 MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
+SMALL_VOCABULARY = 32_000
+NO_METRICS = Fault(
+    "no metrics",
+    "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or whether others "
+    "used it.",
+)
 
 Figures = dict[str, dict[str, float | None]]  # measure → p50, p95, p99 and mean in ms
 
@@ -50,6 +58,39 @@ class Load:
             return f"{self.rate:g} a second"
         return f"{self.concurrency} at once"
 
+    @property
+    def amount(self) -> float:
+        """Return what a picture has on its axis."""
+        return float(self.rate or self.concurrency or 0)
+
+    @property
+    def counts(self) -> str:
+        """Return what `amount` counts."""
+        return "requests per second" if self.rate is not None else "requests at once"
+
+
+@dataclass(frozen=True)
+class SessionLoad:
+    """Sessions of agents as one load. requests: all turns of all sessions."""
+
+    options: Sessions
+    requests: int
+
+    @property
+    def name(self) -> str:
+        """Return how a table calls it: "40 sessions"."""
+        return f"{self.options.sessions} sessions"
+
+    @property
+    def amount(self) -> float:
+        """Return what a picture has on its axis."""
+        return float(self.options.sessions)
+
+    @property
+    def counts(self) -> str:
+        """Return what `amount` counts."""
+        return "sessions"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -60,7 +101,7 @@ class Point:
     tokens_per_s from the simulation; None if nothing could be simulated.
     """
 
-    load: Load
+    load: Load | SessionLoad
     seed: int
     seconds: float
     tokens_per_s: float
@@ -140,7 +181,7 @@ def measure(
     seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
     fault = checks.other_process(server)
     _warm_up(server, model, load)
-    before = _metrics(server)
+    before = metrics_of(server)
     joules_before = _joules(server)
     options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
     if sender is None:
@@ -148,9 +189,10 @@ def measure(
     else:
         ran = sender.run(options, ("--ignore-eos",))
     joules_after = _joules(server)
-    after = _metrics(server)
+    after = metrics_of(server)
     faults = [fault] if fault else []
-    hit_share, more_faults = _server_faults(before, after, load.requests)
+    accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
+    hit_share, more_faults = _server_faults(before, after, load.requests, accidental)
     faults += more_faults + _client_faults(ran, load)
     result = ran.result
     return Point(
@@ -240,7 +282,8 @@ def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
                 )
 
 
-def _metrics(server: ServerRecord) -> Metrics | None:
+def metrics_of(server: ServerRecord) -> Metrics | None:
+    """Return what the server counts; None where it does not show that."""
     try:
         return metrics.fetch(server.url, server.api_key)
     except WorkshopError:
@@ -253,20 +296,25 @@ def _joules(server: ServerRecord) -> float | None:
 
 
 def _server_faults(
-    before: Metrics | None, after: Metrics | None, sent: int
+    before: Metrics | None, after: Metrics | None, sent: int, accidental: float
 ) -> tuple[float | None, list[Fault]]:
     if before is None or after is None:
-        sentence = (
-            "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or "
-            "whether others used it."
-        )
-        return None, [Fault("no metrics", sentence)]
-    hit_share, fault = checks.prefix_hits(before, after)
+        return None, [NO_METRICS]
+    hit_share, fault = checks.prefix_hits(before, after, accidental)
     faults = [fault] if fault else []
     others = checks.other_requests(before, after, sent)
     if others:
         faults.append(others)
     return hit_share, faults
+
+
+def _vocabulary(tokenizer: str) -> int:
+    """Return how many tokens a model in a folder knows; of a Hub id what every model of today has at least."""
+    try:
+        config = json.loads(Path(tokenizer, "config.json").read_text(encoding="utf-8"))
+        return int((config.get("text_config") or config)["vocab_size"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return SMALL_VOCABULARY
 
 
 def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:

@@ -6,6 +6,7 @@ For each measurement it names the faults that the file shows, and those that it 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,9 @@ GUIDELLM_MEASURES = {
     "tpot": "time_per_output_token_ms",
     "e2el": "request_latency",  # in seconds
 }
+PREFIX_TOKENS = re.compile(
+    r"prefix_tokens\W{1,6}([1-9]\d{0,8})"
+)  # "prefix_tokens": 64 or prefix_tokens=64
 REMEDY = "Give a file of `vllm bench serve --save-result`, or GuideLLM's benchmarks.json."
 
 
@@ -112,7 +116,9 @@ def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
     slow = checks.slow_client(None, _number(rate), starts_s)
     if slow:
         faults.append(slow)
-    prompts = _fingerprint(data)
+    faults += _unanswered(requests, _number(data.get("num_prompts")))
+    seed = _written_seed(data)
+    prompts = _fingerprint(data, seed)
     return Measurement(
         source=source,
         tool="vllm bench serve",
@@ -121,16 +127,36 @@ def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
         seconds=seconds,
         tokens_per_s=_number(data.get("output_throughput")),
         figures=figures,
+        seed=seed,
         prompts=prompts,
         faults=faults,
     )
 
 
-def _fingerprint(data: dict[str, Any]) -> str:
+def _written_seed(data: dict[str, Any]) -> int | None:
+    """Return the seed that the file names, where it was measured with `--metadata seed=N`; None otherwise."""
+    try:
+        return int(str(data.get("seed")))
+    except ValueError:
+        return None
+
+
+def _unanswered(answered: int, sent: float | None) -> list[Fault]:
+    """Return the fault of a load of which some requests failed: the server had less to do than the load says."""
+    if sent is None or answered >= sent:
+        return []
+    sentence = (
+        f"{sent - answered:,.0f} of {sent:,.0f} requests have no answer: the figures are those of the others alone. "
+        "Look at the server's log, and measure again."
+    )
+    return [Fault("unanswered", sentence)]
+
+
+def _fingerprint(data: dict[str, Any], seed: int | None) -> str:
     """Return what two runs with one seed have in common: the number of prompts and all their lengths."""
     lengths = data.get("input_lens")
     total = data.get("total_input_tokens")
-    return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id")])
+    return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id"), seed])
 
 
 def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
@@ -138,6 +164,7 @@ def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
     benchmarks = data["benchmarks"]
     if not isinstance(benchmarks, list):
         raise BadInput(f"{source} holds no list of benchmarks.", REMEDY)
+    prefix = _common_prefix(data)
     measurements = []
     for benchmark in benchmarks:
         numbers = benchmark.get("metrics", {}) if isinstance(benchmark, dict) else {}
@@ -150,6 +177,11 @@ def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
         requests = int(_number((numbers.get("request_totals") or {}).get("successful")) or 0)
         strategy = _strategy(benchmark)
         faults = _short(requests, figures, None, [])
+        totals = numbers.get("request_totals") or {}
+        errored = int(_number(totals.get("errored")) or 0)
+        faults += _unanswered(requests, requests + errored)
+        if prefix:
+            faults.append(prefix)
         for warning in benchmark.get("warnings") or []:
             if isinstance(warning, dict) and warning.get("message"):
                 faults.append(Fault("slow client", f"GuideLLM itself warns: {warning['message']}"))
@@ -169,6 +201,19 @@ def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
             )
         )
     return measurements
+
+
+def _common_prefix(data: dict[str, Any]) -> Fault | None:
+    """Return the fault of synthetic prompts that begin with the same text, as GuideLLM's data options say."""
+    options = json.dumps([data.get("config"), data.get("args")])
+    found = PREFIX_TOKENS.search(options)
+    if found is None:
+        return None
+    sentence = (
+        f"The prompts share a prefix of {int(found[1]):,} tokens, which the prefix cache has after the first: the "
+        "figures hold for such prompts alone."
+    )
+    return Fault("prefix cache", sentence)
 
 
 def _seed(data: dict[str, Any]) -> int | None:
@@ -228,10 +273,10 @@ def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
                 "cache. Give each a seed of its own."
             )
             measurement.faults.append(Fault("prefix cache", sentence))
-        elif measurement.tool == "vllm bench serve":
+        elif measurement.tool == "vllm bench serve" and measurement.seed is None:
             sentence = (
                 "The file does not name its seed, which is 0 unless --seed was given: an earlier run with the same "
-                "seed would have filled the prefix cache."
+                "seed would have filled the prefix cache. `--metadata seed=N` writes it into the file."
             )
             measurement.faults.append(Fault("seed unknown", sentence))
 

@@ -1,0 +1,246 @@
+"""`workshop bench` finds each planted fault, and says nothing where none is: a server that counts, and result files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+import small_server
+
+from workshop.engine.metrics import Metrics
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate.bench import conversations, points, results
+from workshop.simulate.bench.client import ClientRun
+from workshop.simulate.sessions import Sessions, drawn_sessions
+
+PROMPT_TOKENS = 1024
+STRANGER = 2**22 - 3  # a process that does not run
+
+
+class Counters:
+    """What a planted server has counted."""
+
+    def __init__(self) -> None:
+        self.requests = 40
+        self.prompt_tokens = 40_000
+        self.hits = 1600
+        self.hidden = False
+
+    def page(self) -> str:
+        rows = {
+            "vllm:request_success": self.requests,
+            "vllm:prompt_tokens": self.prompt_tokens,
+            "vllm:prefix_cache_hits": self.hits,
+        }
+        lines = []
+        for name, value in rows.items():
+            lines.append(f"# TYPE {name} counter\n{name}_total {float(value)}\n")
+        return "".join(lines)
+
+
+class Server:
+    """A server of a few lines: it answers warm-ups and shows its counters."""
+
+    def __init__(self, stack: ExitStack):
+        counters = Counters()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.reply(404 if counters.hidden else 200, counters.page())
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                counters.requests += 1
+                counters.prompt_tokens += PROMPT_TOKENS
+                self.reply(200, "{}")
+
+            def reply(self, status: int, text: str):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.counters = counters
+        url = stack.enter_context(small_server.serving(Handler)) + "/v1"
+        self.record = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
+
+
+class Sender:
+    """Stands for vLLM's client: it counts what a load of these properties would leave behind."""
+
+    def __init__(self, counters: Counters, plant: dict):
+        self.counters = counters
+        self.plant = plant
+
+    def run(self, options, flags=()) -> ClientRun:
+        sent = int(options["--num-prompts"])
+        if self.plant.get("restarts"):
+            self.counters.requests = 0
+        self.counters.requests += sent + self.plant.get("others", 0)
+        self.counters.prompt_tokens += sent * PROMPT_TOKENS
+        self.counters.hits += int(self.plant.get("hits", 0.0) * sent * PROMPT_TOKENS)
+        rate = float(options.get("--request-rate", "inf"))
+        gap_s = 1 / min(rate, self.plant.get("sends_a_second", rate))
+        result = {
+            "duration": 60.0,
+            "output_throughput": 500.0,
+            "request_throughput": 4.0,
+            "total_output_tokens": 6400,
+            "start_times": [number * gap_s for number in range(sent)],
+            "p95_e2el_ms": self.plant.get("answer_ms", 900.0),
+        }
+        return ClientRun(result, self.plant.get("cpu_share", 0.3))
+
+
+def measured(plant: dict, **load) -> list[str]:
+    """Return the kinds of faults of a measured point."""
+    with ExitStack() as stack:
+        server = Server(stack)
+        server.counters.hidden = plant.get("hidden", False)
+        record = server.record
+        if plant.get("orphan"):
+            record = ServerRecord(**{**vars(record), "pid": STRANGER})
+        options = {"requests": 100, "prompt_tokens": PROMPT_TOKENS, "output_tokens": 64, **load}
+        sender = Sender(server.counters, plant)
+        point = points.measure(record, "m", "a/hub-id", points.Load(**options), sender=sender)
+    return [fault.kind for fault in point.faults]
+
+
+def of_vllm(**changes) -> dict:
+    requests = changes.get("num_prompts", 200)
+    return {
+        "model_id": "m",
+        "num_prompts": requests,
+        "completed": requests,
+        "request_rate": 4.0,
+        "max_concurrency": None,
+        "duration": 52.0,
+        "total_input_tokens": 204_800,
+        "output_throughput": 512.5,
+        "start_times": [number / 4 for number in range(requests)],
+        "p99_e2el_ms": 2100.0,
+        "seed": "4711",  # of --metadata seed=4711
+        **changes,
+    }
+
+
+def of_guidellm(successful: int = 400, seed: int = 42, **changes) -> dict:
+    times = {"successful": {"mean": 40.0, "percentiles": {"p50": 38.0, "p95": 60.0, "p99": 70.0}}}
+    return {
+        "config": {"seed": seed, "data": ["prompt_tokens=256,output_tokens=64"]},
+        "benchmarks": [
+            {
+                "config": {"strategy": {"type_": "concurrent", "streams": 8}},
+                "duration": 60.0,
+                "metrics": {
+                    "request_totals": {"successful": successful, "errored": 0, "incomplete": 2},
+                    "time_to_first_token_ms": times,
+                    "time_per_output_token_ms": times,
+                    "output_tokens_per_second": {"successful": {"mean": 321.0}},
+                },
+                **changes,
+            }
+        ],
+    }
+
+
+def read(tmp_path, *files: dict) -> list[str]:
+    """Return the kinds of faults of result files."""
+    paths = []
+    for number, content in enumerate(files):
+        paths.append(tmp_path / f"{number}.json")
+        paths[-1].write_text(json.dumps(content))
+    kinds = []
+    for measurement in results.read(paths):
+        kinds += [fault.kind for fault in measurement.faults]
+    return kinds
+
+
+Case = Callable[..., list[str]]
+PREFIXED = of_guidellm()
+PREFIXED["config"]["data"] = ["prompt_tokens=256,output_tokens=64,prefix_tokens=128"]
+BUCKETS = of_guidellm()
+BUCKETS["config"]["data"] = [{"prompt_tokens": 256, "prefix_buckets": [{"prefix_tokens": 64}]}]
+FAILED = of_guidellm()
+FAILED["benchmarks"][0]["metrics"]["request_totals"]["errored"] = 31
+
+FAULTY: dict[str, tuple[str, Case]] = {
+    "same seed again": ("prefix cache", lambda _: measured({"hits": 0.97}, concurrency=8)),
+    "shared prefix": ("prefix cache", lambda _: measured({"hits": 0.12}, rate=4.0)),
+    "orphaned engine": ("other process", lambda _: measured({"orphan": True}, concurrency=8)),
+    "somebody else": ("other requests", lambda _: measured({"others": 3}, concurrency=8)),
+    "restart": ("restarted", lambda _: measured({"restarts": True}, concurrency=8)),
+    "client at its limit": ("slow client", lambda _: measured({"cpu_share": 0.97}, concurrency=64)),
+    "client too late": ("slow client", lambda _: measured({"sends_a_second": 20}, rate=50.0)),
+    "too few requests": ("too short", lambda _: measured({}, concurrency=8, requests=40)),
+    "load ends early": ("too short", lambda _: measured({"answer_ms": 30_000}, rate=10.0)),
+    "gateway": ("no metrics", lambda _: measured({"hidden": True}, concurrency=8)),
+    "vllm, same prompts": ("prefix cache", lambda tmp: read(tmp, of_vllm(), of_vllm())),
+    "vllm, default seed": ("seed unknown", lambda tmp: read(tmp, of_vllm(seed=None))),
+    "vllm, few requests": ("too short", lambda tmp: read(tmp, of_vllm(num_prompts=30))),
+    "vllm, failed": ("unanswered", lambda tmp: read(tmp, of_vllm(completed=171))),
+    "vllm, late": (
+        "slow client",
+        lambda tmp: read(tmp, of_vllm(request_rate=40.0, p99_e2el_ms=900.0)),
+    ),
+    "guidellm, same seed": (
+        "prefix cache",
+        lambda tmp: read(tmp, of_guidellm(), of_guidellm()),
+    ),
+    "guidellm, prefix": ("prefix cache", lambda tmp: read(tmp, PREFIXED)),
+    "guidellm, prefix buckets": ("prefix cache", lambda tmp: read(tmp, BUCKETS)),
+    "guidellm, errors": ("unanswered", lambda tmp: read(tmp, FAILED)),
+    "guidellm, few": ("too short", lambda tmp: read(tmp, of_guidellm(successful=60))),
+    "guidellm, its own warning": (
+        "slow client",
+        lambda tmp: read(tmp, of_guidellm(warnings=[{"message": "requests were sent late"}])),
+    ),
+}
+CLEAN: dict[str, Case] = {
+    "one at a time": lambda _: measured({}, concurrency=1),
+    "many at once": lambda _: measured({}, concurrency=64, requests=400),
+    "a rate": lambda _: measured({}, rate=4.0),
+    "a slow rate": lambda _: measured({"answer_ms": 4000}, rate=0.5),
+    "a busy client": lambda _: measured({"cpu_share": 0.8}, concurrency=64),
+    "a client that is a little late": lambda _: measured({"sends_a_second": 47}, rate=50.0),
+    "equal by accident": lambda _: measured({"hits": 0.008}, concurrency=8),
+    "vllm": lambda tmp: read(tmp, of_vllm()),
+    "vllm, two seeds": lambda tmp: read(tmp, of_vllm(), of_vllm(seed="815")),
+    "vllm, concurrency": lambda tmp: read(
+        tmp, of_vllm(request_rate="inf", max_concurrency=16, start_times=[])
+    ),
+    "guidellm": lambda tmp: read(tmp, of_guidellm()),
+    "guidellm, two seeds": lambda tmp: read(tmp, of_guidellm(), of_guidellm(seed=43)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_planted_fault_is_found_and_no_other(name, tmp_path):
+    kind, case = FAULTY[name]
+    assert set(case(tmp_path)) == {kind}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_measurement_has_no_fault(name, tmp_path):
+    assert CLEAN[name](tmp_path) == []
+
+
+def test_turns_share_what_came_before_and_lose_it_by_a_fault():
+    options = Sessions(sessions=3, turns=(4, 4), system=100, prompt=(50, 50), tool=(20, 20), output=(10, 10))  # fmt: skip
+    returning = conversations.returning_share(drawn_sessions(options))
+    # prompts of 150, 180, 210, 240: the system prompt returns in the first of two sessions, and all but the 20 new
+    assert returning == pytest.approx((2 * 100 + 3 * (160 + 190 + 220)) / (3 * 780))
+    before = Metrics(0.0, prompt_tokens_total=0, prefix_hits_total=0)
+    kept = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=1700)
+    lost = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=300)
+    assert conversations.hits_of_sessions(before, kept, returning) == (1700 / 2340, None)
+    _, fault = conversations.hits_of_sessions(before, lost, returning)
+    assert fault is not None and fault.kind == "prefixes lost"
+    assert "82% of the prompts' tokens came again in later turns, and 13%" in fault.sentence
