@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab_page import lab
-from test_gallery import GALLERY
+from test_gallery import ERRORS, GALLERY, IDEAS, LINES, STEP, SWEEP, TIMELINE
 from widget_page import CUT, address, choose_theme, write_notebook
 
 pytestmark = [pytest.mark.browser]
@@ -21,6 +21,12 @@ WIDE_CODE = """() => [...document.querySelectorAll('.jp-InputArea-editor .cm-scr
   && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent.slice(0, 80))"""
 # The number of drawings that are on the page: a test that looks at none would pass.
 DRAWINGS = "document.querySelectorAll('.jp-OutputArea-output svg').length"
+# The smallest text of each picture: its size on the screen in pixels, and its words.
+SMALLEST = """() => [...document.querySelectorAll('.jp-OutputArea-output svg')].filter(e => e.getScreenCTM())
+  .map(svg => [...svg.querySelectorAll('text')].map(e => [
+    parseFloat(getComputedStyle(e).fontSize) * svg.getScreenCTM().a, e.textContent]).sort((a, b) => a[0] - b[0])[0])"""
+ROOFLINE = "from workshop.course import roofline\nroofline.picture('h200')"
+FIGURES = ("import pandas as pd", ERRORS, LINES, SWEEP, STEP, TIMELINE, ROOFLINE)
 GPUS = """() => [...document.querySelectorAll('.jp-OutputArea-output svg text')]
   .filter(e => /^GPU \\d+$/.test(e.textContent)).map(e => {
     const box = e.closest('.scroll').getBoundingClientRect(), own = e.getBoundingClientRect();
@@ -33,6 +39,8 @@ def url(tmp_path_factory):
     home = tmp_path_factory.mktemp("widths")
     mine = home / "mine"
     write_notebook(mine / "gallery.ipynb", *GALLERY.values())
+    write_notebook(mine / "figures.ipynb", *FIGURES)
+    write_notebook(mine / "drawings.ipynb", IDEAS)
     code = []
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text())["cells"]:
@@ -68,6 +76,26 @@ def test_widgets_and_figures_are_whole_beside_the_file_browser(page, url):
             page.shot(f"widths_{theme.split()[-1].lower()}_{width}")
     assert not faults, "\n".join(faults)
     assert not page.errors
+
+
+@pytest.mark.parametrize(("notebook", "beside_files"), [("figures", True), ("drawings", False)])
+def test_text_in_pictures_has_ten_pixels_in_a_narrow_window(page, url, notebook, beside_files):
+    """It had 7 in figures at 900 pixels. A drawing has its full width there once the file browser is closed."""
+    page.page.set_viewport_size({"width": 900, "height": 9000})
+    page.open(address(url, f"{notebook}.ipynb"))
+    page.run_all()
+    open_file_browser(page)
+    if not beside_files:
+        page.page.keyboard.press("Control+b")
+        page.page.locator("#jp-left-stack").wait_for(state="hidden")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        choose_theme(page.page, theme)
+        page.page.wait_for_timeout(1000)
+        smallest = page.page.evaluate(SMALLEST)
+        assert len(smallest) >= 6
+        assert all(pixels >= 10 for pixels, _ in smallest), smallest
+        assert page.page.evaluate(SCROLLED) == []
+        page.shot(f"{notebook}_{theme.split()[-1].lower()}_900")
 
 
 def test_no_line_of_code_is_cut(page, url):
