@@ -1,6 +1,8 @@
-"""The course as a path: what each notebook teaches, needs and takes, which checks are answered, what was predicted.
+"""The course as a path: what each notebook teaches, needs and takes, which checks are answered,
+what was predicted.
 
-Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than they do.
+Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than
+they do.
 """
 
 import json
@@ -31,32 +33,45 @@ class Chapter:
 
 
 def chapters(folder: Path | None = None) -> list[Chapter]:
-    """Return the notebooks of the course in their order: by number, then the capstone, which has none."""
+    """Return the notebooks of the course in their order: by number, then the capstone, which has
+    none.
+    """
     folder = folder or course.course_folder()
     return [_chapter(path) for path in sorted(folder.glob("*.ipynb"))]
 
 
 def _chapter(path: Path) -> Chapter:
-    cells = [
-        "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-    ]
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"]]
     title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
-    found = re.search(NEED, cells[0])
-    if not found:
+    minutes_and_needs = re.search(NEED, cells[0])
+    if not minutes_and_needs:
         wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
         raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
-    # Of what it needs the first sentence, without brackets and links.
-    text = re.sub(
-        r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", found[2])
+    return Chapter(
+        name=path.stem,
+        title=title.strip(),
+        goal=goal.strip(),
+        minutes=int(minutes_and_needs[1]),
+        needs=_first_sentence(minutes_and_needs[2]),
+        checks=exercises.of_notebook(path.stem),
+        predictions=tuple(re.findall(ASKED, "\n".join(cells))),
     )
-    needs = re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
-    keys = exercises.of_notebook(path.stem), tuple(re.findall(ASKED, "\n".join(cells)))
-    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), needs, *keys)
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first sentence of Markdown, without brackets and links."""
+    without_links = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)
+    without_brackets = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", without_links)
+    sentence = re.split(r"\.(?:\s|$)", without_brackets)[0]
+    return re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", sentence).strip()
 
 
 @dataclass(frozen=True)
 class CourseMap:
-    """The learner's path with what is done, and what else there is; HTML in notebooks, text elsewhere."""
+    """The learner's path with what is done, and what else there is; HTML in notebooks, text
+    elsewhere.
+    """
 
     chapters: tuple[Chapter, ...]
     done: frozenset[str]
@@ -67,10 +82,10 @@ class CourseMap:
     @property
     def on_path(self) -> tuple[Chapter, ...]:
         """The notebooks of the learner's path, the core first."""
-        found: list[Chapter] = []
+        chapters: list[Chapter] = []
         for part in paths.path_of(self.path):
-            found += self.of_part(part)
-        return tuple(found) or self.chapters
+            chapters += self.of_part(part)
+        return tuple(chapters) or self.chapters
 
     def of_part(self, part: paths.Path) -> list[Chapter]:
         """Return the notebooks of the core or of a role, in their order."""
@@ -125,7 +140,9 @@ class CourseMap:
         return None
 
     def minutes_left(self, chapters: Sequence[Chapter]) -> int:
-        """Return the minutes that some notebooks still take: a notebook half of whose checks are done takes half."""
+        """Return the minutes that some notebooks still take: a notebook half of whose checks are
+        done takes half.
+        """
         left = 0.0
         for chapter in chapters:
             checks = self.checks(chapter)
@@ -149,32 +166,39 @@ class CourseMap:
     def parts_after(self) -> list[paths.Path]:
         """Return the roles that the path leaves open and that have notebooks here."""
         on_path = self.on_path
-        result = []
+        parts = []
         for part in paths.parts_after(self.path):
-            found = self.of_part(part)
-            if found and found[0] not in on_path:
-                result.append(part)
-        return result
+            chapters = self.of_part(part)
+            if chapters and chapters[0] not in on_path:
+                parts.append(part)
+        return parts
 
     def about(self, part: paths.Path) -> str:
         """Return which notebooks a role has, how long they take, and how to choose it."""
-        found = self.of_part(part)
-        names = ", ".join(chapter.title for chapter in found)
-        return f'{names} · {in_hours(self.minutes_left(found))} · course_map(path="{part.name}")'
+        chapters = self.of_part(part)
+        names = ", ".join(chapter.title for chapter in chapters)
+        return f'{names} · {in_hours(self.minutes_left(chapters))} · course_map(path="{part.name}")'
 
     def count(self, chapter: Chapter) -> str:
         checks = self.checks(chapter)
-        return f"{self.answered(chapter)} of {len(checks)} checks" if checks else "nothing to check"
+        if not checks:
+            return "nothing to check"
+        return f"{self.answered(chapter)} of {len(checks)} checks"
 
     def made(self, chapters: Sequence[Chapter]) -> str:
-        """Return how many predictions of these notebooks were made and came true, in words; '' if none was made."""
+        """Return how many predictions of these notebooks were made and came true, in words; '' if
+        none was made.
+        """
         keys: list[str] = []
         for chapter in chapters:
             keys += chapter.predictions
         made = [self.predicted[key] for key in keys if key in self.predicted]
         if not made:
             return ""
-        true = sum(entry["predicted"] == entry["result"] for entry in made)
+        true = 0
+        for prediction in made:
+            if prediction["predicted"] == prediction["result"]:
+                true += 1
         return f"{len(made)} of {len(keys)} predictions made, {true} came true"
 
     def summary(self) -> str:
@@ -202,29 +226,28 @@ class CourseMap:
 
     def _role(self, part: paths.Path) -> Html:
         """Return the notebooks of a role, folded."""
-        found = self.of_part(part)
-        head = tag(
-            "summary", tag("b", part.title), f", {part.about}: {in_hours(self.minutes_left(found))}"
-        )
+        chapters = self.of_part(part)
+        hours = in_hours(self.minutes_left(chapters))
+        head = tag("summary", tag("b", part.title), f", {part.about}: {hours}")
+        steps = tag("ol", *map(self._step, chapters), cls="course")
         choose = muted("To make it your path: ", tag("code", f'course_map(path="{part.name}")'))
-        return tag(
-            "details", head, tag("ol", *map(self._step, found), cls="course"), choose, cls="role"
-        )
+        return tag("details", head, steps, choose, cls="role")
 
     def _step(self, chapter: Chapter) -> Html:
-        title = tag("a", chapter.title, cls="plain", href=f"{chapter.name}.ipynb")
-        is_next = chapter == self.next
         state = self.state(chapter)
-        goal: list[object] = [span(f": {chapter.goal}", cls="ink-muted")] if chapter.goal else []
+        is_next = chapter == self.next
+        parts: list[object] = [tag("a", chapter.title, cls="plain", href=f"{chapter.name}.ipynb")]
+        if chapter.goal:
+            parts.append(span(f": {chapter.goal}", cls="ink-muted"))
         if is_next:
-            goal += [" ", span("go on here" if state else "start here", cls="badge")]
-        needs = muted(f"{chapter.minutes} min · {chapter.needs}")
-        what = div(title, *goal, needs, cls="what")
-        look = state or ("here" if is_next else "")
+            parts += [" ", span("go on here" if state else "start here", cls="badge")]
+        parts.append(muted(f"{chapter.minutes} min · {chapter.needs}"))
+        look = state
+        if is_next and not state:
+            look = "here"
         stop = span(_sign(chapter, state), cls=f"stop {look}".rstrip(), aria_hidden="true")
-        return tag(
-            "li", stop, what, div(self.dots(chapter), self._predictions(chapter), cls="dots")
-        )
+        outcomes = div(self.dots(chapter), self._predictions(chapter), cls="dots")
+        return tag("li", stop, div(*parts, cls="what"), outcomes)
 
     def _predictions(self, chapter: Chapter) -> Html:
         """Return what was predicted in a notebook beside the results, folded."""
@@ -291,7 +314,8 @@ def course_map(name: str, *, path: str | None = None) -> ProgressLine: ...
 
 
 def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap | ProgressLine:
-    """Return your path through the course: what each notebook takes and needs, and which checks you have answered.
+    """Return your path through the course: what each notebook takes and needs, and which checks you
+    have answered.
 
     >>> from workshop import course_map
     >>> course_map().next.title                 # where you go on; a new learner at the first notebook
@@ -301,17 +325,21 @@ def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap
 
     Args:
         name: of one notebook, without `.ipynb`: then one line on that alone.
-        path: chooses a path, and keeps the choice: "core" (at first), "serve", "understand", "scale", "build",
-            "capstone", each of them after the core, or "all".
+        path: chooses a path, and keeps the choice: "core" (at first), "serve", "understand",
+            "scale", "build", "capstone", each of them after the core, or "all".
 
     Raises:
         BadInput: there is no such notebook, or no such path.
     """
     note = paths.choose(path) if path is not None else ""
     stored = exercises.progress()
-    predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
-    done = frozenset(key for key, entry in stored.items() if entry.get("done"))
-    whole = CourseMap(tuple(chapters()), done, predicted, paths.chosen(stored), note)
+    predicted, done = {}, set()
+    for key, entry in stored.items():
+        if entry.get("predicted"):
+            predicted[key] = entry
+        if entry.get("done"):
+            done.add(key)
+    whole = CourseMap(tuple(chapters()), frozenset(done), predicted, paths.chosen(stored), note)
     if name is None:
         return whole
     by_name = {chapter.name: chapter for chapter in whole.chapters}

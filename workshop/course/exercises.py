@@ -1,9 +1,10 @@
-"""Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions that are kept.
+"""Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions
+that are kept.
 
-A set of exercises (one a notebook) is a file of words in `workshop/course/exercise_sets`: titles, answers that are
-numbers, hints, typical wrong answers, concept questions with their options. What asks for more has a judge in the
-module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, solutions run before any try,
-and concept questions answer themselves.
+A set of exercises (one a notebook) is a file of words in `workshop/course/exercise_sets`: titles,
+answers that are numbers, hints, typical wrong answers, concept questions with their options. What
+asks for more has a judge in the module of the same name. With WORKSHOP_STRICT=1, as in the tests, a
+wrong answer raises, solutions run before any try, and concept questions answer themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workshop.course import class_progress, exercise_sets, paths, progress_file
 from workshop.course.html import Html, alone, div, join, muted, panel, span, tag
@@ -42,29 +43,39 @@ FROM_SOLUTION = (
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
-    return {key: exercise for name in names for key, exercise in _read(name).items()}
+    names = [Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml")]
+    exercises: dict[str, Exercise] = {}
+    for name in sorted(names):
+        exercises |= _read(name)
+    return exercises
 
 
 @cache
 def _read(name: str) -> dict[str, Exercise]:
-    """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
-    judges, found = importlib.import_module(f"{exercise_sets.__name__}.{name}"), {}
+    """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of
+    capstone.gap.
+    """
+    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
+    exercises = {}
     for key, words in exercise_sets.words(name).items():
-        found[key] = Exercise.of(words, getattr(judges, key.split(".")[1], None))
-        found[key].notebook = name.removeprefix("e")
-    return found
+        judge = getattr(judges, key.split(".")[1], None)
+        exercises[key] = Exercise.of(words, judge)
+        exercises[key].notebook = name.removeprefix("e")
+    return exercises
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
     """Return the keys of a notebook's exercises (`01_memory`), in their order; () if it has none."""
-    return tuple(_read(f"e{name}")) if (SETS / f"e{name}.toml").is_file() else ()
+    if not (SETS / f"e{name}.toml").is_file():
+        return ()
+    return tuple(_read(f"e{name}"))
 
 
 def progress() -> dict[str, dict]:
     """Return what was tried and predicted; it lasts between sessions.
 
-    Of a check {"tries": int, "done": bool} (a question also "first": letter), of a prediction {"options": list, "predicted", "result": text or None}.
+    Of a check {"tries": int, "done": bool} (a question also "first": letter), of a prediction
+    {"options": list, "predicted", "result": text or None}.
     """
     return progress_file.read()
 
@@ -84,7 +95,9 @@ def strict() -> bool:
 
 
 def _hold_back(lines: list[str]) -> list[str]:
-    """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook of IPython)."""
+    """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook
+    of IPython).
+    """
     text = "".join(lines)
     if not text.lstrip().startswith(SOLUTION) or strict():
         return lines
@@ -154,8 +167,10 @@ def dots(keys: Iterable[str], done: Collection[str]) -> Html:
 
 def progress_bar(key: str) -> Html:
     """Return how far the exercises of the notebook that has this one are done."""
-    every, stored = all_exercises(), progress()
-    keys = [name for name, each in every.items() if each.notebook == every[key].notebook]
+    exercises = all_exercises()
+    notebook = exercises[key].notebook
+    keys = [name for name, exercise in exercises.items() if exercise.notebook == notebook]
+    stored = progress()
     done = [name for name in keys if stored.get(name, {}).get("done")]
     count = f"{len(done)} of {len(keys)}"
     label = f"{count} exercises of this notebook done"
@@ -172,33 +187,38 @@ def _open_parts(answer: object) -> bool:
 
 
 class Question:
-    """A concept question: a button for each option in a notebook, text elsewhere; every option is answered with its why."""
+    """A concept question: a button for each option in a notebook, text elsewhere; every option is
+    answered with its why.
+    """
 
     def __init__(self, key: str):
         self.key, self.exercise = key, all_exercises()[key]
 
     def __repr__(self) -> str:
-        options = [f"  {letter}) {text}" for letter, (text, _) in self.exercise.options.items()]
-        return "\n".join(
-            [
-                self.exercise.title,
-                *options,
-                f'Answer with check("{self.key}", "a"), or another letter.',
-            ]
-        )
+        lines = [self.exercise.title]
+        for option, (text, _) in self.exercise.options.items():
+            lines.append(f"  {option}) {text}")
+        lines.append(f'Answer with check("{self.key}", "a"), or another letter.')
+        return "\n".join(lines)
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         bundle = self.buttons()._repr_mimebundle_(**kwargs) or {}
         return {**bundle, "text/plain": repr(self)}
 
     def buttons(self) -> widgets.DOMWidget:
-        """Return a widget: the question, a button for each option, and what is said of the chosen one."""
+        """Return a widget: the question, a button for each option, and what is said of the chosen
+        one.
+        """
         import ipywidgets as widgets
 
         from workshop.course.widgets.controls import View
 
-        options = self.exercise.options
-        labels = [(f"{letter}) {text}", letter) for letter, (text, _) in options.items()]
+        labels = []
+        right = None
+        for option, (text, _) in self.exercise.options.items():
+            labels.append((f"{option}) {text}", option))
+            if self.exercise.judge(option) is None:
+                right = option
         question = widgets.HTML(panel(tag("b", self.exercise.title)))
         buttons = widgets.ToggleButtons(options=labels, value=None)
         buttons.add_class("workshop-options")
@@ -211,14 +231,14 @@ class Question:
 
         buttons.observe(answer, "value")
         if strict():
-            buttons.value = next(
-                letter for letter in options if self.exercise.judge(letter) is None
-            )
+            buttons.value = right
         return View(question, buttons, reply, max_width="760px")
 
 
 def _is_left_out(exercise: Exercise) -> bool:
-    """Return whether a question is about a notebook that the learner has not met, and will not on their path."""
+    """Return whether a question is about a notebook that the learner has not met, and will not on
+    their path.
+    """
     if strict() or paths.recalls(exercise.title) is None:
         return False
     stored = progress()
@@ -236,8 +256,8 @@ class LeftOut:
     def __repr__(self) -> str:
         number = int(paths.recalls(all_exercises()[self.key].title) or 0)
         return (
-            f"This question is about notebook {number}, which is not on your path. Go on to the next cell. "
-            f"(After notebook {number}: run this cell again.)"
+            f"This question is about notebook {number}, which is not on your path. "
+            f"Go on to the next cell. (After notebook {number}: run this cell again.)"
         )
 
     def _repr_html_(self) -> str:
@@ -245,11 +265,13 @@ class LeftOut:
 
 
 def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
-    """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a tuple, list or dict.
+    """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a
+    tuple, list or dict.
 
-    A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered for the course map.
-    A solution is silent until its check was tried, and counts for nothing: who runs all cells runs it too.
-    A concept question is shown with its options; the letter of one answers it.
+    A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered
+    for the course map. A solution is silent until its check was tried, and counts for nothing: who
+    runs all cells runs it too. A concept question is shown with its options; the letter of one
+    answers it.
 
     >>> from workshop import check
     >>> check("memory.weights_405b", ...)
@@ -266,10 +288,9 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
         AssertionError: the answer is wrong and WORKSHOP_STRICT=1.
     """
     if key not in all_exercises():
-        raise BadInput(
-            f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}."
-        )
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        offered = f"There are: {', '.join(all_exercises())}."
+        raise BadInput(f"There is no exercise {key!r}.", offered)
+    shell = _shell()
     if shell and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
@@ -277,34 +298,51 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
         return LeftOut(key) if _is_left_out(exercise) else Question(key)
     if _open_parts(answer):
         part = "the ... above" if answer is ... else "each ... that is left"
-        return Result(
-            key, "unanswered", f"replace {part} with your answer, then run the cell again"
-        )
+        remedy = f"replace {part} with your answer, then run the cell again"
+        return Result(key, "unanswered", remedy)
     try:
         message = exercise.test(answer)
     except WorkshopError as error:  # such as that no server answers: it says nothing of the answer
         return Result(key, "unanswered", str(error))
-    except (
-        Exception
-    ) as error:  # whatever a learner's answer does must not look like a fault of theirs
+    except Exception as error:
+        # Whatever a learner's answer does must not look like a fault of theirs.
         message = f"the check could not use {shown(answer)} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
-    cells = shell.user_ns.get("In") if shell else None
-    if cells and cells[-1].lstrip().startswith(SOLUTION):
+    if shell and _is_solution(shell):
         return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
-    before = progress().get(key, {})
-    tries = before.get("tries", 0) + 1
-    done = before.get("done", False) or message is None
-    option = letter(answer) if letter(answer) in exercise.options else ""
-    note = keep(
-        key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done}
-    )
-    if message is None:
-        return Result(
-            key, "right", exercise.options[option][1] if option else "", note, option=option
-        )
-    return Result(key, "wrong", message, note, exercise.hints[:tries], option)
+    return _remembered(key, answer, message)
+
+
+def _shell() -> Any:
+    """Return IPython's shell; None outside of IPython."""
+    if "IPython" not in sys.modules:
+        return None
+    return sys.modules["IPython"].get_ipython()
+
+
+def _is_solution(shell: Any) -> bool:
+    """Return whether the cell that runs now is one with a solution."""
+    cells = shell.user_ns.get("In")
+    return bool(cells) and cells[-1].lstrip().startswith(SOLUTION)
+
+
+def _remembered(key: str, answer: object, message: str | None) -> Result:
+    """Count a try of an exercise, and return the result: right if there is no message."""
+    exercise = all_exercises()[key]
+    option = letter(answer)
+    if option not in exercise.options:
+        option = ""
+    stored = progress().get(key, {})
+    tries = stored.get("tries", 0) + 1
+    entry = {"first": option} if option else {}  # what is stored has the first choice already
+    entry |= stored
+    entry |= {"tries": tries, "done": stored.get("done", False) or message is None}
+    note = keep(key, entry)
+    if message is not None:
+        return Result(key, "wrong", message, note, exercise.hints[:tries], option)
+    why = exercise.options[option][1] if option else ""
+    return Result(key, "right", why, note, option=option)
 
 
 class Prediction:
@@ -313,7 +351,8 @@ class Prediction:
     Args:
         key: as its cells have it.
         options: texts; predicted, result: one of them, or None.
-        asks: whether it is shown to be made, and not to be compared; what was compared stays as it is.
+        asks: whether it is shown to be made, and not to be compared; what was compared stays as it
+            is.
     """
 
     def __init__(
@@ -327,24 +366,24 @@ class Prediction:
     def choose(self, option: str) -> None:
         """Predict it; in a notebook a click does the same."""
         if option not in self.options:
-            raise BadInput(
-                f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}."
-            )
+            offered = f"There are: {', '.join(self.options)}."
+            raise BadInput(f"{option!r} is none of the options.", offered)
         self.predicted = option
         keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
 
     def __repr__(self) -> str:
         if self.asks:
             return f"I predict: {self.predicted or '…'} (one of: {' · '.join(self.options)})"
-        return f"{f'You predicted: {self.predicted}.' if self.predicted else 'No prediction.'} Result: {self.result}."
+        prediction = "No prediction."
+        if self.predicted:
+            prediction = f"You predicted: {self.predicted}."
+        return f"{prediction} Result: {self.result}."
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         if not self.asks:
             edge = "good" if self.predicted == self.result else "open"
-            return {
-                "text/plain": repr(self),
-                "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}"))),
-            }
+            shown = alone(panel(div(repr(self), cls=f"verdict {edge}")))
+            return {"text/plain": repr(self), "text/html": shown}
         bundle = self.buttons()._repr_mimebundle_(**kwargs) or {}
         return {**bundle, "text/plain": repr(self)}
 
@@ -362,7 +401,8 @@ class Prediction:
 
 
 def predict(key: str, options: Sequence[str] = (), *, result: str | None = None) -> Prediction:
-    """Offer what may happen before a cell runs, keep the choice, and show it beside the result afterwards.
+    """Offer what may happen before a cell runs, keep the choice, and show it beside the result
+    afterwards.
 
     >>> from workshop import predict
     >>> predict("memory.example", ("more", "less")).choose("less")      # in a notebook: a click
@@ -377,12 +417,11 @@ def predict(key: str, options: Sequence[str] = (), *, result: str | None = None)
     Raises:
         BadInput: the result is none of the options.
     """
-    kept = progress().get(key, {})
-    options = list(options or kept.get("options", ()))
+    stored = progress().get(key, {})
+    options = list(options or stored.get("options", ()))
     if result is not None and options and result not in options:
-        raise BadInput(
-            f"{result!r} is none of the options of {key!r}.", f"There are: {', '.join(options)}."
-        )
-    return Prediction(
-        key, options, kept.get("predicted"), result or kept.get("result"), asks=result is None
-    )
+        offered = f"There are: {', '.join(options)}."
+        raise BadInput(f"{result!r} is none of the options of {key!r}.", offered)
+    asks = result is None
+    result = result or stored.get("result")
+    return Prediction(key, options, stored.get("predicted"), result, asks=asks)

@@ -1,6 +1,8 @@
-"""What a right answer is: any type of a number, wholes or rounded, and typical wrong answers with their words.
+"""What a right answer is: any type of a number, wholes or rounded, and typical wrong answers with
+their words.
 
-Exercise("KV heads", exactly(8), "Look into config.json.", wrong={32: "those are the query heads"}).test(numpy.int64(8))
+Exercise("KV heads", exactly(8), "Look into config.json.", wrong={32: "those are the query
+heads"}).test(numpy.int64(8))
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any, TypeGuard
 Judge = Callable[[object], str | None]
 SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
 MOST_SHOWN = 60  # characters of an answer
-SIZES, TIMES = {"bytes", "KiB", "GiB", "GB", "GB/s"}, {"s", "ms"}
+SIZES = ("bytes", "KiB", "GiB", "GB", "GB/s")
+TIMES = ("s", "ms")
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
 SUM = r"[\d\s.,_()]+(?:[-+*/][\d\s.,_()*]+)+"  # 2*32*8 in quotes
 
@@ -28,10 +31,13 @@ class Exercise:
 
     Args:
         title: what it asks, in a few words.
-        judge: takes the answer in Python's own types; returns None if it is right, else one kind sentence.
-        hints: opened one by one, each after a wrong answer; the last leads to the answer, and is not it.
+        judge: takes the answer in Python's own types; returns None if it is right, else one kind
+            sentence.
+        hints: opened one by one, each after a wrong answer; the last leads to the answer, and is
+            not it.
         wrong: typical wrong answers, each with what went wrong.
-        options: of a concept question, by letter: the text, and why it is right or wrong; `title` asks it.
+        options: of a concept question, by letter: the text, and why it is right or wrong; `title`
+            asks it.
     """
 
     factors = 0  # how many factors, as a tuple, are as good as their product
@@ -47,9 +53,11 @@ class Exercise:
 
     @classmethod
     def of(cls, words: Mapping, judge: Callable[..., str | None] | None) -> Exercise:
-        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number; options.
+        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a
+        number; options.
 
-        Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of a dictionary.
+        Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of
+        a dictionary.
         """
         if "options" in words:
             options = dict(zip(ascii_lowercase, words["options"], strict=False))
@@ -71,20 +79,32 @@ class Exercise:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)
         if self.factors and isinstance(answer, tuple | list) and len(answer) > 1:
-            few = (
-                ""
-                if len(answer) == self.factors
-                else f"give {self.factors} numbers, or their product without commas"
-            )
-            if problem := few or next(filter(None, map(not_a_number, answer)), None):
+            problem = self._wrong_factors(answer)
+            if problem:
                 return misread(answer, self.wrong) or problem
             answer = math.prod(answer)
         message = self.judge(answer)
-        return message and (misread(answer, self.wrong) or message)
+        if not message:
+            return message
+        return misread(answer, self.wrong) or message
+
+    def _wrong_factors(self, answer: Sequence[object]) -> str | None:
+        """Return what is wrong with factors in place of a number; None if their product can be
+        judged.
+        """
+        if len(answer) != self.factors:
+            return f"give {self.factors} numbers, or their product without commas"
+        for factor in answer:
+            problem = not_a_number(factor)
+            if problem:
+                return problem
+        return None
 
 
 def plain(answer: object) -> object:
-    """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
+    """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal,
+    Fraction, openai.
+    """
     dump = getattr(answer, "model_dump", None)
     if dump is not None:  # a server's answer, as openai gives it
         answer = dump()
@@ -114,55 +134,89 @@ def _plain_table(table: Any) -> dict | list:
 def shown(answer: object) -> str:
     """Return an answer as a sentence has it: on one line, and of a long one the beginning."""
     text = " ".join(repr(answer).split())
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[: MOST_SHOWN - 1]}…"
 
 
 def single(answer: object) -> object:
     """Return what is in a collection of one; anything else as it is."""
     inner = list(answer.values()) if isinstance(answer, dict) else answer
-    return single(inner[0]) if isinstance(inner, list | tuple) and len(inner) == 1 else answer
+    if isinstance(inner, list | tuple) and len(inner) == 1:
+        return single(inner[0])
+    return answer
 
 
 def called(answer: object, names: Iterable[str]) -> object:
-    """Return which of the names a text means, whatever its capitals and spaces: "dp+ep" is "DP + EP"; else the answer."""
-    bare = {"".join(name.split()).casefold(): name for name in names}
-    return (
-        bare.get("".join(answer.split()).casefold(), answer) if isinstance(answer, str) else answer
-    )
+    """Return which of the names a text means, whatever its capitals and spaces; anything else as it
+    is.
+
+    "dp+ep" is "DP + EP".
+    """
+    if not isinstance(answer, str):
+        return answer
+    matches = [name for name in names if _bare(name) == _bare(answer)]
+    return matches[-1] if matches else answer
+
+
+def _bare(text: str) -> str:
+    """Return a text without spaces and capitals."""
+    return "".join(text.split()).casefold()
 
 
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
-    """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a percent."""
+    """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a
+    percent.
+    """
     number = single(answer)
-    names = [each for each in wrong if isinstance(each, str)]
-    given = tuple(answer) if isinstance(answer, list) else called(answer, names)
+    if isinstance(answer, list):
+        answer = tuple(answer)
+    else:
+        answer = called(answer, [typical for typical in wrong if isinstance(typical, str)])
     for typical, why in wrong.items():
         if isinstance(typical, Real):
             if is_number(number) and math.isclose(number, typical, rel_tol=0.005):
                 return why
-        elif given == typical:
+        elif answer == typical:
             return why
     return None
 
 
 def not_a_number(answer: object, unit: str = "") -> str | None:
     """Return why an answer is no number; None if it is one."""
-    if isinstance(answer, str) and re.fullmatch(NUMBER, answer):
-        # Python reads 131,072 as no number
-        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")
-        return f"give {plainly} as a number, without quotes"
-    if isinstance(answer, str) and re.fullmatch(SUM, answer):
-        return f"give {answer} without quotes: Python then computes it, and the result is a number"
-    if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
-        return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
-    if (
-        isinstance(answer, tuple)
-        and len(answer) > 1
-        and all(isinstance(part, int) for part in answer)
-    ):
-        return f"Python reads commas as several numbers, here {answer}: leave them out; a decimal point is a point"
+    if isinstance(answer, str):
+        problem = _number_in_quotes(answer, unit)
+        if problem:
+            return problem
+    if _has_commas(answer):
+        return (
+            f"Python reads commas as several numbers, here {answer}: "
+            "leave them out; a decimal point is a point"
+        )
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-        return f"{shown(answer)} is not a number{f' of {unit}' if unit else ''}"
+        of_unit = f" of {unit}" if unit else ""
+        return f"{shown(answer)} is not a number{of_unit}"
+    return None
+
+
+def _has_commas(answer: object) -> bool:
+    """Return whether an answer is what Python makes of 131,072: a tuple of whole numbers."""
+    if not isinstance(answer, tuple) or len(answer) < 2:
+        return False
+    return all(isinstance(part, int) for part in answer)
+
+
+def _number_in_quotes(answer: str, unit: str) -> str | None:
+    """Return what to do with a text that has a number or a product in it; None if it has none."""
+    if re.fullmatch(NUMBER, answer):
+        # Python reads 131,072 as no number
+        number = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")
+        return f"give {number} as a number, without quotes"
+    if re.fullmatch(SUM, answer):
+        return f"give {answer} without quotes: Python then computes it, and the result is a number"
+    if re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
+        it_is = f": it is {unit}" if unit else ""
+        return f"give the number alone, without quotes and without the unit{it_is}"
     return None
 
 
@@ -172,7 +226,9 @@ def is_number(answer: object) -> TypeGuard[float]:
 
 
 def _of_number(words: Mapping) -> Judge:
-    """Return the judge of an answer that is a number: `answer`, `unit`, `digits` and `rel` of a file of words."""
+    """Return the judge of an answer that is a number: `answer`, `unit`, `digits` and `rel` of a
+    file of words.
+    """
     answer, unit = words["answer"], words.get("unit", "")
     rule = {name: words[name] for name in ("rel", "digits") if name in words}
     if isinstance(answer, int) and "digits" not in words and not rule:
@@ -181,7 +237,9 @@ def _of_number(words: Mapping) -> Judge:
 
 
 def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int = 2) -> Judge:
-    """Return a judge of a number: right within `rel`, or if it is `expected` rounded to `digits` digits or more."""
+    """Return a judge of a number: right within `rel`, or if it is `expected` rounded to `digits`
+    digits or more.
+    """
     rounded = [float(f"{expected:.{more}e}") for more in range(digits - 1, 15)]
 
     def judge(answer: object) -> str | None:
@@ -190,39 +248,50 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
             return factors_of(answer, expected, unit) or not_a_number(answer, unit)
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
-        too = (
-            f"too {'large' if answer > expected else 'small'}{another_unit(answer, expected, unit)}"
-        )
-        return f"{answer:,.6g} {unit}".rstrip() + f" is {too}"
+        number = f"{answer:,.6g} {unit}".rstrip()
+        size = "large" if answer > expected else "small"
+        return f"{number} is too {size}{another_unit(answer, expected, unit)}"
 
     return judge
 
 
 def factors_of(answer: object, expected: float, unit: str) -> str | None:
-    """Return what to do with a tuple or list of factors whose product is the answer, or is it in another unit."""
+    """Return what to do with a tuple or list of factors whose product is the answer, or is it in
+    another unit.
+    """
     if not isinstance(answer, tuple | list) or not all(map(is_number, answer)):
         return None
     product = math.prod(answer)
     if math.isclose(product, expected, rel_tol=0.001):
         return "those are the right factors: leave out the commas, and write * between them"
-    if len(answer) > 2 and (off := another_unit(product, expected, unit)):
-        return (
-            f"give one number: these factors make {product:,.10g}, which is not the answer yet{off}"
-        )
+    off = another_unit(product, expected, unit)
+    if len(answer) > 2 and off:
+        made = f"these factors make {product:,.10g}"
+        return f"give one number: {made}, which is not the answer yet{off}"
     return None
 
 
 def another_unit(answer: float, expected: float, unit: str) -> str:
-    """Return a question about the unit if an answer is off by a prefix: 1,000 or 1,024, their powers, GB for GiB."""
-    bases = (1000, 1024) if unit in SIZES else (1000,) if unit in TIMES else ()
-    known = [base**power for base in bases for power in (1, 2, 3)] + [1.024**3] * (unit in SIZES)
-    small, large = sorted((abs(answer), abs(expected)))
-    factor = next((each for each in known if math.isclose(small * each, large, rel_tol=0.002)), 0)
-    return (
-        f", by a factor of {factor:,.10g}: is it in {unit}, or in another unit?"
-        if factor and small
-        else ""
-    )
+    """Return a question about the unit if an answer is off by a prefix: 1,000 or 1,024, their
+    powers, GB for GiB.
+    """
+    smaller, larger = sorted((abs(answer), abs(expected)))
+    if not smaller:
+        return ""
+    for factor in _factors(unit):
+        if math.isclose(smaller * factor, larger, rel_tol=0.002):
+            return f", by a factor of {factor:,.10g}: is it in {unit}, or in another unit?"
+    return ""
+
+
+def _factors(unit: str) -> tuple[float, ...]:
+    """Return the factors between units of the same kind: 1,000 for ms and s."""
+    thousands = (1000, 1000**2, 1000**3)
+    if unit in TIMES:
+        return thousands
+    if unit in SIZES:
+        return (*thousands, 1024, 1024**2, 1024**3, 1.024**3)
+    return ()
 
 
 def exactly(expected: int, unit: str = "") -> Judge:
@@ -239,34 +308,34 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
     """Return a judge of a concept question; each wrong option is answered with its own why."""
 
     def judge(answer: object) -> str | None:
-        if (given := letter(answer)) not in options:
+        chosen = letter(answer)
+        if chosen not in options:
             return f"{shown(answer)} is none of the options: give one of {', '.join(options)}"
-        return None if given == right else options[given][1]
+        return None if chosen == right else options[chosen][1]
 
     return judge
 
 
 def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> Judge:
-    """Let a judge have an answer of the kinds that its parameters name (of several: a tuple or list of them).
+    """Let a judge have an answer of the kinds that its parameters name (of several: a tuple or list
+    of them).
 
-    Any other answer, a dict with other `keys`, and one of which the judge says SHAPELESS, is told what to give.
+    Any other answer, a dict with other `keys`, and one of which the judge says SHAPELESS, is told
+    what to give.
     """
-    kinds = [each.annotation for each in signature(judge).parameters.values()]
+    kinds = [parameter.annotation for parameter in signature(judge).parameters.values()]
+    names = [key for key in keys if isinstance(key, str)]
 
     def judged(answer: object) -> str | None:
         if isinstance(answer, dict):  # "a" is A
-            names = [key for key in keys if isinstance(key, str)]
             answer = {called(key, names): value for key, value in answer.items()}
         parts = answer if len(kinds) > 1 else (answer,)
-        said: str | None = SHAPELESS
-        if (
-            isinstance(parts, list | tuple)
-            and len(parts) == len(kinds)
-            and all(map(isinstance, parts, kinds))
-            and has_keys(answer)
-        ):
-            said = judge(*parts)
-        return give.replace("{answer}", shown(answer)) if said is SHAPELESS else said
+        message: str | None = SHAPELESS
+        if _are_of(parts, kinds) and has_keys(answer):
+            message = judge(*parts)
+        if message is SHAPELESS:
+            return give.replace("{answer}", shown(answer))
+        return message
 
     def has_keys(answer: object) -> bool:
         if not keys:
@@ -274,3 +343,10 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
         return isinstance(answer, Iterable) and set(answer) == set(keys)
 
     return judged
+
+
+def _are_of(parts: object, kinds: Sequence[Any]) -> TypeGuard[Sequence[object]]:
+    """Return whether parts are a list or tuple of values of these kinds, one each."""
+    if not isinstance(parts, list | tuple) or len(parts) != len(kinds):
+        return False
+    return all(map(isinstance, parts, kinds))

@@ -1,6 +1,8 @@
-"""Notebook 03's helpers: the script part by part, a submission where there is SLURM, the failures to diagnose.
+"""Notebook 03's helpers: the script part by part, a submission where there is SLURM, the failures
+to diagnose.
 
-Without SLURM the same calls show the plan and the recorded start, so that the notebook runs everywhere.
+Without SLURM the same calls show the plan and the recorded start, so that the notebook runs
+everywhere.
 
 >>> from workshop.course import nb03
 >>> nb03.steps().rows[2]
@@ -68,9 +70,16 @@ def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
     starts = "the starts of 70B and 405B are recorded ones."
     if not available():
-        return f"No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, and {starts}"
-    if shared := _class_server():
-        return f"A SLURM cluster answers here, and your class shares the server {shared!r}: submit() starts no job, and {starts}"
+        return (
+            "No SLURM answers here: submit() shows what it would do, "
+            f"the server is the one of notebook 00, and {starts}"
+        )
+    shared = _class_server()
+    if shared:
+        return (
+            f"A SLURM cluster answers here, and your class shares the server {shared!r}: "
+            f"submit() starts no job, and {starts}"
+        )
     return (
         "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
     )
@@ -79,7 +88,8 @@ def where() -> str:
 def by_hand() -> str:
     """Return the line that starts the teaching model in a terminal, in vLLM's own words.
 
-    The CPU build's `vllm` command does not find its package by its name; our module starts the same program.
+    The CPU build's `vllm` command does not find its package by its name; our module starts the same
+    program.
     """
     command = ["vllm"]
     if is_cpu(*installed()):
@@ -90,13 +100,19 @@ def by_hand() -> str:
 
 
 def hand_started(port: int = HAND_PORT) -> str:
-    """Return in one sentence whether the server that was started by hand answers on this machine's port."""
+    """Return in one sentence whether the server that was started by hand answers on this machine's
+    port.
+    """
     try:
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
         model = answer.json()["data"][0]
     except (httpx.HTTPError, ValueError, LookupError):
-        return f"Nothing answers on port {port} yet. Start the server, wait for its last line, then run this cell again."
-    return f"✓ Your server answers on port {port}: {model['id']}, up to {model['max_model_len']:,} tokens per request."
+        return (
+            f"Nothing answers on port {port} yet. "
+            "Start the server, wait for its last line, then run this cell again."
+        )
+    longest = f"up to {model['max_model_len']:,} tokens per request"
+    return f"✓ Your server answers on port {port}: {model['id']}, {longest}."
 
 
 def directives(name: str) -> Table:
@@ -128,23 +144,25 @@ def _script(name: str) -> str:
 def submission(name: str, **options) -> Table:
     """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
     planned = slurm.prepare(slurm.Request(name, **options))
-    rows = [("plan", reason) for reason in planned.reasons] + [
-        ("advice", advice) for advice in planned.advice
-    ]
-    return Table(("", "what and why"), [*rows, ("command", planned.command)])
+    rows = [("plan", reason) for reason in planned.reasons]
+    rows += [("advice", advice) for advice in planned.advice]
+    rows.append(("command", planned.command))
+    return Table(("", "what and why"), rows)
 
 
 def submit(name: str, **options) -> str:
-    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is none.
+    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is
+    none.
 
-    In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty of them.
+    In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty
+    of them.
     """
     if not available():
         return "recorded"
-    known = [
-        record for record in records.own() if record.where == "slurm" and record.state != "failed"
-    ]
-    running = [record for record in known if not record.in_doubt]
+    running = []
+    for record in records.own():
+        if record.where == "slurm" and record.state != "failed" and not record.in_doubt:
+            running.append(record)
     if running:
         return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
     if _class_server():
@@ -154,11 +172,16 @@ def submit(name: str, **options) -> str:
 
 def _class_server() -> str:
     """Return the name of a server that is shared with this learner; '' if there is none."""
-    return next((record.name for record in records.shared() if record.state != "failed"), "")
+    for record in records.shared():
+        if record.state != "failed":
+            return record.name
+    return ""
 
 
 def watch(job: str, name: str = "70b"):
-    """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded start without a job."""
+    """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded
+    start without a job.
+    """
     if job == "recorded":
         return LoadingView(name)
     shown = widgets.HTML()
@@ -173,10 +196,13 @@ def watch(job: str, name: str = "70b"):
     return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
 
 
-def record(found: ServerRecord) -> Table:
+def record(server: ServerRecord) -> Table:
     """Return a server's record without its key, field by field."""
-    shown = {key: str(value) for key, value in found.public().items() if value not in (None, "")}
-    return Table(("field", "value"), list(shown.items()))
+    rows = []
+    for key, value in server.public().items():
+        if value not in (None, ""):
+            rows.append((key, str(value)))
+    return Table(("field", "value"), rows)
 
 
 def tail(letter: str, lines: int = 5) -> Table:
@@ -185,7 +211,9 @@ def tail(letter: str, lines: int = 5) -> Table:
 
 
 def grep(letter: str, pattern: str) -> Table:
-    """Return the lines of a failed start that match a regular expression, as `grep -n PATTERN` does."""
+    """Return the lines of a failed start that match a regular expression, as `grep -n PATTERN`
+    does.
+    """
     try:
         wanted = re.compile(pattern)
     except re.error as error:
@@ -195,13 +223,14 @@ def grep(letter: str, pattern: str) -> Table:
     return _matching(letter, wanted)
 
 
-def _matching(letter: str, wanted: re.Pattern, last: int = 0) -> Table:
+def _matching(letter: str, pattern: re.Pattern, last: int = 0) -> Table:
     if letter not in FAILURES:
         raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
     text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
-    found = [
-        (str(number), line[:220]) for number, line in enumerate(lines, 1) if wanted.search(line)
-    ]
-    rows = found[-last:] or [("–", "no line matches")]
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if pattern.search(line):
+            rows.append((str(number), line[:220]))
+    rows = rows[-last:] or [("–", "no line matches")]
     return Table(("line", f"log {letter}, {len(lines)} lines"), rows, ["muted"] * len(rows))

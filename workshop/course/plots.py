@@ -1,4 +1,5 @@
-"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the records have.
+"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the
+records have.
 
 >>> from workshop import plots
 >>> made = plots.figure({"8B": 16, "405B": 810}, "barh", xlabel="GB in float16", title="Two bytes a parameter")
@@ -40,7 +41,9 @@ STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
 
 
 def drawing(name: str) -> Picture:
-    """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its words for screen readers in <desc>."""
+    """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its
+    words for screen readers in <desc>.
+    """
     text = (files("workshop.course") / "drawings" / f"{name}.svg").read_text(encoding="utf-8")
     parts = re.fullmatch(FILE, text, re.DOTALL)
     if parts is None:
@@ -55,7 +58,10 @@ kinds, kv_caching, links, megatron = (
 
 
 def step_parts(name: str) -> dict[str, float]:
-    """Return ms of one decoding step of a recorded run, part by part; they add up to 1000 / its tokens a second."""
+    """Return ms of one decoding step of a recorded run, part by part.
+
+    They add up to 1000 / its tokens a second.
+    """
     run = recorded.tuned(name)
     by_kind = run["kernels"]["by_kind"]
     limit = 1e3 / recorded.limit_tokens_per_s(run)
@@ -69,9 +75,14 @@ def step_parts(name: str) -> dict[str, float]:
 
 
 def step_table() -> dict[str, dict[str, float]]:
-    """Return ms of one token of 70B on 4 H200: part → {the limit, as vLLM starts it, tuned}; for a DataFrame."""
-    rows = {label: step_parts(name) for label, name in STEPS.items()}
-    rows = {"the limit": {READING: rows["tuned"][READING]}, **rows}
-    return {
-        part: {label: parts.get(part, 0.0) for label, parts in rows.items()} for part in KERNELS
-    }
+    """Return ms of one token of 70B on 4 H200: part → {the limit, as vLLM starts it, tuned}; for a
+    DataFrame.
+    """
+    steps = {label: step_parts(name) for label, name in STEPS.items()}
+    limit = {READING: steps["tuned"][READING]}
+    table = {}
+    for part in KERNELS:
+        table[part] = {"the limit": limit.get(part, 0.0)}
+        for label, parts in steps.items():
+            table[part][label] = parts.get(part, 0.0)
+    return table

@@ -22,8 +22,8 @@ def test_a_late_learner_runs_each_cell_once_within_twice_the_time(cell_s, cells_
     room = run.Classroom(1, 10.0)
     room.seconds = 0.8
     room._allowed = classroom_plan.Allowed()
-    room.found = Report(1, 0.0, "stub", "http://127.0.0.1:9/v1")
-    room.found.every_s = 0.1
+    room.result = Report(1, 0.0, "stub", "http://127.0.0.1:9/v1")
+    room.result.every_s = 0.1
     tried = []
 
     async def ask(ask, cell, number, places):

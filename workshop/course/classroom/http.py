@@ -1,4 +1,6 @@
-"""How a simulated learner talks to the server: what it allows, and one request with the times of its tokens."""
+"""How a simulated learner talks to the server: what it allows, and one request with the times of
+its tokens.
+"""
 
 import re
 import time
@@ -47,21 +49,21 @@ async def meet(server: servers.Server) -> dict:
 async def find_limits(
     server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]
 ) -> Allowed:
-    """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
+    """Ask every text once for one token, and find out what the server allows.
+
+    Nothing of it is counted.
+    """
     counted, talks, header = {}, False, ""
-    asks = {one.text: one for cell in cells for one in cell.asks}
-    asks |= {text: ask(text) for text in (*OPENINGS, *LABELLED)} | {
-        text: chat(text) for text in QUESTIONS
-    }
-    for text, one in asks.items():
-        plain = {name: value for name, value in one.body.items() if name in ("prompt", "messages")}
-        status, raw, header = await _post(
-            server, one.path, {"model": model, **plain, "max_tokens": 1}
-        )
+    for text, request in _texts(cells).items():
+        body = {"model": model, "max_tokens": 1}
+        for name in ("prompt", "messages"):
+            if name in request.body:
+                body[name] = request.body[name]
+        status, raw, header = await _post(server, request.path, body)
         if status in (401, 403):
             raise server.key_refused()
         # chat with a model that has no template: refused, or a crash of it
-        if status >= 500 and one.path != CHAT:
+        if status >= 500 and request.path != CHAT:
             raise WorkshopError(
                 f"{server.url} answers {status}: {said(raw)}.",
                 "Look at its log: `workshop servers`.",
@@ -72,17 +74,34 @@ async def find_limits(
             except Malformed as bad:
                 remedy = "Give the address of a vLLM server, which ends in /v1."
                 raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
-            talks = talks or one.path == CHAT
+            talks = talks or request.path == CHAT
     body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
-    most = received.logprobs_limit(
-        (await _post(server, COMPLETIONS, body))[1].decode(errors="replace")
-    )
-    limits = {
-        name: int(found[1])
-        for name, words in Allowed.SAID.items()
-        if (found := re.search(rf"(\d+) {words}", header))
-    }
-    return Allowed(max_model_len, most, talks, counted, **limits)
+    _, raw, _ = await _post(server, COMPLETIONS, body)
+    most = received.logprobs_limit(raw.decode(errors="replace"))
+    return Allowed(max_model_len, most, talks, counted, **_class_limits(header))
+
+
+def _texts(cells: list[Cell]) -> dict[str, Ask]:
+    """Return every text that a learner may send, with a request that has it."""
+    requests = {}
+    for cell in cells:
+        for request in cell.asks:
+            requests[request.text] = request
+    for text in (*OPENINGS, *LABELLED):
+        requests[text] = ask(text)
+    for text in QUESTIONS:
+        requests[text] = chat(text)
+    return requests
+
+
+def _class_limits(header: str) -> dict[str, int]:
+    """Return the limits of one learner that a server for a class names."""
+    limits = {}
+    for name, phrase in Allowed.SAID.items():
+        number = re.search(rf"(\d+) {phrase}", header)
+        if number:
+            limits[name] = int(number[1])
+    return limits
 
 
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:

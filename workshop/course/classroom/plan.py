@@ -1,4 +1,6 @@
-"""What a class asks of a server: the requests of the notebooks, cut to what the server allows, or simulated. Pure."""
+"""What a class asks of a server: the requests of the notebooks, cut to what the server allows, or
+simulated. Pure.
+"""
 
 import random
 from collections.abc import Mapping
@@ -17,10 +19,16 @@ OPENINGS = (
     "The capital of California is",
 )
 TEXT = "San Francisco is a city in California. Boston is a city on the moon."
-LABELLED = tuple(
-    f"{thing} is {label}"
-    for thing in ("Boston", "A dog", "A hammer")
-    for label in ("a city", "an animal", "a tool")
+LABELLED = (
+    "Boston is a city",
+    "Boston is an animal",
+    "Boston is a tool",
+    "A dog is a city",
+    "A dog is an animal",
+    "A dog is a tool",
+    "A hammer is a city",
+    "A hammer is an animal",
+    "A hammer is a tool",
 )
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # of the timeline in notebook 06
@@ -69,7 +77,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell as a learner runs it (notebook '': their own): its requests, so many of them at once."""
+    """One cell as a learner runs it (notebook '': their own): its requests, so many of them at
+    once.
+    """
 
     notebook: str
     name: str
@@ -90,47 +100,54 @@ def chat(question: str, **sampling) -> Ask:
 
 
 def course(dice: random.Random) -> list[Cell]:
-    """Return what one learner runs, in order: the cells of the notebooks that ask the server for something."""
+    """Return what one learner runs, in order: the cells of the notebooks that ask the server for
+    something.
+    """
     own, question, seed = dice.choice(OPENINGS), dice.choice(QUESTIONS), dice.randrange(1000)
+    temperatures = [ask(own, max_tokens=12, temperature=t) for t in (0.2, 0.7, 1, 1.5)]
+    explorer = ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS)
+    samples = ask(own, max_tokens=24, n=20, seed=seed, temperature=1.0)
     labelled = [ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED]
-    exactly = [
-        {"max_tokens": n, "min_tokens": n, "ignore_eos": True, "temperature": 1.0} for n in LENGTHS
-    ]
-    cells: dict[tuple[str, str], list[Ask]] = {
-        ("00", "first request"): [ask(CITIES[0], max_tokens=16, temperature=0)],
-        ("04", "four temperatures"): [
-            ask(own, max_tokens=12, temperature=each) for each in (0.2, 0.7, 1, 1.5)
-        ],
-        ("04", "explorer"): [ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS)],
-        ("04", "20 completions"): [ask(own, max_tokens=24, n=20, seed=seed, temperature=1.0)],
-        ("05", "prompt logprobs"): [
-            ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
-            *labelled,
-        ],
-        ("05", "answers with logprobs"): [
-            ask(f"Question: {each}\nAnswer:", max_tokens=30, temperature=0, logprobs=3)
-            for each in QUESTIONS
-        ],
-        ("06", "12 prompts, 4 at once"): [
-            ask(CITIES[n % 4], **sampling) for n, sampling in enumerate(exactly)
-        ],
-        ("", "chat"): [chat(question, max_tokens=40, temperature=0.7)],
-    }
+    prompt_logprobs = ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5)
+    answers = []
+    for text in QUESTIONS:
+        prompt = f"Question: {text}\nAnswer:"
+        answers.append(ask(prompt, max_tokens=30, temperature=0, logprobs=3))
+    first = ask(CITIES[0], max_tokens=16, temperature=0)
+    last = chat(question, max_tokens=40, temperature=0.7)
     return [
-        Cell(*name, tuple(asks), at_once=4 if "4 at once" in name[1] else 1)
-        for name, asks in cells.items()
+        Cell("00", "first request", (first,)),
+        Cell("04", "four temperatures", tuple(temperatures)),
+        Cell("04", "explorer", (explorer,)),
+        Cell("04", "20 completions", (samples,)),
+        Cell("05", "prompt logprobs", (prompt_logprobs, *labelled)),
+        Cell("05", "answers with logprobs", tuple(answers)),
+        Cell("06", "12 prompts, 4 at once", _timeline(), at_once=4),
+        Cell("", "chat", (last,)),
     ]
+
+
+def _timeline() -> tuple[Ask, ...]:
+    """Return the requests of notebook 06's timeline, whose answers have exactly LENGTHS tokens."""
+    asks = []
+    for number, length in enumerate(LENGTHS):
+        exactly = {"max_tokens": length, "min_tokens": length, "ignore_eos": True}
+        asks.append(ask(CITIES[number % 4], **exactly, temperature=1.0))
+    return tuple(asks)
 
 
 def cut(cells: list[Cell], allowed: Allowed) -> list[Cell]:
-    """Return the cells as this server takes them: shorter, fewer, or left out where it takes none of it."""
-    found = []
+    """Return the cells as this server takes them: shorter, fewer, or left out where it takes none
+    of it.
+    """
+    shortened = []
     for cell in cells:
-        asks = tuple(fit for ask in cell.asks if (fit := fitted(ask, allowed)))
-        if asks:
+        asks = [fitted(ask, allowed) for ask in cell.asks]
+        possible = tuple(ask for ask in asks if ask is not None)
+        if possible:
             at_once = min(cell.at_once, allowed.at_a_time or cell.at_once)
-            found.append(replace(cell, asks=asks, at_once=at_once))
-    return found
+            shortened.append(replace(cell, asks=possible, at_once=at_once))
+    return shortened
 
 
 def fitted(ask: Ask, allowed: Allowed) -> Ask | None:
@@ -157,30 +174,37 @@ def fitted(ask: Ask, allowed: Allowed) -> Ask | None:
 
 
 def starts(count: int, every_s: float, dice: random.Random) -> list[float]:
-    """Return when one learner would run each of `count` cells, in seconds: soon after everybody was told to."""
+    """Return when one learner would run each of `count` cells, in seconds: soon after everybody was
+    told to.
+    """
     bunch_s = min(BUNCH_S, 0.8 * every_s)
     return [number * every_s + bunch_s * dice.betavariate(1, 4) for number in range(count)]
 
 
 def arrivals(learners: int, seconds: float | None, seed: int) -> list[Arrival]:
-    """Return what a class sends, in order: every cell of every learner; `n` samples are n requests with one prompt.
+    """Return what a class sends, in order: every cell of every learner; `n` samples are n requests
+    with one prompt.
 
-    All requests of a cell come at once, also where a learner's own limit would hold some back: the worst case.
+    All requests of a cell come at once, also where a learner's own limit would hold some back: the
+    worst case.
     """
-    found = []
+    arrivals = []
     for learner in range(learners):
         dice = random.Random(f"{seed} {learner}")
         cells = course(dice)
         every_s = min(EVERY_S, (seconds or EVERY_S * len(cells)) / len(cells))
         for cell, at in zip(cells, starts(len(cells), every_s, dice), strict=True):
             for number, ask in enumerate(cell.asks):
-                tokens = (
-                    len(ask.text) // CHARACTERS_A_TOKEN
-                    + 1
-                    + TEMPLATE_TOKENS * ("messages" in ask.body)
-                )
+                tokens = _prompt_tokens(ask)
                 name = f"{learner} {cell.name} {number}"
-                found += [Arrival(at, tokens, ask.body["max_tokens"], name, tokens)] * ask.body.get(
-                    "n", 1
-                )
-    return sorted(found, key=lambda one: one.arrival_s)
+                arrival = Arrival(at, tokens, ask.body["max_tokens"], name, tokens)
+                arrivals += [arrival] * ask.body.get("n", 1)
+    return sorted(arrivals, key=lambda arrival: arrival.arrival_s)
+
+
+def _prompt_tokens(ask: Ask) -> int:
+    """Return about how many tokens a request's prompt has."""
+    tokens = len(ask.text) // CHARACTERS_A_TOKEN + 1
+    if "messages" in ask.body:
+        tokens += TEMPLATE_TOKENS
+    return tokens

@@ -3,7 +3,8 @@
     from workshop.course.classroom import run as classroom
     print(classroom.run(learners=30))
 
-Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet goes on later.
+Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet
+goes on later.
 """
 
 import asyncio
@@ -35,8 +36,9 @@ class Classroom:
 
     Args:
         learners: 1 to 500.
-        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them follow faster. Who is
-            late runs the rest of the first pass in up to OVERTIME times as long.
+        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them
+            follow faster. Who is late runs the rest of the first pass in up to OVERTIME times as
+            long.
         url: ends in /v1; by default the server that `connect()` finds. Key: WORKSHOP_API_KEY.
         name: of a server record.
         report: called twice a second with a Progress, whose fraction is that of the time.
@@ -87,7 +89,9 @@ class Classroom:
             return runner.run(self._play())
 
     def stop(self, why: str = "it was interrupted") -> None:
-        """End it now, from a signal handler or another thread; `run` returns what was measured so far."""
+        """End it now, from a signal handler or another thread; `run` returns what was measured so
+        far.
+        """
         self._stopped = self._stopped or why
         if self._loop and self._task:
             self._loop.call_soon_threadsafe(self._task.cancel)
@@ -99,28 +103,28 @@ class Classroom:
         try:
             entry = await classroom_http.meet(server)
             self._model, cells = entry["id"], classroom_plan.course(random.Random(self.seed))
-            self._allowed = await classroom_http.find_limits(
-                server, self._model, entry.get("max_model_len"), cells
-            )
+            longest = entry.get("max_model_len")
+            self._allowed = await classroom_http.find_limits(server, self._model, longest, cells)
             played = classroom_plan.cut(cells, self._allowed)
             if not played:
-                said = f"{server.url} takes none of the course's requests."
-                raise WorkshopError(
-                    said, "Its --max-model-len is too small: the course needs about 100 tokens."
-                )
+                problem = f"{server.url} takes none of the course's requests."
+                cause = "Its --max-model-len is too small: the course needs about 100 tokens."
+                raise WorkshopError(problem, cause)
             self.seconds = self.seconds or EVERY_S * len(played)
-            self.found = Report(self.learners, 0.0, self._model, server.url, criteria=self.criteria)
-            self.found.every_s = min(EVERY_S, self.seconds / len(played))
-            self.found.left_out = sorted(
-                {cell.name for cell in cells} - {cell.name for cell in played}
+            self.result = Report(
+                self.learners, 0.0, self._model, server.url, criteria=self.criteria
             )
+            self.result.every_s = min(EVERY_S, self.seconds / len(played))
+            played_names = [cell.name for cell in played]
+            left_out = {cell.name for cell in cells if cell.name not in played_names}
+            self.result.left_out = sorted(left_out)
             await self._class()
-            tried = {one.cell for one in self.found.requests}
-            self.found.untried = [cell.title for cell in played if cell.title not in tried]
+            tried = [request.cell for request in self.result.requests]
+            self.result.untried = [cell.title for cell in played if cell.title not in tried]
         finally:
             await server.close()
-        self.found.stopped = self._stopped
-        return self.found
+        self.result.stopped = self._stopped
+        return self.result
 
     async def _class(self) -> None:
         self._began = time.monotonic()
@@ -135,7 +139,7 @@ class Classroom:
             if not self._stopped:
                 raise
         finally:
-            self.found.seconds = self._now()
+            self.result.seconds = self._now()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
@@ -145,17 +149,17 @@ class Classroom:
     async def _learner(self, number: int) -> None:
         dice = random.Random(f"{self.seed} {number}")
         cells = classroom_plan.cut(classroom_plan.course(dice), self._allowed)
-        turns = max(1, round(self.seconds / self.found.every_s))
-        for turn, at in enumerate(classroom_plan.starts(turns, self.found.every_s, dice)):
+        turns = max(1, round(self.seconds / self.result.every_s))
+        for turn, at in enumerate(classroom_plan.starts(turns, self.result.every_s, dice)):
             wait = at - self._now()
             if wait < 0 and turn:
-                self.found.late += 1
+                self.result.late += 1
                 wait = dice.uniform(*THINK_S)
             await asyncio.sleep(max(0.0, wait))
             # Whoever is late still runs each cell once: otherwise the last cells get no verdict.
             allowed_s = OVERTIME * self.seconds if turn < len(cells) else self.seconds
             if self._now() > allowed_s:
-                self.found.not_reached += turns - turn
+                self.result.not_reached += turns - turn
                 return
             cell = cells[turn % len(cells)]
             places = asyncio.Semaphore(cell.at_once)
@@ -181,7 +185,7 @@ class Classroom:
             finally:
                 self._in_flight -= 1
         request.e2el_s = self._now() - request.sent_s
-        self.found.requests.append(request)
+        self.result.requests.append(request)
 
     async def _watch(self) -> None:
         """Look at /metrics and at ourselves as long as the class goes on."""
@@ -195,22 +199,25 @@ class Classroom:
             self.report(Progress(min(1.0, self._now() / self.seconds), self._words(look)))
             due = max(due + TICK_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-            self.found.client_lag_s = max(self.found.client_lag_s, time.monotonic() - due)
+            self.result.client_lag_s = max(self.result.client_lag_s, time.monotonic() - due)
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
         seen = look.requests_running, look.requests_waiting, look.kv_cache_usage
         for name, value in zip(PEAKS, seen, strict=True):
             if value is not None:
-                setattr(self.found, name, max(value, getattr(self.found, name) or 0))
+                setattr(self.result, name, max(value, getattr(self.result, name) or 0))
         if look.preemptions_total is not None:
-            self.found.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
+            self.result.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
 
     def _words(self, look: Metrics | bool | None) -> str:
-        failed = sum(bool(one.error) for one in self.found.requests)
-        parts = [f"{len(self.found.requests) - failed:,} answers", f"{self._in_flight} in flight"]
+        requests = len(self.result.requests)
+        failed = requests - len(self.result.answered)
+        parts = [f"{requests - failed:,} answers", f"{self._in_flight} in flight"]
         if isinstance(look, Metrics):
             parts.append(f"KV cache {look.kv_cache_usage or 0:.0%}")
-        return " · ".join([*parts, *([f"{failed} errors"] if failed else [])])
+        if failed:
+            parts.append(f"{failed} errors")
+        return " · ".join(parts)
 
 
 def run(learners: int, seconds: float | None = None, **options) -> Report:

@@ -44,14 +44,16 @@ def _urls() -> list[str]:
     try:
         return [workshop.connect().url]
     except WorkshopError:
-        if not (known := records.ready()):
+        ready = records.ready()
+        if not ready:
             raise
-        return [record.url for record in known]
+        return [record.url for record in ready]
 
 
 def endpoint(answer: str) -> str | None:
-    if _place(urlsplit(answer)) in (_place(urlsplit(f"{url}/chat/completions")) for url in _urls()):
-        return None
+    for url in _urls():
+        if _place(urlsplit(answer)) == _place(urlsplit(f"{url}/chat/completions")):
+            return None
     if answer.lstrip("/") in ("v1/chat/completions", "chat/completions"):
         return "that is the path: the address of the server, llm.url, comes before it"
     if answer.endswith("/v1/completions"):
@@ -65,8 +67,11 @@ def endpoint(answer: str) -> str | None:
 
 def causes(answer: dict) -> str | None:
     answer = {called(letter, RIGHT): called(cause, CAUSES) for letter, cause in answer.items()}
-    if unknown := [cause for cause in answer.values() if cause not in CAUSES]:
-        return f"{unknown[0]!r} is no cause of the list: {', '.join(CAUSES)}"
+    for cause in answer.values():
+        if cause not in CAUSES:
+            return f"{cause!r} is no cause of the list: {', '.join(CAUSES)}"
     wrong = [letter for letter in RIGHT if answer.get(letter) != RIGHT[letter]]
+    if not wrong:
+        return None
     right = f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right"
-    return f"{right}; log {wrong[0]}: {CLUES[wrong[0]]}" if wrong else None
+    return f"{right}; log {wrong[0]}: {CLUES[wrong[0]]}"

@@ -3,51 +3,53 @@ from workshop.course.judging import SHAPELESS, Exercise, close_to, is_number, no
 
 def waves(answer: dict) -> str | None:
     for count, waves in answer.items():
-        if problem := not_a_number(waves, "waves"):
+        problem = not_a_number(waves, "waves")
+        if problem:
             return f"{count} prompts: {problem}"
-    wrong = [count for count in (3, 4, 5) if answer[count] != -(-count // 4)]
-    if wrong == [5] and answer[5] < 2:
+    for count in (3, 4):
+        if answer[count] != 1:
+            question = "does any prompt have to wait for a free thread?"
+            return f"{count} prompts and four threads: {question}"
+    if answer[5] == 2:
+        return None
+    if answer[5] < 2:
         return "four threads send four; when does the fifth prompt leave?"
-    if wrong == [5]:
-        return "only the fifth prompt has to wait for a free thread"
-    return (
-        f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?"
-        if wrong
-        else None
-    )
+    return "only the fifth prompt has to wait for a free thread"
 
 
 def barrier(spans: list, seconds: object) -> str | None:
     lengths = [span.e2el_s for span in spans]
-    slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
-    wrong = {
+    slowest = []  # of each group of four
+    for start in range(0, len(lengths), 4):
+        slowest.append(max(lengths[start : start + 4]))
+    four_threads = max(span.ended for span in spans)
+    never_waiting = sum(lengths) / 4
+    wrong: dict[object, str] = {
         slowest[0]: "that is the first group of four; the others come after it",
-        max(
-            span.ended for span in spans
-        ): "that is how long the four threads took; a barrier is slower",
+        four_threads: "that is how long the four threads took; a barrier is slower",
         max(lengths): "that is the slowest request of all; each group has a slowest of its own",
         sum(lengths): "that is one after the other; within a group the four run at once",
-        sum(lengths)
-        / 4: "that is as if no thread ever waited; a group ends with its slowest request",
+        never_waiting: "that is as if no thread ever waited; a group ends with its slowest request",
     }
     return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
 
 def knee(sweep: dict, chosen: object) -> str | None:
-    if problem := not_a_number(chosen, "requests at once"):
+    problem = not_a_number(chosen, "requests at once")
+    if problem:
         return problem
     if chosen not in sweep:
         return f"{chosen!r} was not measured; {', '.join(map(str, sweep))} were"
-    alone = sweep[min(sweep)][1]
-    allowed = {count: rate for count, (rate, latency) in sweep.items() if latency <= 3 * alone}
-    if chosen not in allowed:
-        times = sweep[chosen][1] / alone
+    alone_s = sweep[min(sweep)][1]
+    rate, latency_s = sweep[chosen]
+    if latency_s > 3 * alone_s:
+        times = latency_s / alone_s
         return (
             f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
         )
-    best = max(allowed, key=allowed.__getitem__)
-    if chosen != best:
-        return "another number gives more tokens/s, and still at most 3 times the latency"
+    for other_rate, other_latency_s in sweep.values():
+        if other_rate > rate and other_latency_s <= 3 * alone_s:
+            return "another number gives more tokens/s, and still at most 3 times the latency"
     return None
 
 

@@ -16,8 +16,10 @@ def faults(answer: list | tuple | set | frozenset) -> str | None:
             return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
         if name not in broken:
             return f"{name!r} is not broken here: {manifest.POLICIES[name]}"
-    if missing := [name for name in broken if name not in answer]:
-        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]]}"
+    for name in broken:
+        if name not in answer:
+            count = f"{len(set(answer))} of {len(broken)} found"
+            return f"{count}; look again whether {manifest.POLICIES[name]}"
     return None
 
 
@@ -27,18 +29,17 @@ def too_small() -> set[str]:
 
 
 def machines(answer: list | tuple | set | frozenset) -> str | None:
-    given, known = set(answer), {m.name: m for m in list_machines()}
-    for name in sorted(map(str, given)):
-        if name not in known:
+    names = set(answer)
+    by_name = {machine.name: machine for machine in list_machines()}
+    for name in sorted(map(str, names)):
+        if name not in by_name:
             return f"there is no machine {name!r} in the table"
         if name not in too_small():
-            return f"{name} does hold it: {known[name].gpus} × {known[name].gpu}"
-    missing = len(too_small() - given)
-    return (
-        f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache"
-        if missing
-        else None
-    )
+            return f"{name} does hold it: {by_name[name].gpus} × {by_name[name].gpu}"
+    missing = len(too_small() - names)
+    if missing:
+        return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache"
+    return None
 
 
 def ids(answer: list | tuple | set | frozenset) -> str | None:
@@ -49,4 +50,6 @@ def ids(answer: list | tuple | set | frozenset) -> str | None:
         if IDS[name]:
             return f"{name} may stay: {IDS[name]}"
     missing = [name for name, why in IDS.items() if not why and name not in answer]
-    return f"{len(missing)} more must go: it names a number, too" if missing else None
+    if missing:
+        return f"{len(missing)} more must go: it names a number, too"
+    return None

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Sequence
 from math import isclose
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +11,9 @@ WORDS = ["to", "be", "or", "not", "to", "be"]
 
 @runtime_checkable
 class Counted(Protocol):
-    """A run of speculative decoding: how many steps had drafts, tokens that were drafted, and those accepted."""
+    """A run of speculative decoding: how many steps had drafts, tokens that were drafted, and those
+    accepted.
+    """
 
     drafts: int
     drafted: int
@@ -21,19 +24,20 @@ class Counted(Protocol):
 def residual(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or len(answer) != 4 or any(map(not_a_number, answer)):
         return "give a list of four numbers, one for each token"
-    left = [max(p - q, 0) for p, q in zip(P, Q, strict=True)]
+    differences = [p - q for p, q in zip(P, Q, strict=True)]
+    left = [max(difference, 0) for difference in differences]
+    right = [part / sum(left) for part in left]
+    if _are_close(answer, right, 0.01):
+        return None
     slips = {
         tuple(left): "that is what is left; divide it by its sum, so that it adds up to 1",
-        tuple(p - q for p, q in zip(P, Q, strict=True)): "no token has a probability below zero",
-        tuple(abs(p - q) for p, q in zip(P, Q, strict=True)): "a token that the draft guesses too often gets nothing more",
-        tuple(min(p, q) for p, q in zip(P, Q, strict=True)): "those are the guesses that are accepted; ask what is missing",
+        tuple(differences): "no token has a probability below zero",
+        tuple(map(abs, differences)): "a token that the draft guesses too often gets nothing more",
+        tuple(map(min, P, Q)): "those are the guesses that are accepted; ask what is missing",
         P: "that is the model's own distribution; accepted guesses have brought a part of it already",
-    }  # fmt: skip
-    right = [part / sum(left) for part in left]
-    if all(isclose(said, part, abs_tol=0.01) for said, part in zip(answer, right, strict=True)):
-        return None
+    }
     for slip, why in slips.items():
-        if all(isclose(said, part, abs_tol=0.006) for said, part in zip(answer, slip, strict=True)):
+        if _are_close(answer, slip, 0.006):
             return why
     if abs(sum(answer) - 1) > 0.02:
         return f"your numbers add up to {sum(answer):.2f}, not to 1"
@@ -42,20 +46,28 @@ def residual(answer: object) -> str | None:
     return "the right two tokens; each gets its own part of what is left, with two digits or more"
 
 
+def _are_close(numbers: Sequence[float], others: Sequence[float], tolerance: float) -> bool:
+    """Return whether two lists of numbers are equal within a tolerance."""
+    for number, other in zip(numbers, others, strict=True):
+        if not isclose(number, other, abs_tol=tolerance):
+            return False
+    return True
+
+
 def ngram(answer: object) -> str | None:
-    words = [answer] if isinstance(answer, str) else answer
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+    parts = [answer] if isinstance(answer, str) else answer
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         return "give a list of three words"
-    said = re.findall(r"\w+", " ".join(words).lower())
-    if said == WORDS[2:5]:
+    words = re.findall(r"\w+", " ".join(parts).lower())
+    if words == WORDS[2:5]:
         return None
-    if said == WORDS[:3]:
+    if words == WORDS[:3]:
         return "begin behind the words that were found, not with them"
-    if said == ["that", "is", "the"]:
+    if words == ["that", "is", "the"]:
         return "you know the play; the n-gram knows only what stands in this text"
-    if said[:3] == WORDS[2:5] or WORDS[2:5][: len(said)] == said:
-        return f"that begins well; give three words, not {len(said)}"
-    if said[-2:] == WORDS[-2:]:
+    if words[:3] == WORDS[2:5] or WORDS[2:5][: len(words)] == words:
+        return f"that begins well; give three words, not {len(words)}"
+    if words[-2:] == WORDS[-2:]:
         return "those are the last words themselves; what followed them earlier?"
     return "look for the last two words earlier in the text"
 
