@@ -22,7 +22,7 @@ from inference_planner.deployment import Deployment, prepare
 from inference_planner.kv_cache import kv_bytes_for_context
 from inference_planner.weights import active_parameters, whole_bytes
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.chart import Axes, Picture, dot, line, path, text
 from workshop.course.widgets import style
 from workshop.engine import measured_runs as recorded
@@ -112,7 +112,7 @@ def _decoding_points() -> list[Point]:
 def _prefill_points() -> list[Point]:
     points = []
     requests, length = BURST
-    for name, load in recordings.read("simulated.json").items():
+    for name, load in recorded_data.read("simulated.json").items():
         if load["gpu"] != "h200" or "burst" not in name:
             continue
         quantization = "fp8" if "--quantization fp8" in load["command"] else None
@@ -138,9 +138,9 @@ def picture(gpu: str = "h200") -> Picture:
     parts += _roof(g, axes, "bf16", g.bf16_tflops, style.BLUE)
     if g.fp8_tflops:
         parts += _roof(g, axes, "FP8", g.fp8_tflops, style.PURPLE)
-    x, y = axes.x(0.6), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.8)
+    x, y = axes.x(0.75), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.35)
     bandwidth = f"{g.bandwidth_gb_s:,.0f} GB/s"
-    parts.append(text(x, y, bandwidth, anchor="end", size=11, fill=style.MUTED))
+    parts.append(text(x, y, bandwidth, size=11, fill=style.MUTED))
     recorded_points = points() if g.name == "h200" else []
     if recorded_points:
         parts += [_dot(point, axes) for point in recorded_points]
