@@ -40,9 +40,37 @@ def test_70b_fits_two_gpus_of_94_gb_and_no_t4s():
     assert not names & {"g4dn.12xlarge", "Standard_NC64as_T4_v3"}  # 4 × 16 GB
 
 
-def test_405b_in_16_bit_fits_eight_h200_alone():
-    # 812 GB; 8 × 80 GB are 640
-    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}
+def test_405b_in_16_bit_fits_where_there_is_a_terabyte_of_gpu_memory():
+    # 812 GB of weights. GPU memory as the vendors give it, in GB: 8 × 141 H200, 4 × 288 GB300, 8 × 180 B200,
+    # 8 × 192 MI300X, 8 × 288 B300. Not 8 × 80 H100 (640), 4 × 186 GB200 (744), 8 × 96 RTX PRO 6000 (768).
+    assert fitting("llama-3.1-405b", max_model_len=16384) == {
+        "p5en.48xlarge",
+        "Standard_ND128isr_GB300_v6",
+        "a4x-maxgpu-4g-metal",
+        "a4-highgpu-8g",
+        "p6-b200.48xlarge",
+        "Standard_ND96isr_MI300X_v5",
+        "p6-b300.48xlarge",
+    }
+
+
+def test_the_machines_of_each_provider_reach_this_years_gpus():
+    # The providers' pages: AWS P6, Google A4, A4X and G4, Azure ND GB200 v6, GB300 v6 and MI300X v5.
+    sizes = {m.name: (m.gpus, m.gpu, m.vcpus, m.memory_gib) for m in machines.list_machines()}
+    assert sizes["p6-b200.48xlarge"] == (8, "b200", 192, 2048)
+    assert sizes["p6-b300.48xlarge"] == (8, "b300", 192, 4096)
+    assert sizes["p6e-gb200.36xlarge"] == (4, "gb200", 144, 960)
+    assert sizes["a4-highgpu-8g"] == (8, "b200", 224, 3968)
+    assert sizes["a4x-highgpu-4g"] == (4, "gb200", 140, 884)
+    assert sizes["g4-standard-384"] == (8, "rtx-pro-6000", 384, 1440)
+    assert sizes["Standard_ND128isr_NDR_GB200_v6"] == (4, "gb200", 128, 900)
+    assert sizes["Standard_ND128isr_GB300_v6"] == (4, "gb300", 128, 864)
+    assert sizes["Standard_ND96isr_MI300X_v5"] == (8, "mi300x", 96, 1850)
+
+
+def test_the_machines_are_listed_by_their_gpu_memory():
+    found = [m.gpus * load_gpu(m.gpu).marketing_gb for m in machines.list_machines()]
+    assert found == sorted(found)
 
 
 def test_what_does_not_fit_says_what_would_and_comes_last():
