@@ -33,7 +33,7 @@ PURE = (
     "client/sampling",
     "client/logprobs",
     "course/widgets/style",
-    "course/numbers",
+    "course/readable_numbers",
     "errors",
     "files",
     "lazy",

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from workshop import batch, errors, simulate
     from workshop.client import logprobs, sampling
     from workshop.client.client import Client
-    from workshop.course import live, plots, show
+    from workshop.course import live, plots
+    from workshop.course import tables as show
     from workshop.course.course_map import course_map
     from workshop.course.exercises import check, predict
     from workshop.course.widgets.batch.view import BatchProgress
@@ -64,7 +65,7 @@ _DOOR = {  # name → where it is, what it is
         "what temperature, top_k, top_p and penalties do to probabilities",
     ),
     "show": (
-        "workshop.course.show",
+        "workshop.course.tables",
         "tables: any rows, the doctor, an answer field by field, logprobs",
     ),
     "plots": ("workshop.course.plots", "figures and schematic pictures in the course's style"),
@@ -110,9 +111,9 @@ _DOOR = {  # name → where it is, what it is
 }
 # Names that notebooks of earlier releases import; learners have copies of these. Help does not list them.
 _FORMER = {
-    "given": "workshop.course.given",
+    "given": "workshop.course.former_names",
     "cluster": "workshop.course.nb03",
-    "elsewhere": "workshop.course.elsewhere",
+    "elsewhere": "workshop.course.former_names",
 }
 __all__ = list(_DOOR)  # pyright: ignore[reportUnsupportedDunderAll]  the door itself is the list
 __doc__ = f"{__doc__}\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())

@@ -69,7 +69,7 @@ CLUSTER = """from workshop.course import nb03
 display(nb03.directives("70b"), nb03.steps(), nb03.submission("70b"), nb03.tail("B", 3),
         nb03.grep("D", "died"))
 print(nb03.body("405b"))"""
-FIELDS = """from workshop.course import show
+FIELDS = """from workshop import show
 display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "text_completion", "created": 1,
     "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,
     "prompt_logprobs": None}],

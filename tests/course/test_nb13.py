@@ -10,7 +10,7 @@ import needs
 import pytest
 
 from workshop import live, simulate
-from workshop.course import labs, nb13
+from workshop.course import extra_servers, nb13
 from workshop.errors import BadInput
 from workshop.servers.vllm_main import installed
 
@@ -29,7 +29,7 @@ vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} 83.0
 @pytest.fixture
 def without_vllm(monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    for module in (labs, live):
+    for module in (extra_servers, live):
         monkeypatch.setattr(module, "installed", lambda: ("", ""))
 
 

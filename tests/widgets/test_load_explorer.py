@@ -7,7 +7,7 @@ import re
 import pytest
 from needs import lacking
 
-from workshop.course import labs, recordings
+from workshop.course import extra_servers, recorded_data
 from workshop.course.widgets.load.view import RECORDED, LoadExplorer, picture, steps
 from workshop.servers.vllm_main import installed
 
@@ -52,12 +52,12 @@ def test_what_does_not_fit_is_said_at_once_and_mended_by_another_choice(explorer
 
 
 def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
-    monkeypatch.setattr(labs, "installed", lambda: ("", ""))
+    monkeypatch.setattr(extra_servers, "installed", lambda: ("", ""))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     explorer = LoadExplorer()
     assert list(explorer.controls) == ["load"] and explorer.settled()
     assert "vLLM is not installed here" in explorer.picture.value
-    name = next(name for name in recordings.read(RECORDED) if "70b on h200: burst" in name)
+    name = next(name for name in recorded_data.read(RECORDED) if "70b on h200: burst" in name)
     explorer.controls["load"].value = name
     # the record's row (docs/simulate.md)
     assert "first token after 15,412 ms" in explorer.picture.value
@@ -65,13 +65,13 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
 
 def test_each_recorded_load_has_what_the_picture_shows():
     # light, heavy and burst of the records that have them (benchmarks/simulate/compare.py)
-    assert len(recordings.read(RECORDED)) == 49
-    for found in recordings.read(RECORDED).values():
+    assert len(recorded_data.read(RECORDED)) == 49
+    for found in recorded_data.read(RECORDED).values():
         assert said(picture(found)) and len(found["busiest"]) > 10
 
 
 def test_the_verdict_says_which_requests_pile_up():
-    load = recordings.read(RECORDED)["llama-3.1-8b on h100: light, 121 requests (vLLM 0.25.1)"]
+    load = recorded_data.read(RECORDED)["llama-3.1-8b on h100: light, 121 requests (vLLM 0.25.1)"]
     times = {
         "t_s": [0.0, 5.0, 10.0, 15.0],
         "running": [1, 30, 65, 2],

@@ -7,7 +7,7 @@ import click
 from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.course import class_progress, exercises
 from workshop.course.course_map import course_map
-from workshop.course.numbers import counted
+from workshop.course.readable_numbers import counted
 from workshop.errors import BadInput
 
 CLASS = (

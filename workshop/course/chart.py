@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from workshop.course import html
-from workshop.course.numbers import number
+from workshop.course.readable_numbers import number
 from workshop.course.widgets import style
 
 FRAME = style.GREY

@@ -15,7 +15,7 @@ from typing import Any
 
 from workshop.course import chart, figure_svg, html
 from workshop.course.figure_svg import Series, colours_of, rows_of, series_of, spread, words_of
-from workshop.course.numbers import number
+from workshop.course.readable_numbers import number
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 

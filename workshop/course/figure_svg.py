@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workshop.course import chart
-from workshop.course.numbers import number
+from workshop.course.readable_numbers import number
 from workshop.course.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 
 from workshop.client.client import Client, connect
-from workshop.course import labs, recordings, timeline
-from workshop.course.labs import stop
-from workshop.course.show import Table
+from workshop.course import extra_servers, recorded_data, timeline
+from workshop.course.extra_servers import stop
+from workshop.course.tables import Table
 from workshop.engine import log, metrics, trace
 from workshop.errors import WorkshopError
 from workshop.lazy import lazily
@@ -55,7 +55,7 @@ _FORMER = {
 __getattr__, __dir__ = lazily(__name__, {}, _FORMER)
 
 LAB = "lab"
-RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+RECORDED_LAB = recorded_data.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
@@ -101,8 +101,8 @@ def bring_back(names: list[str]) -> None:
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
-    """Start the teaching model under `name` with these flags, and say where it answers; see labs.start."""
-    record = labs.start(name, *vllm_args, trace=trace)
+    """Start the teaching model under `name` with these flags, and say where it answers; see extra_servers.start."""
+    record = extra_servers.start(name, *vllm_args, trace=trace)
     print(f"{name} answers at {record.url}; its log is {record.log}")
     return record
 
@@ -133,7 +133,7 @@ def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
         return connect()
     record = records.read(SMALL)
     if record is None or record.state != "ready":
-        labs.start(SMALL, "--kv-cache-memory-bytes", str(kv_cache_bytes))
+        extra_servers.start(SMALL, "--kv-cache-memory-bytes", str(kv_cache_bytes))
     return connect(SMALL)
 
 

@@ -19,9 +19,9 @@ import httpx
 import ipywidgets as widgets
 from IPython.display import display
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.exercise_sets.e03_server import CAUSES
-from workshop.course.show import WORDS, Table
+from workshop.course.tables import WORDS, Table
 from workshop.course.widgets.controls import View
 from workshop.course.widgets.loading.view import LoadingView, moments, recorded_text
 from workshop.course.widgets.server.view import status
@@ -226,7 +226,7 @@ def grep(letter: str, pattern: str) -> Table:
 def _matching(letter: str, pattern: re.Pattern, last: int = 0) -> Table:
     if letter not in FAILURES:
         raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
-    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    text = (recorded_data.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
     rows = []
     for number, line in enumerate(lines, 1):

@@ -14,12 +14,12 @@ from pathlib import Path
 import jinja2.sandbox
 
 from workshop.client.client import Client, connect
-from workshop.course import labs, recordings
+from workshop.course import extra_servers, recorded_data
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.vllm_main import installed
 
-RECORDED = recordings.DATA / "chat" / "reader.json"
+RECORDED = recorded_data.DATA / "chat" / "reader.json"
 # tells the model of its tools; its own template does not
 WITH_TOOLS = RECORDED.with_name("with_tools.jinja")
 READER = "reader"
@@ -111,5 +111,5 @@ def reader(flags: Sequence[str]) -> Client | Recorded:
         )
     if not installed()[0]:
         return Recorded("vLLM is not installed here")
-    labs.start(READER, *flags, *READER_FLAGS)
+    extra_servers.start(READER, *flags, *READER_FLAGS)
     return connect(READER)

@@ -7,7 +7,7 @@
 56
 """
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.timeline import Span
 from workshop.course.widgets.xray.view import XRay
 
@@ -20,7 +20,7 @@ def engine_lab() -> dict:
     `runs` are lists of Spans: requests with a budget of 256 tokens a step. `budgets` maps tokens of
     a step to what the simulation says.
     """
-    recorded = recordings.read("engine_lab.json")
+    recorded = recorded_data.read("engine_lab.json")
     runs = [[_span(*fields) for fields in run] for run in recorded["runs"]]
     budgets = {int(budget): row for budget, row in recorded["budgets"].items()}
     return recorded | {"runs": runs, "budgets": budgets}

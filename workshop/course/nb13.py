@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from workshop import install_words
 from workshop.client.client import Client
-from workshop.course import labs, recordings
+from workshop.course import extra_servers, recorded_data
 from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS, toy
 from workshop.course.widgets.load.view import LoadExplorer
 from workshop.engine.exact import plan
@@ -48,7 +48,7 @@ __all__ = [
     "toy",
 ]
 
-RECORDED = recordings.DATA / "scale_out.json"
+RECORDED = recorded_data.DATA / "scale_out.json"
 REMEDY = f"Set the numbers back to those of the notebook, or run `{install_words.setup_command()}` on a machine with Linux."
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
@@ -60,7 +60,7 @@ SOURCES = {  # vLLM's label → ours
 
 def kept(part: str, key: str) -> Any:
     """Return what was recorded (JSON) of a part: simulated (rows), or engines (what the two answered)."""
-    recorded = recordings.read(RECORDED.name)[part]
+    recorded = recorded_data.read(RECORDED.name)[part]
     if key not in recorded:
         raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
     return recorded[key]
@@ -90,7 +90,7 @@ def simulated(
 
     options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
-    if not labs.simulates():
+    if not extra_servers.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")
         return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
     how = {name: options.pop(name) for name in SERVERS if name in options}

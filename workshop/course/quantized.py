@@ -5,8 +5,8 @@ Measured by benchmarks/quantization.
 
 import math
 
-from workshop.course import recordings
-from workshop.course.show import Table
+from workshop.course import recorded_data
+from workshop.course.tables import Table
 
 HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right")
 HEAD += ("vLLM: glosses", "right", "tokens/s")
@@ -16,7 +16,7 @@ def measured() -> dict:
     """Return machine, schemes and what was measured of each; losses in nats a token, sizes in
     bytes.
     """
-    return recordings.read("quantization/measured.json")
+    return recorded_data.read("quantization/measured.json")
 
 
 def rows() -> list[tuple[str, ...]]:

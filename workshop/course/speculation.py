@@ -18,7 +18,7 @@ from inference_planner import speed
 from inference_planner.deployment import Deployment
 
 from workshop.client.client import Client
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.engine import metrics
 from workshop.servers.local import TEACHING_MODEL
 from workshop.simulate import clock
@@ -69,7 +69,7 @@ def ask(
     if client is None or client.model != TEACHING_MODEL:
         name = f"{recorded}, temperature {temperature:g}"
         print(f"Recorded: {name}.")
-        return Run(**recordings.read("guesses.json")["runs"][name])
+        return Run(**recorded_data.read("guesses.json")["runs"][name])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
     before = metrics.fetch(client.url, client.record.api_key)

@@ -18,7 +18,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
 from workshop.course.html import Html, bar, div, muted, panel, span, tag, tiles
-from workshop.course.numbers import size
+from workshop.course.readable_numbers import size
 from workshop.errors import BadInput
 
 SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from inference_planner.catalog import load_gpu
 from inference_planner.parallelism import Plan
 
-from workshop.course import html, labs, recordings
+from workshop.course import extra_servers, html, recorded_data
 from workshop.course.chart import Axes, box, path, svg
 from workshop.course.html import Html, bold, div, join, legend, panel, tiles, verdict
 from workshop.course.widgets import controls as make
@@ -158,7 +158,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         max_num_batched_tokens: int = 8192,
         max_num_seqs: int = 256,
     ):
-        self.live = labs.simulates()
+        self.live = extra_servers.simulates()
         self._newest = 0
         self._lock = threading.Lock()
         self._idle = threading.Event()
@@ -178,7 +178,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
             "max_num_seqs": make.steps("at once", sequences, max_num_seqs),
         }
         if not self.live:
-            loads = list(recordings.read(RECORDED))
+            loads = list(recorded_data.read(RECORDED))
             controls = {"load": make.choice("recorded load", loads, loads[0])}
         super().__init__(controls, label_px=96)
 
@@ -189,7 +189,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         self._newest += 1  # what still runs is given up
         if not self.live:
             self._idle.set()
-            return recordings.read(RECORDED)[self.values["load"]]
+            return recorded_data.read(RECORDED)[self.values["load"]]
         values = self.values
         longest_request = _around(values["prompt"])[1] + _around(values["answer"])[1]
         p = plan(

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import ipywidgets as widgets
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.html import Html, bar, between, bold, div, muted, panel, tag, tiles
 from workshop.course.widgets.controls import Explorer, choice, in_a_row, whole
 from workshop.engine.log import STAGES, Reader
@@ -46,7 +46,7 @@ def recorded_text(name: str) -> str:
     if name not in RECORDED:
         offered = f"There are: {', '.join(RECORDED)}."
         raise BadInput(f"There is no recorded start of {name!r}.", offered)
-    text = (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8")
+    text = (recorded_data.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8")
     reader = Reader()
     lines = []
     for line in text.splitlines():

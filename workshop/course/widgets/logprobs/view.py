@@ -15,7 +15,7 @@ from workshop.client import logprobs
 from workshop.client.logprobs import Row
 from workshop.client.sampling_settings import Settings
 from workshop.course.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
-from workshop.course.numbers import counted, percent
+from workshop.course.readable_numbers import counted, percent
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, button, in_a_row, made, real, whole
 from workshop.course.widgets.sampling.picture import spoken, token_label

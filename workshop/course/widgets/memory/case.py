@@ -18,7 +18,7 @@ from inference_planner.learned import Start
 from inference_planner.memory import Fit, fit
 from inference_planner.refusals import Finding, check, with_seqs_that_start
 
-from workshop.course.numbers import counted, gib
+from workshop.course.readable_numbers import counted, gib
 from workshop.engine.exact import kept_starts
 from workshop.errors import BadInput
 

@@ -8,7 +8,7 @@ from inference_planner.kv_cache import kv_cache_bytes_per_token
 
 from workshop.course.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.course.html import verdict as at_the_edge
-from workshop.course.numbers import gib
+from workshop.course.readable_numbers import gib
 from workshop.course.widgets.memory.case import Memory, Stage, verdict, weight_words
 
 NO_BREAK = "\u00a0"

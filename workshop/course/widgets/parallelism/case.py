@@ -17,7 +17,7 @@ from inference_planner.ranks import Rank
 from inference_planner.refusals import with_seqs_that_start
 from inference_planner.settings import whole
 
-from workshop.course.numbers import gib
+from workshop.course.readable_numbers import gib
 from workshop.errors import BadInput
 
 CONTEXT = 8192  # at which "fits" is judged

@@ -12,7 +12,7 @@ from inference_planner.ranks import Rank, tp_problem
 
 from workshop.course.chart import LEAST_WIDTH, box, path, svg, text
 from workshop.course.html import Html, bar, bold, div, legend, muted, panel, table, verdict
-from workshop.course.numbers import duration, size
+from workshop.course.readable_numbers import duration, size
 from workshop.course.widgets import controls as make
 from workshop.course.widgets import style
 from workshop.course.widgets.parallelism.case import Choice, Layout, head_range, layout

@@ -8,14 +8,14 @@ import ipywidgets as widgets
 from inference_planner import calculators
 from inference_planner.catalog import list_gpus, load_gpu, load_model
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.html import Html, bold, div, join, panel, span, tag
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, choice, made
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
 
-LOGS = recordings.DATA / "logs"
+LOGS = recorded_data.DATA / "logs"
 OTHERS: dict[str, Callable] = {
     "llm-d-planner": calculators.llm_d_planner_tokens,
     "hf-mem": calculators.hf_mem_tokens,
@@ -38,7 +38,7 @@ def recorded() -> dict[str, dict]:
     `reconcile` takes them.
     """
     choices = {}
-    for name, entry in recordings.read("logs/index.json")["logs"].items():
+    for name, entry in recorded_data.read("logs/index.json")["logs"].items():
         if not _can_be_compared(name, entry):
             continue
         folder = LOGS / entry["model"]

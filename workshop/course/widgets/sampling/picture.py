@@ -25,7 +25,7 @@ from workshop.course.html import (
     table,
     tag,
 )
-from workshop.course.numbers import counted, percent
+from workshop.course.readable_numbers import counted, percent
 from workshop.course.widgets.sampling.source import Completion
 
 ROWS = 14

@@ -22,7 +22,7 @@ import httpx
 from workshop.client import logprobs, received
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ PATIENCE_S = 30.0  # a widget must not hold the kernel longer
 END = re.compile(
     r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>"
 )
-OWN = recordings.DATA / "distributions" / "teaching_model.json"
+OWN = recorded_data.DATA / "distributions" / "teaching_model.json"
 REMEDY = "Give the path of a file that benchmarks/sampling/record.py wrote."
 EMPTY = BadInput(
     "The prompt is empty.", "Type at least one character: a model continues what stands there."

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
 
-from workshop.course import recordings
+from workshop.course import recorded_data
 from workshop.course.widgets import style
 from workshop.course.widgets.xray.questions import Asker, listed, verb
 from workshop.engine.trace import Pool, RequestStep, Step, reasons
 from workshop.errors import plain
 
-RECORDED = recordings.DATA / "traces" / "teaching_model.jsonl"
+RECORDED = recorded_data.DATA / "traces" / "teaching_model.jsonl"
 # Blocks that are all drawn; of a larger pool half as many, and those that are ever taken.
 WHOLE_POOL = 128
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from workshop.course import labs
+from workshop.course import extra_servers
 from workshop.servers import records
 
 # A kernel that starts a small engine under the name, and ends without stopping it.
@@ -15,9 +15,9 @@ KERNEL = """
 import sys; sys.path[:] = sys.argv[2:]
 import small_server
 from workshop.servers import local
-from workshop.course import labs
+from workshop.course import extra_servers
 local.prepare = lambda **how: small_server.launch(how["name"])
-print(labs.start(sys.argv[1]).pid, flush=True)
+print(extra_servers.start(sys.argv[1]).pid, flush=True)
 sys.stdin.readline()
 """
 
@@ -64,4 +64,4 @@ def test_it_is_not_ended_by_a_kernel_whose_server_it_has_followed(kernel):
 
 
 def test_stopping_what_does_not_run_is_said(workshop_home):
-    assert labs.stop("lab") == "lab does not run."
+    assert extra_servers.stop("lab") == "lab does not run."

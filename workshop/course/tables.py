@@ -1,5 +1,6 @@
-"""Tables that notebooks show, a server's answer field by field, logprobs as a frame; the capstone's
-page to hand in.
+"""Tables that notebooks show: any rows, the doctor, a server's answer field by field, logprobs.
+
+`from workshop import show` is this module; it also has the page of the capstone.
 
 >>> from workshop import show
 >>> show.Table(("model", "GB in float16"), [("8B", "16"), ("405B", "810")])
@@ -7,7 +8,7 @@ model  GB in float16
 8B     16
 405B   810
 >>> show.fields({"model": "llama", "usage": {"prompt_tokens": 5}}).rows[0]
-('model', "'llama'", 'who answered: the name that the request gave')
+('model', "'llama'", 'which model answered: the name in the request')
 """
 
 from __future__ import annotations
@@ -16,21 +17,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from inference_planner.parallelism import Plan
-
-from workshop.batch.answers import load
-from workshop.batch.progress import Summary
 from workshop.client.logprobs import Row, tidy
-from workshop.course.course_map import course_map
-from workshop.course.html import Html, alone, code, join, muted, panel, span, table, tag, tiles
-from workshop.course.numbers import number
-from workshop.course.widgets.reconcile.view import picture
-from workshop.engine.reconcile import Reconciliation
+from workshop.course.capstone_page import hand_in
+from workshop.course.html import Html, alone, panel, span, table
 from workshop.servers import doctor as _doctor
-from workshop.servers.home import write_private
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Table", "doctor", "fields", "hand_in", "to_frame"]
 WORDS = tomllib.loads((files("workshop.course") / "words.toml").read_text(encoding="utf-8"))
 FIELDS = WORDS["fields"]  # of an answer: what each means
-LOOK = "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
-LOOK += "pre{white-space:pre-wrap}"  # of the page to hand in
 
 
 class Table:
@@ -145,62 +135,3 @@ def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame
     chosen = frame[frame["chosen"]]
     assert isinstance(chosen, pd.DataFrame)  # a mask selects rows
     return chosen.drop(columns="chosen").reset_index(drop=True)
-
-
-def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
-            compared: Reconciliation | None = None, summary: Summary | None = None,
-            words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
-    """Write the page and return where it is; what is not given, or still `...`, is "not done yet".
-
-    Args:
-        compared: the plan against a log, as ReconcileView(…).result is.
-        summary: what batch.run returned.
-        words: need, surprise and next, in the learner's words.
-    """
-    own_words = dict(words) if isinstance(words, Mapping) else {}
-    parts = (
-        ("What it is for", own_words.get("need")),
-        ("The plan", plan and _plan(plan)),
-        ("What starts it", _script(script)),
-        ("The plan against the log", compared and picture(compared)),
-        ("The batch", summary and _batch(summary)),
-        ("What was a surprise", own_words.get("surprise")),
-        ("What comes next", own_words.get("next")),
-    )
-    sections: list[object] = [tag("h1", title)]
-    for head, part in parts:
-        sections += [tag("h2", head), tag("div", part or "Not done yet.")]
-    sections.append(panel(muted(course_map().summary())))
-    head = f'<meta charset="utf-8">{tag("title", title)}<style>{LOOK}</style>'
-    path = Path(to).expanduser().resolve()
-    page = f'<!doctype html><html lang="en">{head}{alone(join(sections))}</html>\n'
-    write_private(path, page, 0o644)
-    return path
-
-
-def _script(script: object) -> Html | None:
-    """Return the script folded; None where it is not written yet."""
-    if not isinstance(script, str):
-        return None
-    return tag("details", tag("summary", "the whole text"), tag("pre", script))
-
-
-def _batch(summary: Summary) -> Html:
-    """Return what a batch has done, and its first three answers."""
-    first = load(summary.output).head(3)[["prompt", "text"]].astype(str)
-    answers = first.itertuples(index=False)
-    return panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
-
-
-def _plan(plan: Plan) -> Html:
-    figures = (
-        (
-            f"{plan.gpus} × {plan.gpu}",
-            f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}",
-        ),
-        (f"{plan.weights_gib_per_gpu:.1f} GiB", "weights on each GPU"),
-        (f"{plan.kv_cache_tokens:,}", "tokens of KV cache"),
-        (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),
-    )
-    reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
-    return panel(tiles(figures, 2), code(plan.command), reasons)

@@ -1,0 +1,81 @@
+"""The page that a learner hands in after the capstone: the plan, the script, the log, the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from inference_planner.parallelism import Plan
+
+from workshop.batch.answers import load
+from workshop.batch.progress import Summary
+from workshop.course.course_map import course_map
+from workshop.course.html import Html, alone, code, join, muted, panel, table, tag, tiles
+from workshop.course.readable_numbers import number
+from workshop.course.widgets.reconcile.view import picture
+from workshop.engine.reconcile import Reconciliation
+from workshop.servers.home import write_private
+
+LOOK = (
+    "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
+    "pre{white-space:pre-wrap}"
+)
+
+
+def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
+            compared: Reconciliation | None = None, summary: Summary | None = None,
+            words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
+    """Write the page and return where it is; what is not given, or still `...`, is "not done yet".
+
+    Args:
+        compared: the plan against a log, as ReconcileView(…).result is.
+        summary: what batch.run returned.
+        words: need, surprise and next, in the learner's words.
+    """
+    own_words = dict(words) if isinstance(words, Mapping) else {}
+    parts = (
+        ("What it is for", own_words.get("need")),
+        ("The plan", plan and _plan(plan)),
+        ("What starts it", _script(script)),
+        ("The plan against the log", compared and picture(compared)),
+        ("The batch", summary and _batch(summary)),
+        ("What was a surprise", own_words.get("surprise")),
+        ("What comes next", own_words.get("next")),
+    )
+    sections: list[object] = [tag("h1", title)]
+    for head, part in parts:
+        sections += [tag("h2", head), tag("div", part or "Not done yet.")]
+    sections.append(panel(muted(course_map().summary())))
+    head = f'<meta charset="utf-8">{tag("title", title)}<style>{LOOK}</style>'
+    path = Path(to).expanduser().resolve()
+    page = f'<!doctype html><html lang="en">{head}{alone(join(sections))}</html>\n'
+    write_private(path, page, 0o644)
+    return path
+
+
+def _script(script: object) -> Html | None:
+    """Return the script folded; None where it is not written yet."""
+    if not isinstance(script, str):
+        return None
+    return tag("details", tag("summary", "the whole text"), tag("pre", script))
+
+
+def _batch(summary: Summary) -> Html:
+    """Return what a batch has done, and its first three answers."""
+    first = load(summary.output).head(3)[["prompt", "text"]].astype(str)
+    answers = first.itertuples(index=False)
+    return panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
+
+
+def _plan(plan: Plan) -> Html:
+    figures = (
+        (
+            f"{plan.gpus} × {plan.gpu}",
+            f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}",
+        ),
+        (f"{plan.weights_gib_per_gpu:.1f} GiB", "weights on each GPU"),
+        (f"{plan.kv_cache_tokens:,}", "tokens of KV cache"),
+        (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),
+    )
+    reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
+    return panel(tiles(figures, 2), code(plan.command), reasons)
