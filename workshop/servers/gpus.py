@@ -1,4 +1,6 @@
-"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
+"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there),
+AMD's as amd-smi does.
+"""
 
 import importlib.metadata
 import json
@@ -16,16 +18,19 @@ QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 # amd-smi says MB and means 2**20 bytes
 UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
-# CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
+# CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor
+# version compatibility).
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-LOCKED_CUDA = (
-    "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
-)
+# Of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96.
+LOCKED_CUDA = "13.0"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one MIG slice of it. Sizes are 0 where the driver does not tell: memory shared with the processor."""
+    """One GPU, or one MIG slice of it.
+
+    Sizes are 0 where the driver does not tell: memory shared with the processor.
+    """
 
     name: str
     memory_bytes: int
@@ -35,7 +40,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Look:
-    """What the drivers show. maker: "nvidia", "amd" or ""; problem: the driver's own words if it cannot answer."""
+    """What the drivers show. maker: "nvidia", "amd" or ""; problem: the driver's own words if it
+    cannot answer.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     maker: str = ""
@@ -46,41 +53,50 @@ class Look:
 def look() -> Look:
     """Return what the drivers of this machine show, MIG slices in the place of their GPU."""
     for driver in (_nvml, _nvidia_smi, _amd_smi):
-        if (found := driver()) is not None:
-            return found
+        result = driver()
+        if result is not None:
+            return result
     return Look()
 
 
-def visible(found: Look | None = None) -> list[Gpu]:
+def visible(shown: Look | None = None) -> list[Gpu]:
     """Return the GPUs that the environment leaves to this session, in its order."""
-    found = found or look()
-    gpus = list(found.gpus)
-    # HIP counts what ROCR leaves
-    chain = ("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-    for names in chain if found.maker == "amd" else (("CUDA_VISIBLE_DEVICES",),):
-        given = next((os.environ[name] for name in names if name in os.environ), None)
-        if given is not None:
-            gpus = _chosen(gpus, [part.strip() for part in given.split(",") if part.strip()])
+    shown = shown or look()
+    chain = [("CUDA_VISIBLE_DEVICES",)]
+    if shown.maker == "amd":  # HIP counts what ROCR leaves
+        chain = [("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")]
+    gpus = list(shown.gpus)
+    for names in chain:
+        for name in names:
+            if name in os.environ:
+                parts = map(str.strip, os.environ[name].split(","))
+                gpus = _chosen(gpus, [part for part in parts if part])
+                break
     return gpus
 
 
-def _chosen(gpus: list[Gpu], wanted: list[str]) -> list[Gpu]:
+def _chosen(gpus: list[Gpu], names: list[str]) -> list[Gpu]:
     """Return the GPUs that are named by number or UUID, which may be shortened.
 
-    Under a cgroup the driver shows the job's own devices alone, counted from 0, whatever the variable says.
+    Under a cgroup the driver shows the job's own devices alone, counted from 0, whatever the
+    variable says.
     """
-    found = []
-    for place, key in enumerate(wanted):
-        if key.isdigit():
-            places = [int(key), place]
-        else:
-            places = [
-                number
-                for number, gpu in enumerate(gpus)
-                if gpu.uuid.lower().startswith(key.lower())
-            ] or [place]
-        found += [gpus[number] for number in places if number < len(gpus)][:1]
-    return found
+    chosen = []
+    for place, name in enumerate(names):
+        number = int(name) if name.isdigit() else _number_of(gpus, name)
+        if number >= len(gpus):
+            number = place
+        if number < len(gpus):
+            chosen.append(gpus[number])
+    return chosen
+
+
+def _number_of(gpus: list[Gpu], uuid: str) -> int:
+    """Return the place of the GPU whose UUID begins like this; beyond the list if there is none."""
+    for number, gpu in enumerate(gpus):
+        if gpu.uuid.lower().startswith(uuid.lower()):
+            return number
+    return len(gpus)
 
 
 def _nvml() -> Look | None:
@@ -136,16 +152,18 @@ def _device(nvml, handle) -> list[Gpu]:
 def _nvidia_smi() -> Look | None:
     if not shutil.which("nvidia-smi"):
         return None
-    code, text, said = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    code, text, error = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
     if code:
-        return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join((text or said).split())[:200]}")
-    rows = [
-        [part.strip() for part in line.split(",")]
-        for line in text.splitlines()
-        if line.count(",") >= 4
-    ]
-    driver = rows[0][5] if rows and len(rows[0]) > 5 else ""
-    cards = [Gpu(name, _mib(total), _mib(free), uuid) for _, uuid, name, total, free, *_ in rows]
+        problem = " ".join((text or error).split())[:200]
+        return Look(maker="nvidia", problem=f"nvidia-smi: {problem}")
+    cards, driver = [], ""
+    for line in text.splitlines():
+        if line.count(",") < 4:
+            continue
+        _, uuid, name, total, free, *rest = map(str.strip, line.split(","))
+        if not cards and rest:
+            driver = rest[0]
+        cards.append(Gpu(name, _mib(total), _mib(free), uuid))
     return Look(tuple(_with_slices(cards)), "nvidia", driver)
 
 
@@ -155,21 +173,28 @@ def _mib(text: str) -> int:
 
 
 def _with_slices(cards: list[Gpu]) -> list[Gpu]:
-    """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU; their names tell their memory (3g.20gb)."""
+    """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU.
+
+    Their names tell their memory (3g.20gb).
+    """
     slices: dict[str, list[Gpu]] = {}
     parent = ""
     for line in ask("nvidia-smi", "-L").out.splitlines():
-        if part := SLICE.match(line):
+        part = SLICE.match(line)
+        uuid = re.search(r"\(UUID: (GPU-[^)]+)\)", line)
+        if part:
             size = re.search(r"\.(\d+)gb", part[1])
             memory = int(size[1]) * 2**30 if size else 0
             slices.setdefault(parent, []).append(Gpu(part[1], memory, memory, part[2]))
-        elif uuid := re.search(r"\(UUID: (GPU-[^)]+)\)", line):
+        elif uuid:
             parent = uuid[1]
-    return [
-        replace(each, name=f"{card.name} {each.name}") if each is not card else card
-        for card in cards
-        for each in slices.get(card.uuid, [card])
-    ]
+    gpus = []
+    for card in cards:
+        if card.uuid not in slices:
+            gpus.append(card)
+        for part in slices.get(card.uuid, ()):
+            gpus.append(replace(part, name=f"{card.name} {part.name}"))
+    return gpus
 
 
 def _amd_smi() -> Look | None:
@@ -177,24 +202,27 @@ def _amd_smi() -> Look | None:
         return None
     _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        cards, usage = map(
-            json.loads, (text, ask("amd-smi", "metric", "--mem-usage", "--json").out)
-        )
-        # One object a GPU: newer versions wrap the list.
-        cards, usage = (
-            each["gpu_data"] if isinstance(each, dict) else each for each in (cards, usage)
-        )
-        free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
+        cards = _objects(text)
+        free = {}
+        for card in _objects(ask("amd-smi", "metric", "--mem-usage", "--json").out):
+            free[card["gpu"]] = card["mem_usage"]["free_vram"]
         gpus = []
-        for each in cards:
+        for card in cards:
+            asic = card["asic"]
             # As rocminfo and ROCR_VISIBLE_DEVICES have it: the serial number in hexadecimal.
-            uuid = f"GPU-{str(each['asic'].get('asic_serial', '')).lower().removeprefix('0x')}"
-            sizes = _size(each["vram"]["size"]), _size(free.get(each["gpu"]))
-            gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
-        return Look(
-            tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else ""
-        )
+            serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
+            total_bytes = _size(card["vram"]["size"])
+            free_bytes = _size(free.get(card["gpu"]))
+            gpus.append(Gpu(asic["market_name"], total_bytes, free_bytes, f"GPU-{serial}"))
+        driver = cards[0].get("driver", {}).get("version", "") if cards else ""
+        return Look(tuple(gpus), "amd", driver)
     return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
+
+
+def _objects(text: str) -> list[dict]:
+    """Return amd-smi's JSON, one object a GPU: newer versions wrap the list."""
+    data = json.loads(text)
+    return data["gpu_data"] if isinstance(data, dict) else data
 
 
 def _size(size: object) -> int:
@@ -207,18 +235,22 @@ def _size(size: object) -> int:
 
 
 def cuda_needed() -> str:
-    """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra `gpu` locks."""
-    for name in (
-        "nvidia-cuda-runtime",
-        *(f"nvidia-cuda-runtime-cu{major}" for major in LEAST_DRIVER),
-    ):
+    """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra
+    `gpu` locks.
+    """
+    names = ["nvidia-cuda-runtime"]
+    for major in LEAST_DRIVER:
+        names.append(f"nvidia-cuda-runtime-cu{major}")
+    for name in names:
         with suppress(importlib.metadata.PackageNotFoundError):
             return ".".join(importlib.metadata.version(name).split(".")[:2])
     return LOCKED_CUDA
 
 
 def driver_problem(driver: str) -> tuple[str, str] | None:
-    """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for vLLM's CUDA, else None."""
+    """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for
+    vLLM's CUDA, else None.
+    """
     cuda = cuda_needed()
     least = LEAST_DRIVER.get(int(cuda.split(".")[0]))
     if not least or not re.match(r"\d+\.", driver) or numbers(driver) >= numbers(least):
@@ -229,5 +261,6 @@ def driver_problem(driver: str) -> tuple[str, str] | None:
     ]
     if numbers(driver) >= numbers(LEAST_DRIVER[12]):
         ways.append("install the wheel +cu129 of vLLM's release page with PyTorch for CUDA 12.9")
-    said = f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, for which this vLLM is built."
-    return said, f"One of: {'; '.join(ways)}."
+    problem = f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, "
+    problem += "for which this vLLM is built."
+    return problem, f"One of: {'; '.join(ways)}."

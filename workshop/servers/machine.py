@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,18 +24,24 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def cpus() -> float:
     """Return the processors that this session may use: its affinity, cut by a cgroup's quota."""
-    count = float(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    limits = (text.split() for (text,) in _cgroups("cpu.max"))
-    return min([count, *(int(quota) / int(period) for quota, period in limits)])
+    if hasattr(os, "sched_getaffinity"):
+        count = float(len(os.sched_getaffinity(0)))
+    else:
+        count = float(os.cpu_count() or 1)
+    for (text,) in _cgroups("cpu.max"):
+        quota, period = text.split()
+        count = min(count, int(quota) / int(period))
+    return count
 
 
 def memory_limit_bytes() -> int:
-    """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM, container)."""
-    return min(
-        [psutil.virtual_memory().total, *(int(limit) for (limit,) in _cgroups("memory.max"))]
-    )
+    """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM,
+    container).
+    """
+    limit = psutil.virtual_memory().total
+    for (text,) in _cgroups("memory.max"):
+        limit = min(limit, int(text))
+    return limit
 
 
 def memory_available_bytes() -> int:
@@ -49,7 +55,9 @@ def memory_available_bytes() -> int:
 
 
 def _cgroups(*names: str) -> Iterator[list[str]]:
-    """Yield these files of every cgroup (version 2) that holds this process and whose first file sets a limit."""
+    """Yield these files of every cgroup (version 2) that holds this process and whose first file
+    sets a limit.
+    """
     try:
         own = Path("/proc/self/cgroup").read_text().split("::", 1)[-1].strip().lstrip("/")
     except OSError:
@@ -62,63 +70,75 @@ def _cgroups(*names: str) -> Iterator[list[str]]:
 
 
 def reachable_address(host: str) -> str:
-    """Return the address under which others reach a server bound to `host` (all interfaces: the routed one)."""
+    """Return the address under which others reach a server bound to `host` (all interfaces: the
+    routed one).
+    """
     if host not in ("0.0.0.0", "::", ""):
         return host
     return towards("198.51.100.1") or socket.gethostname()  # a documentation address
 
 
 def towards(host: str) -> str:
-    """Return the address of this machine on the way to `host` (a name or an address); '' if there is no way.
+    """Return the address of this machine on the way to `host` (a name or an address); '' if there
+    is no way.
 
-    Asks the routing table, and sends nothing. Its own name leads nowhere: Debian's hosts file says 127.0.1.1.
+    Asks the routing table, and sends nothing. Its own name leads nowhere: Debian's hosts file says
+    127.0.1.1.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         probe.connect((host, 9))
-        found = probe.getsockname()[0]
-        return "" if ipaddress.ip_address(found).is_loopback else found
+        address = probe.getsockname()[0]
+        if not ipaddress.ip_address(address).is_loopback:
+            return address
     return ""
 
 
 def interfaces() -> dict[str, str]:
     """Return the IPv4 address of every interface that is up, by its name."""
-    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    return {
-        name: each.address
-        for name, addresses in psutil.net_if_addrs().items()
-        if name in up
-        for each in reversed(addresses)
-        if each.family == socket.AF_INET
-    }
+    by_name = {}
+    states = psutil.net_if_stats()
+    for name, addresses in psutil.net_if_addrs().items():
+        if name not in states or not states[name].isup:
+            continue
+        for address in addresses:
+            if address.family == socket.AF_INET:
+                by_name[name] = address.address
+                break
+    return by_name
 
 
 def own_address(interface: str, *hosts: str) -> str:
-    """Return this node's address: that of the interface, if one is named, else that on the way to the first reachable host."""
-    known, node = interfaces(), socket.gethostname()
-    outward = {
-        name: each for name, each in known.items() if not ipaddress.ip_address(each).is_loopback
-    }
+    """Return this node's address: that of the interface, if one is named, else that on the way to
+    the first reachable host.
+    """
+    by_name = interfaces()
+    outward = {}  # those that other nodes may reach
+    for name, address in by_name.items():
+        if not ipaddress.ip_address(address).is_loopback:
+            outward[name] = address
+    node = socket.gethostname()
     choices = ", ".join(f"{name} ({address})" for name, address in outward.items()) or "none is up"
     remedy = f"Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {choices}."
-    if interface and interface not in known:
+    if interface and interface not in by_name:
         raise WorkshopError(f"{node} has no interface {interface!r} with an IPv4 address.", remedy)
     if interface and interface not in outward:
-        said = f"The head address {known[interface]} (interface {interface!r}) is one that no other node reaches."
-        raise WorkshopError(said, remedy)
+        head = f"The head address {by_name[interface]} (interface {interface!r})"
+        raise WorkshopError(f"{head} is one that no other node reaches.", remedy)
     if interface:
-        return known[interface]
-    if found := next(filter(None, map(towards, filter(None, hosts))), ""):
-        return found
+        return by_name[interface]
+    named_hosts = [host for host in hosts if host]
+    for host in named_hosts:
+        address = towards(host)
+        if address:
+            return address
     if len(outward) == 1:
         return next(iter(outward.values()))
-    calls_itself, others = (
-        "a name that is not known",
-        " or ".join(filter(None, hosts)) or "another host",
-    )
+    calls_itself = "a name that is not known"
     with suppress(OSError):
         calls_itself = socket.gethostbyname(node)
-    said = f"it calls itself {calls_itself}, and knows no way to {others}."
-    raise WorkshopError(f"{node} has no address that other nodes reach: {said}", remedy)
+    others = " or ".join(named_hosts) or "another host"
+    why = f"it calls itself {calls_itself}, and knows no way to {others}"
+    raise WorkshopError(f"{node} has no address that other nodes reach: {why}.", remedy)
 
 
 def port_is_free(host: str, port: int) -> bool:
@@ -138,10 +158,12 @@ def free_port(host: str, first: int = 8000) -> int:
 
 
 def hold_port(host: str, port: int) -> socket.socket | None:
-    """Return a claim on a free port, which ends when it is closed; None if the port or the claim is somebody's.
+    """Return a claim on a free port, which ends when it is closed; None if the port or the claim is
+    somebody's.
 
-    From the choice of a port until the engine listens there, seconds pass. Meanwhile no other server of the workshop
-    chooses it, of whatever user: on Linux the claim is a name that one socket of this machine can have at a time.
+    From the choice of a port until the engine listens there, seconds pass. Meanwhile no other
+    server of the workshop chooses it, of whatever user: on Linux the claim is a name that one
+    socket of this machine can have at a time.
     """
     if sys.platform != "linux":
         return socket.socket() if port_is_free(host, port) else None
@@ -155,36 +177,48 @@ def hold_port(host: str, port: int) -> socket.socket | None:
 
 
 def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socket]:
-    """Return a free port and the claim on it: the first of `tries` from `first`, else any that the system gives."""
+    """Return a free port and the claim on it: the first of `tries` from `first`, else any that the
+    system gives.
+    """
     for port in range(first, first + tries):
-        if held := hold_port(host, port):
-            return port, held
+        claim = hold_port(host, port)
+        if claim:
+            return port, claim
     while True:
         with socket.create_server((host, 0), family=_family(host)) as probe:
             port = probe.getsockname()[1]
-        if held := hold_port(host, port):
-            return port, held
+        claim = hold_port(host, port)
+        if claim:
+            return port, claim
 
 
 def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> list[int]:
     """Return the job's ports, tested free on all `addresses`; the first is the API's.
 
-    They follow from the job's number, so that two jobs on a node do not meet; where a stranger sits on one of
-    them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
+    They follow from the job's number, so that two jobs on a node do not meet; where a stranger sits
+    on one of them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
     """
-    if fixed is not None and not all(port_is_free(address, fixed) for address in addresses):
+    if fixed is not None and not _are_free_on(addresses, [fixed]):
         remedy = "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another."
         raise WorkshopError(f"Port {fixed} on {addresses[0]} is taken by another program.", remedy)
     span = (LAST_JOB_PORT - FIRST_JOB_PORT + 1) // PORTS_PER_JOB
     for step in range(span):
         first = FIRST_JOB_PORT + (job_id + step) % span * PORTS_PER_JOB
         ports = list(range(first, first + PORTS_PER_JOB))
-        if all(
-            port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports
-        ):
+        if _are_free_on((*addresses, "0.0.0.0"), ports):
             return [fixed or ports[0], *ports[1:]]
-    said = f"No eight ports in a row from {FIRST_JOB_PORT} to {LAST_JOB_PORT} are free on {socket.gethostname()}."
-    raise WorkshopError(said, "Ask for a node of your own: sbatch --exclusive.")
+    row = f"No eight ports in a row from {FIRST_JOB_PORT} to {LAST_JOB_PORT}"
+    problem = f"{row} are free on {socket.gethostname()}."
+    raise WorkshopError(problem, "Ask for a node of your own: sbatch --exclusive.")
+
+
+def _are_free_on(addresses: Iterable[str], ports: Iterable[int]) -> bool:
+    """Return whether a server could listen at every one of the ports on every one of the addresses."""
+    for address in addresses:
+        for port in ports:
+            if not port_is_free(address, port):
+                return False
+    return True
 
 
 def fixed_port() -> int | None:
@@ -194,9 +228,8 @@ def fixed_port() -> int | None:
         return None
     if not text.isdigit() or not 1024 <= int(text) <= 65535:
         remedy = "Ports go from 1024 to 65535; unset it, and each job takes a port of its own."
-        raise WorkshopError(
-            f"WORKSHOP_PORT is {text!r}, which is no port that you may use.", remedy
-        )
+        problem = f"WORKSHOP_PORT is {text!r}, which is no port that you may use."
+        raise WorkshopError(problem, remedy)
     return int(text)
 
 

@@ -1,4 +1,5 @@
-"""What `workshop serve` starts on this machine: the command, its environment, and the checks before it.
+"""What `workshop serve` starts on this machine: the command, its environment, and the checks before
+it.
 
 The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
 """
@@ -126,7 +127,9 @@ def prepare(
 def for_class(
     learners: int, given: dict[str, str], device: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none without learners."""
+    """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none
+    without learners.
+    """
     if not learners:
         return [], {}
     if fairshare.MIDDLEWARE in given.get("middleware", ""):
@@ -213,7 +216,9 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
 def default_flags(
     path: str, device: str, given: dict[str, str], *, server: bool = True
 ) -> list[str]:
-    """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
+    """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without
+    compilation.
+    """
     flags: dict[str, str] = {}
     if server:
         flags["h11-max-incomplete-event-size"] = str(HEADERS_BYTES)
@@ -224,12 +229,14 @@ def default_flags(
     if device == "cpu":
         flags |= eager_cpu_pipeline.flags(_count(given, "pipeline-parallel-size"))
         flags["worker-cls"] = "workshop.servers.cpu_worker.Worker"  # vLLM's, with workarounds
-    missing = {
-        flag: value
-        for flag, value in flags.items()
-        if flag not in given and f"no-{flag}" not in given
-    }
-    return [part for flag, value in missing.items() for part in (f"--{flag}", value) if part]
+    arguments = []
+    for flag, value in flags.items():
+        if flag in given or f"no-{flag}" in given:
+            continue
+        arguments.append(f"--{flag}")
+        if value:
+            arguments.append(value)
+    return arguments
 
 
 def _count(given: dict[str, str], flag: str) -> int:
@@ -251,7 +258,8 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
-        # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
+        # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or
+        # the route gives.
         env |= dict.fromkeys(("VLLM_HOST_IP", "VLLM_LOOPBACK_IP"), "127.0.0.1")
         env |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo")
     if device == "cpu":
@@ -262,8 +270,10 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
             )
         ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
         if ranks > 1 or machine.cpus() < 4:
-            # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by spinning, would
-            # take them all, and the API server would answer nobody else until a request is done (seen: 8 s).
+            # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by
+            # spinning, would
+            # take them all, and the API server would answer nobody else until a request is done
+            # (seen: 8 s).
             spare = 1 if ranks == 1 else 0
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
@@ -273,7 +283,8 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
 def tracing(
     file: str | Path | None, given: dict[str, str], force: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace.
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None:
+    no trace.
 
     force: an older trace is replaced; other files never are.
     """
@@ -303,7 +314,10 @@ def tracing(
 
 
 def _is_there(path: Path, force: bool) -> bool:
-    """Return True for a file that a new trace may replace. Raises BadInput or OSError for one that it may not."""
+    """Return True for a file that a new trace may replace.
+
+    Raises BadInput or OSError for one that it may not.
+    """
     try:
         found = path.lstat()
     except FileNotFoundError:

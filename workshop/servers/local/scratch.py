@@ -1,9 +1,10 @@
-"""Remove what one server leaves on this machine besides its record and log: sockets, temporary files, shared memory.
+"""Remove what one server leaves on this machine besides its record and log: sockets, temporary
+files, shared memory.
 
-vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each server gets a folder
-of its own instead (mode 0700), which goes when the server goes. Shared memory has no folder. What Python makes has the
-folder's tag in its name; other files are noted while the server's processes have them mapped, as the kernel tells
-(/proc/PID/maps). Nothing else is removed.
+vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each
+server gets a folder of its own instead (mode 0700), which goes when the server goes. Shared memory
+has no folder. What Python makes has the folder's tag in its name; other files are noted while the
+server's processes have them mapped, as the kernel tells (/proc/PID/maps). Nothing else is removed.
 """
 
 import contextlib
@@ -34,7 +35,10 @@ LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
 
 def make(name: str) -> Path:
-    """Return a new folder for the server `name`, and store its path. Remove what an earlier server of that name left."""
+    """Return a new folder for the server `name`, and store its path.
+
+    Remove what an earlier server of that name left.
+    """
     remove(name)
     folder = new_folder()
     write_private(private_folder("run") / name, str(folder))
@@ -71,7 +75,9 @@ def of(name: str) -> Path | None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables that make an engine put its sockets and temporary files into the folder."""
+    """Return the environment variables that make an engine put its sockets and temporary files into
+    the folder.
+    """
     return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
 
 
@@ -84,10 +90,12 @@ def remove(name: str) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove a server's folder, and the shared memory that is certainly its own and that no process uses any more."""
+    """Remove a server's folder, and the shared memory that is certainly its own and that no process
+    uses any more.
+    """
     noted, tag = _noted(folder), _tag(folder)
-    own = {(path, each) for path, each in _files().items() if tag in path or (path, each) in noted}
-    used = {key for pid in psutil.pids() for key in _mapped(pid)} if own else set()
+    own = [file for file in _files().items() if tag in file[0] or file in noted]
+    used = _mapped_by(psutil.pids()) if own else set()
     for path, identity in own:
         if not used & {identity, path}:
             with contextlib.suppress(OSError):
@@ -118,11 +126,11 @@ class Notes:
 
     def take(self, pids: Iterable[int]) -> None:
         """Look at files that are new, and write down those that one of the processes has mapped."""
-        new = {path: each for path, each in _files().items() if self._looked[each] < LOOKS}
+        new = [file for file in _files().items() if self._looked[file[1]] < LOOKS]
         if not new:
             return
-        mapped = {key for pid in pids for key in _mapped(pid)}
-        for path, identity in new.items():
+        mapped = _mapped_by(pids)
+        for path, identity in new:
             self._looked[identity] += 1
             if mapped & {identity, path}:
                 self._looked[identity] = LOOKS
@@ -131,12 +139,16 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
+    """Return the files that are noted, each with its device and inode; none where the notes cannot
+    be read.
+    """
+    noted = set()
     with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
-        return {
-            (path, (int(device), int(inode)))
-            for device, inode, path in (line.split(maxsplit=2) for line in lines)
-        }
+        for line in lines:
+            device, inode, path = line.split(maxsplit=2)
+            noted.add((path, (int(device), int(inode))))
+        return noted
     return set()
 
 
@@ -157,7 +169,8 @@ def _files() -> dict[str, tuple[int, int]]:
 def _mapped(pid: int) -> set[tuple[int, int] | str]:
     """Return the shared memory that a process has mapped, as (device, inode) and as path.
 
-    The path alone is not enough: the kernel appends " (deleted)" to that of an unlinked file, as semaphores are.
+    The path alone is not enough: the kernel appends " (deleted)" to that of an unlinked file, as
+    semaphores are.
     """
     found: set[tuple[int, int] | str] = set()
     try:
@@ -170,6 +183,14 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
     except (OSError, ValueError):  # it ended, or is another user's
         pass
     return found
+
+
+def _mapped_by(pids: Iterable[int]) -> set[tuple[int, int] | str]:
+    """Return the shared memory that any of the processes has mapped."""
+    mapped: set[tuple[int, int] | str] = set()
+    for pid in pids:
+        mapped |= _mapped(pid)
+    return mapped
 
 
 if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh

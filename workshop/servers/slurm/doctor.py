@@ -1,4 +1,6 @@
-"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh, line by line, against what the cluster has."""
+"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh, line by line, against what the
+cluster has.
+"""
 
 import os
 import shlex
@@ -40,23 +42,21 @@ def examine() -> Iterator[Check]:
         yield Check("SLURM", NOTE, said, remedy)
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
-    gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
-    yield Check(
-        "SLURM",
-        OK,
-        f"{len({row[0] for row in rows})} partitions, with GPUs: {', '.join(gpu) or 'none'}",
-    )
+    partitions, gpu = {}, {}
+    for name, _, gres, _ in rows:
+        partitions[name] = None
+        if "gpu" in gres.lower():
+            gpu[name] = None
+    with_gpus = ", ".join(gpu) or "none"
+    yield Check("SLURM", OK, f"{len(partitions)} partitions, with GPUs: {with_gpus}")
     try:
         site = slurm_site.environment()
     except WorkshopError as error:
         yield Check("Site's settings", LACK, error.message, error.remedy)
         return
     file = site.get("WORKSHOP_SITE") or str(slurm_site.site_file())
-    yield Check(
-        "Site's settings",
-        OK,
-        file + (", set for all users" if file == str(slurm_site.FOR_ALL) else ""),
-    )
+    for_all = ", set for all users" if file == str(slurm_site.FOR_ALL) else ""
+    yield Check("Site's settings", OK, file + for_all)
     yield from _partition(site, rows, list(gpu))
     yield _accepted(site)
     yield from _folders(site)
@@ -65,24 +65,29 @@ def examine() -> Iterator[Check]:
 
 def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
     name, wanted = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
-    given, known = set(name.split(",")), {row[0] for row in rows}
-    state, found = OK, name or "the cluster's default"
-    if name and not given <= known:
-        state, found = LACK, f"{name} is not here"
-    elif name and not given & set(gpu):
-        state, found = NOTE, f"{name} has no GPUs that SLURM knows"
+    names = set(name.split(","))
+    partitions, features = set(), set()
+    for partition, _, _, features_here in rows:
+        partitions.add(partition)
+        if not name or partition in names:
+            features.update(features_here.split(","))
     remedy = f"Edit SBATCH_PARTITION. Those with GPUs: {', '.join(gpu) or 'none'}."
-    yield Check("site.sh: partition", state, found, "" if state == OK else remedy)
-    features = {
-        feature for row in rows for feature in row[3].split(",") if not name or row[0] in given
-    }
+    if name and not names <= partitions:
+        yield Check("site.sh: partition", LACK, f"{name} is not here", remedy)
+    elif name and not names & set(gpu):
+        problem = f"{name} has no GPUs that SLURM knows"
+        yield Check("site.sh: partition", NOTE, problem, remedy)
+    else:
+        yield Check("site.sh: partition", OK, name or "the cluster's default")
     if wanted and wanted.isalnum() and wanted not in features:
         remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
         yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}", remedy)
 
 
 def _accepted(site: dict[str, str]) -> Check:
-    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it: it tells when that would start."""
+    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it: it tells
+    when that would start.
+    """
     try:
         job = submit.prepare(submit.Request("70b"))
     except WorkshopError as error:
@@ -165,7 +170,10 @@ def _environment(site: dict[str, str], file: str) -> Check:
 
 
 def _in_environment(line: str, file: str) -> Finished:
-    """Run a line of bash that calls the site's Python; it sees this package, and no file of the current folder."""
+    """Run a line of bash that calls the site's Python.
+
+    It sees this package, and no file of the current folder.
+    """
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
         env = {

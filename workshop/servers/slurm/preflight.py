@@ -1,9 +1,9 @@
 """Before anything is loaded: every node tells the head what it has, and the head says go or no.
 
-`python -m workshop.servers.slurm.preflight MODEL` runs once on every node of the step, in the engine's own
-environment, and prints for the shell this node's address, kind of GPU with the version of vLLM, whether that vLLM has
-a watchdog, and interface. A start that cannot work ends here, within seconds, with one sentence about the node and the
-plan.
+`python -m workshop.servers.slurm.preflight MODEL` runs once on every node of the step, in the
+engine's own environment, and prints for the shell this node's address, kind of GPU with the version
+of vLLM, whether that vLLM has a watchdog, and interface. A start that cannot work ends here, within
+seconds, with one sentence about the node and the plan.
 """
 
 import errno
@@ -31,8 +31,10 @@ from workshop.servers.weights import check as slurm_weights
 
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
 SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
-# /dev/shm: where a node has several ranks, vLLM 0.32 refuses less than its largest queue between them, 10 chunks of
-# 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what is on the way to each rank.
+# /dev/shm: where a node has several ranks, vLLM 0.32 refuses less than its largest queue between
+# them, 10 chunks of
+# 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what is on the way to
+# each rank.
 SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
@@ -49,7 +51,10 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What one node has. Sizes in bytes; gpus are (name, memory, free) of those that this job was given."""
+    """What one node has.
+
+    Sizes in bytes; gpus are (name, memory, free) of those that this job was given.
+    """
 
     rank: int
     node: str
@@ -105,15 +110,18 @@ def gather(model: str) -> Facts:
     driver = look.problem
     if not driver and not look.maker:
         driver = "no program of a GPU's driver is here (nvidia-smi, amd-smi)"
+    missing, unreadable = [], []
+    if is_folder:
+        missing, unreadable = slurm_weights.missing(folder), slurm_weights.unreadable(folder)
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
-        gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
+        gpus=[(gpu.name, gpu.memory_bytes, gpu.free_bytes) for gpu in gpus.visible(look)],
         driver=driver,
         build=" ".join(build).strip(),
         model=is_folder,
-        missing=slurm_weights.missing(folder) if is_folder else [],
-        unreadable=slurm_weights.unreadable(folder) if is_folder else [],
+        missing=missing,
+        unreadable=unreadable,
         weights=slurm_weights.weight_bytes(folder),
         scratch=scratch,
         scratch_free=free_bytes(Path(scratch)),
@@ -124,9 +132,11 @@ def gather(model: str) -> Facts:
 
 
 def refused_execution(folder: Path) -> str:
-    """Return why a program does not run, or a library is not loaded, from a folder ('' if both work).
+    """Return why a program does not run, or a library is not loaded, from a folder ('' if both
+    work).
 
-    torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they fail after loading.
+    torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they
+    fail after loading.
     """
     try:
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -154,12 +164,16 @@ def kind(own: Facts) -> str:
 
 
 def has_watchdog(build: str) -> bool:
-    """Return whether `vllm serve` of this build has --watchdog-config (config/watchdog_config.py, from 0.33 on)."""
+    """Return whether `vllm serve` of this build has --watchdog-config (config/watchdog_config.py,
+    from 0.33 on).
+    """
     return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
 
 
 def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
-    """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
+    """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against
+    it.
+    """
     return next(_problems(all_facts, expected), None)
 
 

@@ -1,4 +1,6 @@
-"""The site's settings: which file counts, what it sets, and what to change in it when sbatch refuses."""
+"""The site's settings: which file counts, what it sets, and what to change in it when sbatch
+refuses.
+"""
 
 import os
 import re
@@ -20,7 +22,8 @@ ONE_OF = (
     {"cpus-per-task", "cpus-per-gpu"},
     {"gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus", "gres"},
 )
-# In the words of SLURM (slurm_errno.c, 22.05 to 25.05): what a cluster's own filter says may hold any other word.
+# In the words of SLURM (slurm_errno.c, 22.05 to 25.05): what a cluster's own filter says may hold
+# any other word.
 REFUSALS = {
     "qos specification": "Set SBATCH_QOS in slurm/site.sh to one that `sacctmgr show qos` lists.",
     "accounting/qos policy": "Set SBATCH_QOS in slurm/site.sh, or ask for less; `sacctmgr show qos` lists the limits.",
@@ -54,7 +57,9 @@ def own_file() -> Path:
 
 
 def chosen_file() -> Path | None:
-    """Return the site file of this user: $WORKSHOP_SITE, else the own file if it is there; None: there is none."""
+    """Return the site file of this user: $WORKSHOP_SITE, else the own file if it is there; None:
+    there is none.
+    """
     chosen = os.environ.get("WORKSHOP_SITE")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -64,9 +69,11 @@ def chosen_file() -> Path | None:
 
 
 def make_own_file() -> tuple[Path, bool]:
-    """Copy the site file that counts for this user to the own file, to be edited; return (own file, it is new).
+    """Copy the site file that counts for this user to the own file, to be edited; return (own file,
+    it is new).
 
-    An own file that is there is never written over: it may be edited, and an upgrade must not touch it.
+    An own file that is there is never written over: it may be edited, and an upgrade must not touch
+    it.
     """
     own = own_file()
     if own.exists():
@@ -80,7 +87,9 @@ def make_own_file() -> tuple[Path, bool]:
 
 
 def site_file() -> Path:
-    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else site.sh beside the scripts."""
+    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else site.sh beside the
+    scripts.
+    """
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
         remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
@@ -91,8 +100,8 @@ def site_file() -> Path:
 def environment() -> dict[str, str]:
     """Return the environment after `source site.sh`, or say what bash said against it.
 
-    WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and site_sbatch, which are
-    arrays, with a word a line.
+    WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and
+    site_sbatch, which are arrays, with a word a line.
     """
     if b"\r\n" in (file := site_file()).read_bytes():
         raise WorkshopError(
@@ -112,7 +121,9 @@ def environment() -> dict[str, str]:
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
+    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or
+    no whole path.
+    """
     said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
     if not (folder := Path(said).expanduser()).is_absolute():
         why = (
@@ -129,7 +140,8 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
 class Changes:
     """What a site changes in the scripts' #SBATCH lines: its `site_sbatch`.
 
-    removed: names of options whose lines go; added: options with their values (None: a switch), which replace lines.
+    removed: names of options whose lines go; added: options with their values (None: a switch),
+    which replace lines.
     """
 
     removed: frozenset[str]
@@ -147,21 +159,26 @@ class Changes:
         return any(name in group and group & self._alone() for group in ONE_OF)
 
     def _alone(self) -> set[str]:
-        return {
-            name for name, value in self.added.items() if name != "gres" or gpu_part(value or "")
-        }
+        """Return the added options beside which sbatch takes no other of their group."""
+        names = set()
+        for name, value in self.added.items():
+            if name != "gres" or gpu_part(value or ""):
+                names.add(name)
+        return names
 
     @property
     def words(self) -> list[str]:
         """The options that are added, as they are written."""
-        return [
-            f"--{name}" if value is None else f"--{name}={value}"
-            for name, value in self.added.items()
-        ]
+        words = []
+        for name, value in self.added.items():
+            words.append(f"--{name}" if value is None else f"--{name}={value}")
+        return words
 
 
 def changes(site: dict[str, str]) -> Changes:
-    """Return what `site_sbatch` says: --mem= takes the option away, --mem=0 and --exclusive replace it."""
+    """Return what `site_sbatch` says: --mem= takes the option away, --mem=0 and --exclusive replace
+    it.
+    """
     removed, added = set(), {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
         found, rest = options.read([word])
@@ -195,12 +212,16 @@ def gres_parts(gres: str) -> list[str]:
 
 
 def gres(site: dict[str, str]) -> str:
-    """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES; '' where it has none."""
+    """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES; '' where it has
+    none.
+    """
     return gpu_part(changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
 
 
 def gpu_option(site: dict[str, str]) -> str:
-    """Return the option with which GPUs are asked for here: gpus-per-node, gres, gpus-per-task, gpus; '' for none."""
+    """Return the option with which GPUs are asked for here: gpus-per-node, gres, gpus-per-task,
+    gpus; '' for none.
+    """
     if gres(site):
         return "gres"
     changed = changes(site)
@@ -211,9 +232,11 @@ def gpu_option(site: dict[str, str]) -> str:
 
 
 def gpus(site: dict[str, str]) -> tuple[str, int]:
-    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) where it says nothing.
+    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) where it says
+    nothing.
 
-    From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or WORKSHOP_GPUS_PER_NODE where SLURM counts none.
+    From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or WORKSHOP_GPUS_PER_NODE where SLURM counts
+    none.
     """
     option = gpu_option(site)
     if option == "gres":
@@ -228,7 +251,8 @@ def gpus(site: dict[str, str]) -> tuple[str, int]:
 
 
 def typed_count(said: str) -> tuple[str, int]:
-    """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1); h100, without a number, is one.
+    """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1); h100,
+    without a number, is one.
 
     >>> from workshop.servers.slurm.site import typed_count
     >>> typed_count("gpu:h100:4(S:0-1)"), typed_count("h100"), typed_count("8")
@@ -247,7 +271,9 @@ def typed_count(said: str) -> tuple[str, int]:
 
 
 def known_gpu(kind: str) -> str | None:
-    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site has no type."""
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site
+    has no type.
+    """
     if not kind:
         return None
     try:
@@ -266,7 +292,9 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
 
 
 def refusal_remedy(said: str, otherwise: str = "") -> str:
-    """Return what to do about sbatch's own words; `otherwise`: where they are not SLURM's, but the cluster's own."""
+    """Return what to do about sbatch's own words; `otherwise`: where they are not SLURM's, but the
+    cluster's own.
+    """
     for words, remedy in REFUSALS.items():
         if words in said.lower():
             return remedy

@@ -1,4 +1,6 @@
-"""`workshop slurm status` and `logs`: what the queue, the server's record and the job's two files say, in one answer."""
+"""`workshop slurm status` and `logs`: what the queue, the server's record and the job's two files
+say, in one answer.
+"""
 
 import time
 from collections.abc import Callable
@@ -61,7 +63,9 @@ def resolve(text: str) -> str:
 
 
 def cluster_of(text: str) -> str:
-    """Return the cluster of a job: by the server of that name, by the server with this job, or as it was submitted."""
+    """Return the cluster of a job: by the server of that name, by the server with this job, or as
+    it was submitted.
+    """
     if not text.replace("_", "").isdigit():
         record = records.stored(text)
         if record is None:
@@ -74,7 +78,8 @@ def cluster_of(text: str) -> str:
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
-    """Return the job's (output, error) files, also of a job that SLURM has forgotten; () if they are not found.
+    """Return the job's (output, error) files, also of a job that SLURM has forgotten; () if they
+    are not found.
 
     A job that ended before it had its folder has one file, that of sbatch.
     """
@@ -110,7 +115,10 @@ class Look:
         self._asked_at = -QUEUE_EVERY_S
 
     def now(self) -> Status:
-        """Return the job's status, and set `new_lines`. Raises WorkshopError: nothing is known about the job."""
+        """Return the job's status, and set `new_lines`.
+
+        Raises WorkshopError: nothing is known about the job.
+        """
         if time.monotonic() - self._asked_at >= QUEUE_EVERY_S and slurm_queue.available():
             self.job = slurm_queue.find(slurm_queue.named(self.job_id, self.cluster))
             self._asked_at = time.monotonic()
@@ -128,7 +136,9 @@ class Look:
         return self._status()
 
     def _is_of_job(self, record: ServerRecord) -> bool:
-        """Return True if a record is of this job: two clusters may have given its number, or one of them twice."""
+        """Return True if a record is of this job: two clusters may have given its number, or one of
+        them twice.
+        """
         if record.job_id != self.job_id:
             return False
         if self.cluster and record.cluster not in ("", self.cluster):
@@ -156,9 +166,9 @@ class Look:
             stage = message = "ready"
         if ready or done:
             fraction = 1.0
-        server = record.state if record else ""
-        url = record.url if record else ""
-        name = record.name if record else ""
+        server, url, name = "", "", ""
+        if record:
+            server, url, name = record.state, record.url, record.name
         # a job that ended early has one file
         output, error_file = [*(str(path) for path in self.files), "", ""][:2]
         return Status(
@@ -176,7 +186,9 @@ class Look:
         )
 
     def _error(self) -> tuple[str, str]:
-        """Return (sentence, remedy) of what went wrong: our own refusal, else the engine's, the record's, the queue's."""
+        """Return (sentence, remedy) of what went wrong: our own refusal, else the engine's, the
+        record's, the queue's.
+        """
         refusal = self.follower.refusal()
         if refusal:
             return refusal

@@ -1,4 +1,6 @@
-"""`workshop slurm submit`: turn a plan into a call of sbatch, with the reasons, the exact command and the job's number."""
+"""`workshop slurm submit`: turn a plan into a call of sbatch, with the reasons, the exact command
+and the job's number.
+"""
 
 import hashlib
 import os
@@ -93,7 +95,9 @@ class Submission:
 
 
 def prepare(request: Request) -> Submission:
-    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work."""
+    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot
+    work.
+    """
     _refuse(request)
     site = slurm_site.environment()
     recipe = RECIPES.get(request.what)
@@ -263,9 +267,11 @@ def _gres(site: dict[str, str], gpu_part: str) -> str:
 
 
 def rendered(script: Path, site: dict[str, str]) -> Path:
-    """Return a script as this site needs it: itself, or a copy with what `site_sbatch` changes in its #SBATCH lines.
+    """Return a script as this site needs it: itself, or a copy with what `site_sbatch` changes in
+    its #SBATCH lines.
 
-    With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one to the other, or refuse both.
+    With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one to the other, or refuse
+    both.
     """
     changes = slurm_site.changes(site)
     by_gres = slurm_site.gpu_option(site) == "gres"
@@ -284,7 +290,9 @@ def rendered(script: Path, site: dict[str, str]) -> Path:
 
 
 def script_for_site(name: str) -> str:
-    """Return the text of a script of slurm/, as this site needs it: what plain `sbatch` can be given."""
+    """Return the text of a script of slurm/, as this site needs it: what plain `sbatch` can be
+    given.
+    """
     scripts = {path.stem: path for path in scripts_folder().glob("*.sbatch")}
     path = scripts.get(name.removesuffix(".sbatch"))
     if path is None:
@@ -348,9 +356,11 @@ def _refuse_unprintable(request: Request) -> None:
 def _planned(
     model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
 ) -> Plan:
-    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most).
+    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none
+    do: of the most).
 
-    GPUs and nodes that a person requests are all used: tensor parallel in a node, as far as the heads allow.
+    GPUs and nodes that a person requests are all used: tensor parallel in a node, as far as the
+    heads allow.
     """
     gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     settings: dict[str, Any] = {
@@ -392,7 +402,9 @@ def _largest_tp(model: Path | str, gpus: int) -> int:
 
 
 def _folder(what: str, site: dict[str, str]) -> Path:
-    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalog's or Hub's name."""
+    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalog's
+    or Hub's name.
+    """
     if what in RECIPES and site.get("WORKSHOP_MODEL"):
         return Path(site["WORKSHOP_MODEL"]).expanduser()
     models = Path(UNSET)
@@ -409,9 +421,13 @@ def _folder(what: str, site: dict[str, str]) -> Path:
             )
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
-    names = [what.split("/")[-1], *(hub.split("/")[-1] for hub in model.hub_ids)]
-    present = [models / name for name in names if (models / name / "config.json").is_file()]
-    return present[0] if present else models / names[1 if model.hub_ids else 0]
+    folders = [models / name.split("/")[-1] for name in (what, *model.hub_ids)]
+    for folder in folders:
+        if (folder / "config.json").is_file():
+            return folder
+    if model.hub_ids:
+        return folders[1]
+    return folders[0]
 
 
 def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, str]:
@@ -437,7 +453,9 @@ def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, s
 
 
 def _argument_file(words: tuple[str, ...]) -> Path:
-    """Return a file with one argument a line: an environment variable could not tell `a b` from two arguments."""
+    """Return a file with one argument a line: an environment variable could not tell `a b` from two
+    arguments.
+    """
     text = "\n".join(words) + "\n"
     path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
     write_private(path, text)
@@ -445,9 +463,11 @@ def _argument_file(words: tuple[str, ...]) -> Path:
 
 
 def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words.
+    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in
+    sbatch's own words.
 
-    The cluster that has the job is noted, so that the commands about it ask that one (`queue.remembered`).
+    The cluster that has the job is noted, so that the commands about it ask that one
+    (`queue.remembered`).
     """
     if not submission.fits:
         advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
@@ -489,7 +509,9 @@ def submit(submission: Submission) -> str:
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:
-    """Return the number of the job, and its cluster, from the last line that `sbatch --parsable` can have printed."""
+    """Return the number of the job, and its cluster, from the last line that `sbatch --parsable`
+    can have printed.
+    """
     for line in reversed(lines):
         job_id, _, cluster = line.partition(";")
         if not re.fullmatch(f"({CLUSTER})?", cluster):
