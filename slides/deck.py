@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import re
-import struct
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -160,21 +158,6 @@ def _figure(name: str) -> str:
     )
 
 
-def _picture(text: str) -> str:
-    """A screenshot, cut to left, top, width, height in its own pixels, in an SVG of its own."""
-    file, crop, words = (part.strip() for part in text.split("|"))
-    data = base64.b64encode((ROOT / file).read_bytes()).decode()
-    # PNG: the header's first two numbers
-    width, height = struct.unpack(">II", (ROOT / file).read_bytes()[16:24])
-    _, _, wide, tall = map(int, crop.split())
-    return (
-        f'<figure class="shot"><svg viewBox="0 0 {wide} {tall}" width="{wide * 2}" height="{tall * 2}" role="img" '
-        f'aria-label="{html.escape(words)}"><svg width="{wide}" height="{tall}" viewBox="{crop}">'
-        f'<image href="data:image/png;base64,{data}" width="{width}" height="{height}"/></svg>'
-        f'<rect width="{wide}" height="{tall}" fill="none" stroke="#d0d7de" stroke-width="2"/></svg></figure>'
-    )
-
-
 @cache
 def _known() -> dict[str, str]:
     return {**values(), **snippets()}
@@ -187,8 +170,6 @@ def fill(text: str, slide: Slide | None = None) -> str:
         kind, _, rest = match[1].partition(" ")
         if kind == "figure":
             return _figure(rest)
-        if kind == "picture":
-            return _picture(rest)
         if kind == "agenda":
             return _agenda(rest, slide.deck)
         if kind == "where":

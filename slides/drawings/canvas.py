@@ -18,7 +18,7 @@ SKY, PURPLE, YELLOW, GREY = style.SKY, style.PURPLE, style.YELLOW, style.GREY
 WEIGHTS, KV_CACHE, OVERHEAD = style.WEIGHTS, style.KV_CACHE, style.OVERHEAD
 FREE = "#e3e7eb"  # the widgets' FREE, on a light page
 GPUS = (BLUE, ORANGE, GREEN, PURPLE)
-SMALL, NORMAL, LARGE = 18, 21, 28
+SMALL, NORMAL, LARGE = 20, 22, 28  # 15, 16.5 and 21 points: a text of 14 is read from the last row
 SANS = "Inter Variable, Inter, DejaVu Sans, sans-serif"
 MONO = "JetBrains Mono Variable, JetBrains Mono, DejaVu Sans Mono, monospace"
 

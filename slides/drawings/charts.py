@@ -15,7 +15,13 @@ from workshop.course.figure import STYLE, svg
 
 SLIDE = [
     STYLE,
-    {"font.size": 20, "axes.titlesize": 24, "lines.linewidth": 5, "lines.markersize": 14},
+    {
+        "font.size": 20,
+        "axes.titlesize": 24,
+        "axes.labelpad": 9,
+        "lines.linewidth": 5,
+        "lines.markersize": 14,
+    },
 ]
 
 

@@ -89,7 +89,7 @@ def paged() -> Canvas:
                 42,
                 f"→ block {at}",
                 "#ffffff",
-                size=19,
+                size=20,
                 stroke=fill,
                 ink=INK,
             )
@@ -144,7 +144,7 @@ def batching() -> Canvas:
                     33,
                     str(job),
                     BLUE if job <= 4 else ORANGE,
-                    size=19,
+                    size=20,
                     bold=True,
                     radius=4,
                 )
@@ -212,9 +212,9 @@ def latency() -> Canvas:
     for k in range(n):
         c.box(x0 + first + k * step + 3, y - 30, step - 6, 60, BLUE, radius=6)
     last = x0 + first + n * step
-    c.text(x0 + first + 1.5 * step, y + 7, "token", 19, fill="#ffffff", anchor="middle")
-    c.text(x0 + first + 2.5 * step, y + 7, "token", 19, fill="#ffffff", anchor="middle")
-    c.text(x0 + first + 3.5 * step, y + 7, "…", 19, fill="#ffffff", anchor="middle")
+    c.text(x0 + first + 1.5 * step, y + 7, "token", 20, fill="#ffffff", anchor="middle")
+    c.text(x0 + first + 2.5 * step, y + 7, "token", 20, fill="#ffffff", anchor="middle")
+    c.text(x0 + first + 3.5 * step, y + 7, "…", 20, fill="#ffffff", anchor="middle")
 
     def span(a: float, b: float, at: float, name: str, words: str, above: bool) -> None:
         tick = 12 if above else -12

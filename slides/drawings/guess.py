@@ -44,13 +44,13 @@ def guess() -> Canvas:
     )
     x, w = 300, 150
     c.text(0, 74, "the draft guesses", 23, bold=True).text(
-        0, 104, "small, five quick steps", 19, fill=SOFT
+        0, 104, "small, five quick steps", 20, fill=SOFT
     )
     c.text(0, 214, "the model checks", 23, bold=True).text(
-        0, 244, "large, one step for all", 19, fill=SOFT
+        0, 244, "large, one step for all", 20, fill=SOFT
     )
     c.text(0, 342, "what stays", 23, bold=True).text(
-        0, 372, "as if there were no draft", 19, fill=SOFT
+        0, 372, "as if there were no draft", 20, fill=SOFT
     )
     for n, word in enumerate(GUESSED):
         at = x + n * (w + 12)

@@ -26,6 +26,7 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.course.exercise_sets.e01_memory import TIGHT
 from workshop.course.figure import draw
 from workshop.engine.exact import plan
 
@@ -81,7 +82,7 @@ def training_inference() -> Canvas:
                 3,
                 head=True,
             )
-            c.text(x + 290, 212, "change the weights", SMALL, fill=SOFT)
+            c.text(x + 278, 212, "change the weights", SMALL, fill=SOFT)
         else:
             c.line(
                 [(x + 478, 172), (x + 478, 222), (x + 60, 222), (x + 60, 174)], GREEN, 3, head=True
@@ -100,7 +101,7 @@ def training_inference() -> Canvas:
         )
         at = x
         for words, fill, width in held:
-            c.label(at, 292, width, 58, words, fill, size=19)
+            c.label(at, 292, width, 58, words, fill, size=20)
             at += width + 2
         for n, line in enumerate(
             (
@@ -234,6 +235,56 @@ def gpu_fill() -> Canvas:
     )
 
 
+def one_change() -> Canvas:
+    """The exercise of notebook 1: what 16 long requests need on four H200, and what vLLM may use."""
+    case = TIGHT
+    p = plan(case["model"], case["gpu"], gpus_per_node=case["gpus"], max_model_len=case["context"])
+    over = sum(o.bytes for o in p.overheads) / 2**30
+    request = p.kv_bytes_per_token * case["context"] / p.gpus / 2**30
+    needed = case["requests"] * request
+    end = p.weights_gib_per_gpu + over + needed
+    c = Canvas(
+        176,
+        f"Each of {p.gpus} GPUs, in GiB: weights {p.weights_gib_per_gpu:.1f}, overhead {over:.1f}, KV cache "
+        f"{p.available_kv_gib_per_gpu:.1f} up to what vLLM may use, {p.requested_gib_per_gpu:.0f}. "
+        f"{case['requests']} requests need {needed:.0f}: what is too much is hatched.",
+    )
+    per = (WIDTH - 90) / end
+    c.raw(
+        '<defs><pattern id="too-much" width="12" height="12" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="6" height="12" fill="{VERMILLION}"/></pattern></defs>'
+    )
+    limit = 90 + p.requested_gib_per_gpu * per
+    c.text(limit, 20, f"vLLM may use {p.requested_gib_per_gpu:.0f} GiB", 20, anchor="middle")
+    for gpu in range(p.gpus):
+        x, y = 90.0, 32 + gpu * 36
+        c.text(0, y + 21, f"GPU {gpu}", 20, fill=SOFT)
+        for gib, colour in ((p.weights_gib_per_gpu, WEIGHTS), (over, OVERHEAD)):
+            c.box(x, y, gib * per - 2, 30, colour, radius=3)
+            x += gib * per
+        c.label(
+            x,
+            y,
+            limit - x - 2,
+            30,
+            f"KV cache {p.available_kv_gib_per_gpu:.1f} GiB",
+            KV_CACHE,
+            size=20,
+        )
+        c.box(limit, y, WIDTH - limit, 30, "url(#too-much)", stroke=VERMILLION, radius=3)
+    c.label(
+        limit + 130,
+        84,
+        WIDTH - limit - 180,
+        34,
+        f"{needed:.0f} GiB needed",
+        "#ffffff",
+        size=20,
+        bold=True,
+    )
+    return c.line([(limit, 28), (limit, 174)], INK, 3)
+
+
 def table_bars() -> Chart:
     """Weights and KV cache of the large table, as bars on a scale of H100s."""
     said = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
@@ -258,5 +309,6 @@ FIGURES = {
     "weight_bars": weight_bars,
     "gib_table": gib_table,
     "gpu_fill": gpu_fill,
+    "one_change": one_change,
     "table_bars": table_bars,
 }

@@ -169,11 +169,11 @@ def launch_ways() -> Canvas:
                 x0 + 18, y + 34, f"node {n + 1}", 20, bold=True
             )
             if side == 0:
-                c.label(x0 + 18, y + 52, 240, 62, above, ORANGE, size=19, mono=True, ink=INK)
+                c.label(x0 + 18, y + 52, 240, 62, above, ORANGE, size=20, mono=True, ink=INK)
                 c.label(x0 + 286, y + 52, 244, 62, below, BLUE, size=20)
                 c.line([(x0 + 260, y + 83), (x0 + 284, y + 83)], SOFT, 3)
             else:
-                c.label(x0 + 18, y + 52, 340, 62, above, BLUE, size=18, mono=True)
+                c.label(x0 + 18, y + 52, 340, 62, above, BLUE, size=20, mono=True)
                 c.text(x0 + 374, y + 90, below, 20)
         if side == 0:
             c.arrow(x0 + 138, 212, x0 + 138, 168, ORANGE, 4)

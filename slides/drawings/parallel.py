@@ -216,14 +216,14 @@ def _pipe(c: Canvas, y: float, jobs: int, unit: float, name: str) -> int:
     c.text(0, y - 14, name, 23, bold=True)
     for stage in range(STAGES):
         top = y + stage * 38
-        c.text(0, top + 23, f"stage {stage}", 19, fill=SOFT)
+        c.text(0, top + 23, f"stage {stage}", 20, fill=SOFT)
         for slot in range(slots):
             job = slot - stage
             busy = 0 <= job < jobs
             x = 96 + slot * unit
             if busy:
                 shade = GPUS[stage]
-                c.label(x, top, unit - 4, 33, str(job + 1), shade, size=18, bold=True, radius=4)
+                c.label(x, top, unit - 4, 33, str(job + 1), shade, size=20, bold=True, radius=4)
             else:
                 c.box(x, top, unit - 4, 33, FREE, radius=4)
     return STAGES * slots - STAGES * jobs

@@ -168,6 +168,55 @@ def cuts() -> Chart:
     return _panels(cases, words, [f"{count} tokens left" for count in left])
 
 
+def explorer() -> Canvas:
+    """The explorer of notebook 4 in small: the same distribution, cut by top_p."""
+    model, sampled, tokens = next_token(), next_token(top_p=0.8), best(6)
+    left = [token for token in tokens if sampled.get(token)]
+    c = Canvas(
+        330,
+        f"The sampling explorer with top_p 0.8: outlines are the model's probabilities, filled bars what is sampled. "
+        f"Left are {', '.join(shown(token) for token in left)}; the others are cut.",
+        width=545,
+    )
+    per = 310 / max(sampled.values())
+    for n, token in enumerate(tokens):
+        y, share = 12 + n * 46, sampled.get(token, 0.0)
+        c.text(92, y + 23, shown(token), 21, anchor="end", fill=INK if share else SOFT)
+        c.box(104, y, share * per, 32, BLUE, radius=3)
+        c.box(104, y, model[token] * per, 32, stroke=SOFT, radius=3)
+        end = 104 + max(share, model[token]) * per
+        c.text(end + 12, y + 23, f"{share:.0%}" if share else "cut by top_p", 20,
+               fill=INK if share else VERMILLION)  # fmt: skip
+    c.box(104, 298, 20, 20, stroke=SOFT, radius=3).text(132, 315, "the model", 20, fill=SOFT)
+    return c.box(258, 298, 20, 20, BLUE, radius=3).text(286, 315, "what is sampled", 20, fill=SOFT)
+
+
+def viewer() -> Canvas:
+    """The viewer of notebook 5 in small: a text whose tokens are coloured by surprise."""
+    listed = []
+    for row in rows(answers()["surprise"]["answer"]):
+        if row.part == "prompt" and row.logprob is not None:
+            listed.append((row.token.strip(), row.surprise_bits))
+    listed = listed[:-1]  # the full stop
+    most = max(bits for _, bits in listed)
+    c = Canvas(
+        112,
+        "The text of the slides before, its tokens coloured by surprise in bits: "
+        + ", ".join(f"{token} {bits:.0f}" for token, bits in listed)
+        + ". The darker, the more surprising.",
+    )
+    lengths = [max(34, len(token) * 12 + 14) for token, _ in listed]
+    x, gap = 0.0, 8.0
+    stretch = (WIDTH - gap * (len(listed) - 1)) / sum(lengths)
+    for (token, bits), length in zip(listed, lengths, strict=True):
+        width = length * stretch
+        c.box(x, 12, width, 52, ORANGE, opacity=0.12 + 0.88 * bits / most, radius=6)
+        c.text(x + width / 2, 46, token, 21, anchor="middle")
+        c.text(x + width / 2, 94, f"{bits:.0f}", 20, anchor="middle", fill=SOFT)
+        x += width + gap
+    return c
+
+
 def logprob_scale() -> Canvas:
     """Probabilities and their natural logarithms on one scale."""
     c = Canvas(250, "")
@@ -225,6 +274,8 @@ FIGURES = {
     "order": order,
     "temperatures": temperatures,
     "cuts": cuts,
+    "explorer": explorer,
+    "viewer": viewer,
     "logprob_scale": logprob_scale,
     "surprise": surprise,
 }

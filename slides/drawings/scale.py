@@ -95,7 +95,7 @@ def replicas() -> Canvas:
         c.arrow(474, 200, 640, y + 44, colour, 3)
         c.box(648, y, 488, 100, PALE, stroke=HAIR, radius=10)
         c.label(662, y + 14, 150, 72, "weights", BLUE, size=21, bold=True)
-        c.text(832, y + 34, "KV cache", 19, fill=SOFT)
+        c.text(832, y + 34, "KV cache", 20, fill=SOFT)
         for k in range(8):
             c.box(832 + k * 37, y + 46, 32, 38, colour if k < 3 + n else FREE, radius=4)
     c.label(252, 158, 216, 84, "router", "#ffffff", size=27, bold=True, stroke=INK)
@@ -118,7 +118,7 @@ def experts() -> Canvas:
         c.text(x, 24, f"GPU {n}", 22, bold=True)
         c.label(x, 42, w, 66, "requests, attention", colour, size=21, bold=True)
         c.box(x, 114, w, 36, KV_CACHE, radius=5).text(
-            x + w / 2, 139, "KV cache of its own", 19, anchor="middle"
+            x + w / 2, 139, "KV cache of its own", 20, anchor="middle"
         )
         for to in range(ranks):
             c.line([(x + w / 2, 158), (to * (w + 24) + w / 2, 262)], colour, 2.5)
@@ -171,7 +171,7 @@ def apart() -> Canvas:
         c.box(462 + k * 44, 156, 36, 46, KV_CACHE, radius=5)
     c.text(568, 140, "KV cache", 21, anchor="middle", bold=True)
     c.arrow(450, 226, 688, 226, INK, 4)
-    c.text(568, 256, "NVLink, InfiniBand", 19, anchor="middle", fill=SOFT)
+    c.text(568, 256, "NVLink, InfiniBand", 20, anchor="middle", fill=SOFT)
     c.text(0, 346, "ttft: more prefill servers", 24, bold=True)
     return c.text(696, 346, "tpot: more decode servers", 24, bold=True)
 

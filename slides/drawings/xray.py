@@ -17,12 +17,13 @@ from workshop.engine.trace import Trace
 
 ROOM = files("workshop.course.widgets.xray")
 SCALE = 1.8  # pixels of a slide for one of the page
+LEAST_PX = 10.5  # of the page: 14 points on the slide
 # name → the steps from … to, the step with a frame, pixels that the page would have for it
 VIEWS = {
-    "run": (0, 34, 19, 630),
+    "run": (0, 24, 19, 630),
     **{f"chunk_{step}": (0, 7, step, 300) for step in (1, 2, 3, 4)},
     "prefix": (0, 7, 3, 300),
-    "preempt": (3, 22, 7, 400),
+    "preempt": (3, 20, 7, 400),
 }
 KEY = "high: prefill, its tokens · hatched: found in the prefix cache · flat: a token · dotted: waits · ✕: preempted · a bar: ended"
 RULES = re.compile(r"[^{}\n]+\{[^{}]*\}\n?")
@@ -69,7 +70,10 @@ def look(name: str) -> str:
     pattern = re.search(r"<pattern.*?</pattern>", (ROOM / "page.html").read_text(encoding="utf-8"))[
         0
     ]
-    return (f"<style>.xray-{name} {{ {colours} {rules} svg .inside.long {{ font-size: 9px }} }}</style>"
+    sizes = (
+        f"svg .inside, svg .inside.long, svg .quiet, .pool i small {{ font-size: {LEAST_PX}px }}"
+    )
+    return (f"<style>.xray-{name} {{ {colours} {rules} {sizes} }}</style>"
             f'<defs>{pattern.replace("hatch", f"hatch-{name}")}</defs>')  # fmt: skip
 
 
@@ -98,7 +102,7 @@ def figure(name: str, height: float, *parts: str) -> Canvas:
 
 
 def xray_run() -> Canvas:
-    """The first 34 steps: requests join and leave."""
+    """The first 24 steps: requests join and leave."""
     c = figure("run", 490, steps("run", 0, 0))
     c.words = f"X-ray of a recorded run, a row for each of six requests, a column for each step. {drawn()['run']['words']}"
     return c.text(0, 482, KEY, SMALL, fill=SOFT)
@@ -113,7 +117,7 @@ def xray_chunks() -> Canvas:
             590,
             24 + 112 * (n - 1),
             f"step {n}: {drawn()[f'chunk_{n}']['budgetSays'].replace(' (max_num_batched_tokens)', '')}",
-            19,
+            20,
         )
     c.words = (
         f"X-ray of steps 0 to 6, and the budget of steps 1 to 4. {drawn()['chunk_2']['words']}"
@@ -137,7 +141,7 @@ def beside_pool(
 def xray_prefix() -> Canvas:
     """Three requests that begin alike hold the same two blocks."""
     c = beside_pool("prefix", "0 to 6", 3, 590, 546, 180, " of KV blocks")
-    c.text(590, 60, drawn()["prefix"]["poolSays"].split(";")[0], 19, fill=SOFT)
+    c.text(590, 60, drawn()["prefix"]["poolSays"].split(";")[0], 20, fill=SOFT)
     for n, words in enumerate(
         (
             "three colours: A, B and E share the block",
@@ -151,10 +155,10 @@ def xray_prefix() -> Canvas:
 
 def xray_preempt() -> Canvas:
     """No block is free: who came last loses its blocks."""
-    c = beside_pool("preempt", "3 to 21", 7, 768, 368, 290, "")
-    c.text(768, 60, drawn()["preempt"]["poolSays"].split(",")[0], 19, fill=SOFT)
+    c = beside_pool("preempt", "3 to 19", 7, 768, 368, 290, "")
+    c.text(768, 60, drawn()["preempt"]["poolSays"].split(",")[0], 20, fill=SOFT)
     c.text(768, 402, "✕ in the row of E: preempted", 20, fill=VERMILLION, bold=True)
-    c.text(768, 436, "18 went to A; 17 is free, and still cached", 19, fill=SOFT)
+    c.text(768, 436, "18 went to A; 17 is free, still cached", 20, fill=SOFT)
     return c
 
 

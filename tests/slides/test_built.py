@@ -10,7 +10,9 @@ import deck
 import pytest
 
 pytestmark = pytest.mark.browser
-LEGIBLE_PX = 16  # of a slide of 1280 × 720; body text has 29
+POINT_PX = 96 / 72
+LEAST_POINTS = {"source": 11}  # of a slide of 1280 × 720; body text has 21
+OTHERS_LEAST_POINTS = 14
 
 # Every run of text of the slide that is shown: its box, its size on the slide, and what it belongs to.
 MEASURE = """() => {
@@ -38,12 +40,23 @@ MEASURE = """() => {
     const r = e.getBoundingClientRect();
     boxes.push({name: e.tagName + '.' + e.className, x: r.x - frame.x, y: r.y - frame.y, w: r.width, h: r.height});
   }
+  // A label is in the middle of its box, and is no wider than it.
+  const spills = [];
+  for (const label of slide.querySelectorAll('figure > svg text[text-anchor=middle]')) {
+    const words = label.getBoundingClientRect(), middle = words.x + words.width / 2, height = words.y + words.height / 2;
+    for (const box of label.closest('svg').querySelectorAll('rect')) {
+      const r = box.getBoundingClientRect();
+      if (Math.abs(r.x + r.width / 2 - middle) < 2 && r.y < height && height < r.bottom && r.height < 130
+          && words.width > r.width + 1) spills.push(label.textContent);
+    }
+  }
+  const number = parseFloat(getComputedStyle(slide, '::after').fontSize);
   const codes = [...slide.querySelectorAll('pre code')].map(e => ({
     lines: e.textContent.replace(/\\n$/, '').split('\\n').length,
     shown: Math.round(e.getBoundingClientRect().height / parseFloat(getComputedStyle(e.parentElement).lineHeight))}));
   const pictures = [...slide.querySelectorAll('figure > svg, img')]
     .map(e => e.getAttribute('aria-label') || e.getAttribute('alt') || '');
-  return {texts, boxes, codes, pictures, width: frame.width, height: frame.height,
+  return {texts, boxes, codes, pictures, spills, number, images: slide.querySelectorAll('image, img').length, width: frame.width, height: frame.height,
     scroll: [slide.scrollWidth - slide.clientWidth, slide.scrollHeight - slide.clientHeight]};
 }"""
 
@@ -150,12 +163,28 @@ def test_no_line_of_code_is_broken(measured):
         )
 
 
-def test_every_text_is_legible(measured):
+def least_px(group: str) -> float:
+    return LEAST_POINTS.get(group, OTHERS_LEAST_POINTS) * POINT_PX
+
+
+def test_every_text_is_read_from_the_last_row(measured):
     for slide in measured:
+        assert slide["number"] >= least_px("number")
         for text in slide["texts"]:
-            assert text["size"] >= LEGIBLE_PX - 0.01, (
-                f"{slide['title']}: {text['text']!r}, {text['size']:.1f} pixels"
+            points = text["size"] / POINT_PX
+            assert text["size"] >= least_px(text["group"]) - 0.01, (
+                f"{slide['title']}: {text['text']!r}, {points:.1f} points"
             )
+
+
+def test_nothing_is_a_picture_of_text(measured):
+    """A screenshot's letters cannot be measured, and were half as large as those beside it."""
+    assert [slide["title"] for slide in measured if slide["images"]] == []
+
+
+def test_no_label_is_wider_than_its_box(measured):
+    for slide in measured:
+        assert slide["spills"] == [], f"{slide['title']}: {slide['spills']}"
 
 
 def test_every_picture_says_in_words_what_it_shows(page, measured):
