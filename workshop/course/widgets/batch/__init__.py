@@ -1,0 +1,1 @@
+"""How far a batch is, as a bar."""

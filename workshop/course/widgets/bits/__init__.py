@@ -1,0 +1,1 @@
+"""What fewer bits do to a matrix of weights."""

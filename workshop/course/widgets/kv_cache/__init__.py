@@ -1,0 +1,1 @@
+"""A paged KV cache that fills step by step."""

@@ -1,0 +1,1 @@
+"""A recorded start of vLLM, played line by line."""

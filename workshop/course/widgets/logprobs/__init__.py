@@ -1,0 +1,1 @@
+"""A text coloured by what the model thought of each token."""

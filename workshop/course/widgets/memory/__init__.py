@@ -1,0 +1,1 @@
+"""What fills the memory of each GPU, with sliders."""

@@ -1,0 +1,1 @@
+"""What a server says at /metrics while it works, as charts."""

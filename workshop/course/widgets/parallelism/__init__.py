@@ -1,0 +1,1 @@
+"""Which GPU holds which layers and heads, and what travels between them."""

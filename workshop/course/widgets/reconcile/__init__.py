@@ -1,0 +1,1 @@
+"""A plan beside what vLLM's log says."""

@@ -1,0 +1,1 @@
+"""The distribution of the next token under the sampling parameters."""

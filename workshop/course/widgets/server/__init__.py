@@ -1,0 +1,1 @@
+"""The panel that finds a server, or starts one at a click."""
