@@ -93,7 +93,7 @@ def test_every_notebook_is_on_one_part_of_the_course():
     assert roles == {
         "Serve it": ("02", "06", "08"),
         "Understand it": ("09", "11", "12"),
-        "Scale it": ("13",),
+        "Scale it": ("13", "14"),
         "Build with it": ("10",),
         "Capstone": ("capstone",),
     }
@@ -106,7 +106,7 @@ def test_every_notebook_is_on_one_part_of_the_course():
         ("serve", "00 01 03 04 05 07 02 06 08"),
         ("Understand it", "00 01 03 04 05 07 09 11 12"),
         ("build with it", "00 01 03 04 05 07 10"),
-        ("all", "00 01 03 04 05 07 02 06 08 09 11 12 13 10 capstone"),
+        ("all", "00 01 03 04 05 07 02 06 08 09 11 12 13 14 10 capstone"),
     ],
 )
 def test_a_chosen_path_is_kept_and_counted(workshop_home, path, numbers):
@@ -156,6 +156,23 @@ def test_progress_of_an_earlier_edition_still_counts(workshop_home):
     course_map(path="scale")
     stored = json.loads((workshop_home / "progress.json").read_text())
     assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
+
+
+MOVED = {  # from notebook 13 to 14; their names stay
+    "scale.in_flight": {"tries": 1, "done": True},
+    "scale.service": {"tries": 3, "done": True},
+    "scale.experts": {"tries": 1, "done": True},
+    "scale.replicas": {"options": ["1", "2"], "predicted": "2", "result": "3"},
+}
+
+
+def test_what_was_done_in_notebook_13_before_it_was_divided_counts_in_both_parts(workshop_home):
+    write_progress(workshop_home, MOVED)
+    found = course_map(path="scale")
+    by_name = {one.name: one for one in found.chapters}
+    assert found.count(by_name["13_scale_out"]).startswith("1 of ")
+    assert found.count(by_name["14_agents"]).startswith("2 of ")
+    assert "scale.replicas" in by_name["14_agents"].predictions
 
 
 def asked_in_course() -> dict[str, str]:

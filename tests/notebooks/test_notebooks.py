@@ -26,6 +26,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NUMBERED = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
 LONG = (  # these start engines of their own: first
     "12_guess_and_check",
+    "14_agents",
     "13_scale_out",
     "11_inside_the_engine",
     "02_parallelism",

@@ -1,4 +1,4 @@
-"""Many engines, for notebook 13: simulated loads as rows of a table, and two live engines that hand prompts over.
+"""Many engines, for notebooks 13 and 14: simulated loads as rows of a table, and two live engines that hand prompts over.
 
 Without vLLM the same calls return what was recorded, and say so (benchmarks/simulate/scale_out.py records).
 

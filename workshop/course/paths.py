@@ -31,7 +31,7 @@ CORE = Path("core", "Core", "from the first request to a whole file", ("00", "01
 ROLES = (
     Path("serve", "Serve it", "for those who run a server for others", ("02", "06", "08")),
     Path("understand", "Understand it", "for those who ask why", ("09", "11", "12")),
-    Path("scale", "Scale it", "for many users and many servers", ("13",)),
+    Path("scale", "Scale it", "for many users and many servers", ("13", "14")),
     Path("build", "Build with it", "for those who write an application", ("10",)),
     Path("capstone", "Capstone", "your model, your GPUs, your file", ("capstone",)),
 )
@@ -62,13 +62,13 @@ def chosen(stored: Mapping[str, dict]) -> str:
 def choose(name: str) -> str:
     """Keep the choice of a path; return a note where that is impossible (a full quota must not stop a learner)."""
     parts = path_of(name)
-    kept = CORE.name
+    path = CORE.name
     if len(parts) > 2:
-        kept = "all"
+        path = "all"
     elif len(parts) == 2:
-        kept = parts[1].name
+        path = parts[1].name
     try:
-        progress_file.add(CHOICE, {"name": kept})
+        progress_file.add(CHOICE, {"name": path})
     except WorkshopError as error:
         return f"Your path could not be kept: {error}"
     return ""
@@ -76,8 +76,8 @@ def choose(name: str) -> str:
 
 def recalls(question: str) -> str | None:
     """Return the number of the notebook that a recall question asks about ("01"); None of another question."""
-    found = RECALL.match(question)
-    return f"{int(found[1]):02}" if found else None
+    recall = RECALL.match(question)
+    return f"{int(recall[1]):02}" if recall else None
 
 
 def is_left_out(question: str, path: str, begun: Collection[str]) -> bool:

@@ -25,20 +25,7 @@ def by_hand():
     return outputs
 
 
-def row(within, per_s=15.2, requests=200):
-    return {
-        "within_limits_percent": within,
-        "requests_per_s": per_s,
-        "requests": requests,
-        "gpus": 2,
-    }
-
-
 ALL = np.maximum(x @ W1, 0) @ W2  # every expert answers every token
-SIZES = {1: row(0.0), 2: row(77.7), 3: row(96.2), 4: row(100.0)}
-SLOW = {1: row(40.0), 2: row(94.4)}
-OTHER = {1: row(100.0, per_s=30)}
-FEW = {1: row(100.0, per_s=0.8, requests=6)}  # 30 people, each once a minute: six came in 8 s
 
 ROWS = {
     "scale.moved": (
@@ -89,33 +76,6 @@ ROWS = {
                 )
             ),
             (["replicas", "TP", "DP + EP", "apart"], "give all of"),
-        ],
-    ),
-    "scale.in_flight": (
-        [240, 1800 / 60 * 8],
-        [
-            (30, "still there"),
-            (1800, "the people"),
-            (14400, "people times seconds"),
-            (225, "a part of this minute"),
-            (211.7647, "a part of this minute"),
-            (3.75, "the other way round"),
-            (241, "too large"),
-        ],
-    ),
-    "scale.service": (
-        [(900, 60, SIZES, 3), (600, 40, SIZES, np.int64(3)), [900, 60, SIZES, 3], (30, 60, FEW, 1)],
-        [
-            ((900, 60, SIZES, 2), "only 77.7 of 100"),
-            ((900, 60, SIZES, 4), "fewer are enough: 3"),
-            ((900, 60, SIZES, 5), "not simulated; 1, 2, 3, 4 were"),
-            ((900, 60, SLOW, 2), "simulate more replicas"),
-            (
-                (900, 60, OTHER, 1),
-                "your group asks 15 times a second, and 30 a second were simulated",
-            ),
-            ((900, 60, SIZES, "3"), "without quotes"),
-            (3, "give (people, every_s, sizes"),
         ],
     ),
 }

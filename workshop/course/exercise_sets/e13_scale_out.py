@@ -1,13 +1,12 @@
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from workshop.course.exercise_sets import words
-from workshop.course.judging import SHAPELESS, called, is_number, not_a_number
+from workshop.course.judging import called
 
-RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
+RANKS, EXPERTS_OF_A_RANK = 4, 2
 ASKED = words("e13_scale_out")["scale.which"]
 WAYS, SERVICES, RIGHT, WHY_NOT = (ASKED[name] for name in ("ways", "services", "right", "why_not"))
 
@@ -73,30 +72,3 @@ def which(answer: dict) -> str | None:
         if way != right:
             return f"{name}: {WHY_NOT[name][way]}"
     return None
-
-
-def service(people: object, every_s: object, sizes: dict, chosen: object) -> str | None:
-    if problem := not_a_number(chosen, "replicas"):
-        return problem
-    if chosen not in sizes:
-        return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
-    if not is_number(people) or not is_number(every_s):
-        return SHAPELESS
-    asked, came = people / every_s, sizes[chosen]["requests_per_s"]
-    # arrivals are drawn: few of them vary much
-    chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])
-    if abs(came - asked) > chance * asked:
-        return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
-    enough = [
-        count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT
-    ]
-    if not enough:
-        return (
-            f"no row keeps the limits for {ENOUGH_PERCENT} of 100 requests: simulate more replicas"
-        )
-    if chosen not in enough:
-        within = sizes[chosen]["within_limits_percent"]
-        return f"with {chosen:g} only {within:g} of 100 requests stay within the limits; {ENOUGH_PERCENT} have to"
-    return (
-        None if chosen == min(enough) else f"fewer are enough: {min(enough)} keep the limits, too"
-    )

@@ -1,0 +1,117 @@
+"""Notebook 14's helpers: sessions as they are sent, records without vLLM, and hits as the live servers have them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workshop import live
+from workshop.course import extra_servers, nb13, nb14
+from workshop.errors import BadInput
+from workshop.servers import machine
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "14_agents.ipynb"
+BLOCK_TOKENS = 32
+
+
+@pytest.fixture
+def without_vllm(monkeypatch):
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    for module in (extra_servers, live, nb14):
+        monkeypatch.setattr(module, "installed", lambda: ("", ""))
+
+
+def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
+    without_vllm, monkeypatch, capsys
+):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
+    names: dict = {}
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    printed = capsys.readouterr().out
+    assert "What follows is recorded" in printed
+    assert printed.count("this row was simulated on another machine") == 3 + 4
+
+
+def test_what_was_recorded_was_simulated_to_the_token():
+    recorded = json.loads(nb14.RECORDED.read_text())
+    assert len(recorded["sessions"]) == 8
+    for rows in recorded["sessions"].values():
+        assert [row["cached"] for row in rows] == [row["cached_simulated"] for row in rows]
+
+
+def test_what_was_not_recorded_is_not_made_up(without_vllm):
+    with pytest.raises(BadInput, match="not recorded"):
+        nb14.converse(None, sessions=2)
+    with pytest.raises(BadInput, match="not recorded"):
+        nb14.bench(None, seed=17)
+
+
+def test_each_prompt_is_the_conversation_so_far_and_what_is_new():
+    first, second, third = nb14.session_load(sessions=1, turns=3)
+    # 480 of the system prompt, 96 new in each turn, 16 of each answer
+    assert [first.prompt_tokens, second.prompt_tokens, third.prompt_tokens] == [576, 688, 800]
+    assert second.pieces[: len(first.pieces)] == first.pieces
+    assert second.pieces[len(first.pieces)] == (first.answer, 16)
+
+
+def test_the_line_with_the_time_is_new_in_each_prompt_and_never_part_of_the_history():
+    at_start = nb14.session_load(sessions=2, turns=2, time_line="start")
+    at_end = nb14.session_load(sessions=2, turns=2, time_line="end")
+    assert len({load.pieces[0] for load in at_start}) == 4
+    assert len({load.pieces[-1] for load in at_end}) == 4
+    assert at_end[2].pieces[: len(at_end[0].pieces) - 1] == at_end[0].pieces[:-1]
+    assert at_start[2].prompt_tokens == at_end[2].prompt_tokens == 688 + 8
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"time_line": "middle"}, "no place 'middle'"), ({"route": "random"}, "no route 'random'")],
+)
+def test_another_place_or_route_is_refused_with_those_there_are(options, words):
+    with pytest.raises(BadInput, match=words):
+        nb14.converse(None, **options)
+
+
+def test_too_little_memory_shows_what_was_recorded(monkeypatch, capsys):
+    monkeypatch.setattr(nb14, "installed", lambda: ("vllm", "0.32.0"))
+    monkeypatch.setattr(machine, "memory_available_bytes", lambda: 2 * 2**30)
+    assert nb14.servers() is None
+    assert "Only 2.0 GiB of memory are free" in capsys.readouterr().out
+
+
+def test_rows_of_the_former_notebook_13_are_still_found():
+    assert nb13.LoadExplorer is nb14.LoadExplorer and nb13.simulated is not None
+
+
+@pytest.mark.live
+def test_prefix_hits_of_sessions_are_those_of_the_live_servers_to_the_token(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+    pair = nb14.servers()
+    assert pair is not None, "this machine has too little memory"
+    try:
+        for options in (
+            {},
+            {"caching": False, "turns": 2},
+            {"time_line": "start", "turns": 3},
+            {"time_line": "end", "turns": 3},
+            {"sessions": 3, "turns": 4, "route": "sticky"},
+            {"sessions": 3, "turns": 4, "route": "round-robin"},
+            {"sessions": 9, "route": "small"},
+        ):
+            rows = nb14.converse(pair, **options)
+            measured = [row["cached"] for row in rows]
+            assert measured == [row["cached_simulated"] for row in rows], options
+            assert not any(cached % BLOCK_TOKENS for cached in measured)
+        assert measured[-1] == 480, "of nine sessions the system prompt alone is left"
+        first = nb14.bench(pair, seed=0)
+        again = nb14.bench(pair, seed=0)
+        assert not any("prefix cache" in fault for fault in first["faults"])
+        # 7 of the 8 blocks of each prompt of 256 tokens: the last token is always computed
+        assert again["prefix_hits_percent"] == pytest.approx(100 * 7 / 8, abs=4)
+        assert any("prefix cache" in fault for fault in again["faults"])
+    finally:
+        nb14.stop()

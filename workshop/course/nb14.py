@@ -1,0 +1,372 @@
+"""Honest benchmarks and agents, for notebook 14: two small servers, points of `vllm bench serve`, and sessions.
+
+Without vLLM the same calls return what was recorded, and say so (benchmarks/simulate/scale_out.py records).
+
+>>> from workshop.course import nb14
+>>> turns = nb14.session_load(sessions=1, turns=3)
+>>> [turn.prompt_tokens for turn in turns]            # each has the whole conversation so far
+[576, 688, 800]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+
+from workshop.client.client import Client, connect
+from workshop.course import extra_servers, recorded_data
+from workshop.course.nb13 import REMEDY, LoadExplorer, simulated
+from workshop.errors import BadInput, WorkshopError
+from workshop.servers import local, machine
+from workshop.servers.local import TEACHING_FOLDER, supervise
+from workshop.servers.vllm_main import installed
+from workshop.simulate import local as measured_clock
+from workshop.simulate import process
+from workshop.simulate.arrivals import Arrival, Piece
+from workshop.simulate.bench import client as bench_client
+from workshop.simulate.bench import points, prediction
+from workshop.simulate.clock import Clock
+from workshop.simulate.engine import Rules
+from workshop.simulate.report import Outcome
+
+__all__ = [
+    "LoadExplorer",
+    "Pair",
+    "bench",
+    "converse",
+    "servers",
+    "session_load",
+    "simulated",
+    "stop",
+]
+
+RECORDED = recorded_data.DATA / "agents.json"
+TOKEN_BYTES = 1024  # of the teaching model's KV cache
+# server → tokens of its KV cache
+SERVERS = {"agents-large": 32_768, "agents-small": 4_096}
+LARGE, SMALL = SERVERS
+FLAGS = ("--block-size", "32", "--max-model-len", "2048", "--enable-prompt-tokens-details")
+NEEDED_BYTES = 2 * int(1.8 * 2**30)  # a second teaching server took 1.6 GB
+SYSTEM_TOKENS, TOOL_TOKENS, ANSWER_TOKENS, TIME_TOKENS = 480, 96, 16, 8
+CLOCK_TRIES = 4
+APART_S = 60.0  # between simulated requests: the live ones are sent one after the other
+WORD_IDS = range(100, 4000)  # ordinary words of the teaching model
+ROUTES = ("large", "small", "sticky", "round-robin")
+TIME_LINES = ("nowhere", "start", "end")
+_shown: Counter[str] = Counter()  # recorded measurements, by their name
+BENCH = points.Load(requests=100, prompt_tokens=256, output_tokens=8, concurrency=4)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two teaching servers that differ in the size of their KV cache alone, and the measured clock of the first.
+
+    sender: the process that sends the loads of `bench`.
+    """
+
+    large: Client
+    small: Client
+    clock: Clock
+    sender: bench_client.Client
+
+
+def servers() -> Pair | None:
+    """Start both servers side by side; return None, and say why, without vLLM or memory for them."""
+    if not installed()[0]:
+        print("vLLM is not installed here. What follows is recorded: the same requests to the same servers.")  # fmt: skip
+        return None
+    free = machine.memory_available_bytes()
+    if free < NEEDED_BYTES:
+        print(
+            f"Only {free / 2**30:.1f} GiB of memory are free. What follows is recorded: the same "
+            "requests to the same servers."
+        )
+        return None
+    began = time.monotonic()
+    stop()
+    atexit.register(stop)
+    launches = []
+    for name, kv_cache_tokens in SERVERS.items():
+        size = str(kv_cache_tokens * TOKEN_BYTES)
+        flags = (*FLAGS, "--kv-cache-memory-bytes", size)
+        launches.append(local.prepare(name=name, vllm_args=flags))
+    _start_side_by_side(launches)
+    large, small = connect(LARGE), connect(SMALL)
+    sender = bench_client.Client(large.record)  # it loads vLLM while the clock is measured
+    atexit.register(sender.__exit__)
+    pair = Pair(large, small, asyncio.run(_clock(large)), sender)
+    for client in (large, small):  # a first long prompt takes longer than all later ones
+        client.complete(random.choices(WORD_IDS, k=1024), max_tokens=2)
+    print(f"Both answer after {time.monotonic() - began:.0f} s.")
+    return pair
+
+
+def _start_side_by_side(launches: Sequence[local.Launch]) -> None:
+    """Start servers in threads: one thread of Python waits while the other's server loads."""
+    errors: list[BaseException] = []
+
+    def start(launch: local.Launch) -> None:
+        try:
+            supervise.start(launch)
+        except WorkshopError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=start, args=(launch,)) for launch in launches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+async def _clock(server: Client) -> Clock:
+    """Return the time of a server's steps, from the shortest of a few answers: other programs only make them longer."""
+    headers = {"Authorization": f"Bearer {server.record.api_key}"}
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=headers, timeout=120, trust_env=False
+    ) as http:
+        sender = measured_clock.Sender(http, server.model)
+
+        async def shortest_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
+            times_ms = []
+            for _ in range(CLOCK_TRIES):
+                outcomes = await sender.send([Arrival(0.0, prompt_tokens, tokens)] * at_once)
+                times_ms.append(max(outcome.e2el_ms for outcome in outcomes))
+            return min(times_ms)
+
+        two_ms = await shortest_ms(32, 2)
+        step_ms = max(0.01, await shortest_ms(32, 34) - two_ms) / 32
+        four_ms = (await shortest_ms(32, 34, 4) - await shortest_ms(32, 2, 4)) / 32
+        token_ms = max(0.001, await shortest_ms(1024, 2) - two_ms) / (1024 - 32)
+    way_s = max(0.0, two_ms - 2 * step_ms - 32 * token_ms) / 1e3
+    return Clock(
+        weights_ms=0.0,
+        token_ms=token_ms,
+        fixed_ms=max(0.0, step_ms - token_ms),
+        request_ms=max(0.0, (four_ms - step_ms) / 3 - token_ms),
+        way_in_s=way_s / 2,
+        way_out_s=way_s / 2,
+    )
+
+
+def stop() -> None:
+    """Stop both servers, where they run."""
+    for name in SERVERS:
+        extra_servers.stop(name)
+
+
+def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
+    """Measure 100 random prompts of 256 tokens, four at once, with vLLM's client; return figures and faults in a row.
+
+    seed: of the prompts; None draws a new one, as `workshop bench` does.
+    """
+    if pair is None:
+        rows = _recorded("bench", _bench_key(seed))
+        _shown[_bench_key(seed)] += 1
+        return rows[(_shown[_bench_key(seed)] - 1) % len(rows)]
+    point = points.measure(
+        pair.large.record,
+        pair.large.model,
+        str(TEACHING_FOLDER),
+        BENCH,
+        seed=seed,
+        sender=pair.sender,
+    )
+    rules = measured_clock.rules(pair.large.record, 2048)
+
+    def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
+        return _run(rules, pair.clock, arrivals)
+
+    predicted = prediction.predict(simulate, BENCH, point.seed)
+    share = point.prefix_hit_share
+    return {
+        "seed": point.seed,
+        "tokens_per_s": round(point.tokens_per_s, 1),
+        "simulated_tokens_per_s": round(predicted["tokens_per_s"], 1),
+        "ttft_p50_ms": round(point.figures["ttft"]["p50"] or 0.0, 1),
+        "simulated_ttft_p50_ms": round(predicted["ttft_ms"]["p50"] or 0.0, 1),
+        "prefix_hits_percent": None if share is None else round(100 * share, 1),
+        "faults": [fault.sentence for fault in point.faults],
+    }
+
+
+def session_load(*, sessions: int, turns: int, time_line: str = "nowhere") -> list[Arrival]:
+    """Return the requests of agents that take turns: every prompt is the whole conversation so far.
+
+    time_line: where each prompt has a line that is new in each request (the time of day): nowhere, start or end.
+
+    Raises BadInput: another place than these.
+    """
+    if time_line not in TIME_LINES:
+        raise BadInput(
+            f"There is no place {time_line!r}.", f"Choose one of {', '.join(TIME_LINES)}."
+        )
+    histories: list[list[Piece]] = [[("system", SYSTEM_TOKENS)] for _ in range(sessions)]
+    load: list[Arrival] = []
+    for turn in range(turns):
+        for session, history in enumerate(histories):
+            history.append((f"agent {session}, turn {turn}", TOOL_TOKENS))
+            now = (f"time {len(load)}", TIME_TOKENS)
+            pieces = list(history)
+            if time_line == "start":
+                pieces = [now, *history]
+            elif time_line == "end":
+                pieces = [*history, now]
+            answer = f"agent {session}, answer {turn}"
+            load.append(
+                Arrival(
+                    arrival_s=len(load) * APART_S,
+                    prompt_tokens=sum(tokens for _, tokens in pieces),
+                    output_tokens=ANSWER_TOKENS,
+                    pieces=tuple(pieces),
+                    answer=answer,
+                )
+            )
+            history.append((answer, ANSWER_TOKENS))
+    return load
+
+
+def converse(
+    pair: Pair | None,
+    *,
+    sessions: int = 1,
+    turns: int = 6,
+    time_line: str = "nowhere",
+    caching: bool = True,
+    route: str = "large",
+) -> list[dict[str, Any]]:
+    """Let agents hold their sessions, one request after the other; return a row for each, measured and simulated.
+
+    Args:
+        sessions, turns, time_line: see session_load.
+        caching: False sends each request under a name of its own (`cache_salt`), so that no prefix is found.
+        route: all requests to the "large" or the "small" server; "sticky": each session to its own; "round-robin".
+
+    Raises BadInput: another route or place than these, or what was not recorded, without vLLM.
+    """
+    if route not in ROUTES:
+        raise BadInput(f"There is no route {route!r}.", f"Choose one of {', '.join(ROUTES)}.")
+    load = session_load(sessions=sessions, turns=turns, time_line=time_line)
+    if pair is None:
+        options = (sessions, turns, time_line, caching, route)
+        return _recorded("sessions", _key(*options))
+    targets = [_target(route, number, sessions) for number in range(len(load))]
+    live = _send(pair, load, targets, caching)
+    simulations = _simulate(pair, load, targets, caching)
+    rows = []
+    for number, (measured, outcome) in enumerate(zip(live, simulations, strict=True)):
+        rows.append(
+            {
+                "session": number % sessions,
+                "turn": number // sessions,
+                "server": targets[number].removeprefix("agents-"),
+                "prompt": load[number].prompt_tokens,
+                "cached": measured["cached"],
+                "cached_simulated": outcome.hit_tokens,
+                "ttft_ms": round(measured["ttft_ms"], 1),
+                "ttft_simulated_ms": round(outcome.ttft_ms, 1),
+            }
+        )
+    return rows
+
+
+def _target(route: str, number: int, sessions: int) -> str:
+    """Return the server of a request."""
+    if route in ("large", "small"):
+        return f"agents-{route}"
+    if route == "sticky":
+        return (LARGE, SMALL)[number % sessions % 2]
+    return (LARGE, SMALL)[number % 2]
+
+
+def _send(
+    pair: Pair, load: Sequence[Arrival], targets: Sequence[str], caching: bool
+) -> list[dict[str, float]]:
+    """Send the requests one after the other; return the tokens that were cached, and the time to the first token."""
+    clients = {LARGE: pair.large, SMALL: pair.small}
+    dice = random.Random()
+    texts: dict[str, list[int]] = {}
+    rows = []
+    for arrival, target in zip(load, targets, strict=True):
+        prompt: list[int] = []
+        for name, tokens in arrival.pieces:
+            if name not in texts:
+                texts[name] = dice.choices(WORD_IDS, k=tokens)
+            prompt += texts[name]
+        salt = {} if caching else {"cache_salt": secrets.token_hex(8)}
+        began = time.perf_counter()
+        first_s = None
+        cached = 0
+        answer: list[int] = []
+        for chunk in clients[target].complete(
+            prompt,
+            max_tokens=arrival.output_tokens,
+            min_tokens=arrival.output_tokens,
+            ignore_eos=True,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+            return_token_ids=True,
+            **salt,
+        ):
+            if chunk.choices:
+                first_s = first_s or time.perf_counter() - began
+                answer += chunk.choices[0].token_ids or []
+            if chunk.usage:
+                cached = chunk.usage.prompt_tokens_details.cached_tokens
+        texts[arrival.answer or ""] = answer
+        rows.append({"cached": cached, "ttft_ms": 1e3 * (first_s or 0.0)})
+    return rows
+
+
+def _simulate(
+    pair: Pair, load: Sequence[Arrival], targets: Sequence[str], caching: bool
+) -> list[Outcome]:
+    """Return the simulated outcome of each request: each server with the requests that it gets."""
+    outcomes: dict[int, Outcome] = {}
+    for name, client in ((LARGE, pair.large), (SMALL, pair.small)):
+        numbers = [number for number, target in enumerate(targets) if target == name]
+        if not numbers:
+            continue
+        rules = measured_clock.rules(client.record, 2048)
+        rules = replace(rules, enable_prefix_caching=caching)
+        arrivals = [load[number] for number in numbers]
+        for number, outcome in zip(numbers, _run(rules, pair.clock, arrivals), strict=True):
+            outcomes[number] = outcome
+    return [outcomes[number] for number in range(len(load))]
+
+
+def _run(rules: Rules, clock: Clock, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    answer = process.run(rules, clock, arrivals)
+    if answer is None:
+        raise LookupError("a simulation without a watcher always has a result")
+    return answer["requests"]
+
+
+def _bench_key(seed: int | None) -> str:
+    """Return the name under which measurements are recorded, in their order."""
+    return "a new seed" if seed is None else f"seed {seed}"
+
+
+def _key(sessions: int, turns: int, time_line: str, caching: bool, route: str) -> str:
+    """Return the name under which a run of sessions is recorded."""
+    cache = "with" if caching else "without"
+    return f"{sessions} sessions, {turns} turns, time line {time_line}, {cache} caching, {route}"
+
+
+def _recorded(part: str, key: str) -> Any:
+    recorded = recorded_data.read(RECORDED.name)[part]
+    if key not in recorded:
+        raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
+    return recorded[key]
