@@ -20,8 +20,8 @@ pytestmark = pytest.mark.browser
 SAID = {
     # a picture, two questions, the model, a prediction, logprobs
     "05_logprobs": (6, ("logprobs=3:", "' port'")),
-    # chats, their tokens
-    "10_chat": (11, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
+    # a picture, chats, their tokens
+    "10_chat": (12, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }
 # A cell has run: it has a number, or, folded, shows none
 HAS_RUN = """at => { const cell = document.querySelector(`.jp-CodeCell[data-windowed-list-index='${at}']`);
