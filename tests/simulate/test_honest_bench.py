@@ -14,7 +14,7 @@ from workshop.errors import BadInput
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.bench import checks, points, prediction, results
+from workshop.simulate.bench import checks, conversations, points, prediction, results
 from workshop.simulate.report import Outcome
 
 
@@ -218,3 +218,19 @@ def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, mon
     # whole blocks of each prompt: 160 tokens less the last one, which is always computed
     assert again.prefix_hit_share == pytest.approx(128 / 160, abs=0.11)
     assert first.tokens_per_s > 0 and first.figures["ttft"]["p50"]
+
+
+@pytest.mark.live
+def test_sessions_find_their_conversations_in_the_prefix_cache(server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    (record, *_) = [one for one in records.own() if one.state == "ready"]
+    options = {"turns": (3, 3), "think_s": 0.1, "system": 256, "prompt": (128, 128)}
+    options |= {"tool": (128, 128), "output": (8, 8)}
+    (sessions,) = conversations.loads([3], options)
+    point = conversations.measure(record, record.model, sessions)
+    assert {fault.kind for fault in point.faults} == {"too short"}  # nine requests
+    # prompts of 384, 520 and 656 tokens: 0, 392 and 528 came before (with answers), and 256 in all sessions but one
+    returning = (3 * (392 + 528) + 2 * 256) / (3 * (384 + 520 + 656))
+    assert point.prefix_hit_share is not None
+    assert 0.6 * returning < point.prefix_hit_share <= returning
+    assert point.load.requests == 9 and point.tokens_per_s > 0
