@@ -233,12 +233,19 @@ def _nearest(plan: Plan) -> list[str]:
             advice.append(
                 f"With {change.words} it fits on these {d.gpus} GPU(s), which have room for {room:.1f} GiB of KV cache."
             )
+    if smaller := first_fit(d, small_batch):
+        advice.append(f"With {smaller.words} it fits on the same GPUs: {smaller.note}.")
     advice += _fewer_bits(d)
     if split := first_fit(d, other_split):
         advice.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
     if more := first_fit(d, more_gpus):
         nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
         advice.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
+    if plan.intervals["max_concurrency"].high >= 1:
+        half = plan.spread.available_gib
+        advice.append(
+            f"It may fit as it is: what is left may be off by {half:.1f} GiB on each GPU."
+        )
     if advice:
         return advice
     if d.gpu.is_slice:

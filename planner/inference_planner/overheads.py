@@ -232,22 +232,31 @@ def draft_buffers(d: Deployment) -> int:
     return size
 
 
-def draft_graphs(d: Deployment) -> int:
-    """Return what vLLM sets aside for the draft's own graphs: pieces, and two full ones of each size of decoding.
+def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
+    """Yield the peaks of the draft, which the profile run runs while the model's hidden states are alive.
 
-    The largest full graph holds the draft's logits. Source: v1/worker/gpu/spec_decode/target_dependent_ar (capture);
-    not measured.
+    The draft's own graph puts the embedding and the hidden state side by side, both normalized (MTP; EAGLE-3 has the
+    embedding beside what three layers said). Source: v1/worker/gpu/model_runner.py _dummy_run, which calls
+    speculator.propose; models/qwen3_5_mtp.py. Runs on an H100: 0.2 GiB less were left beside MTP, 0.1 more beside EAGLE-3.
     """
-    draft, settings = d.settings.draft, d.settings
-    if draft is None or not draft.layers or settings.enforce_eager or not settings.graph_sizes:
-        return 0
-    if not settings.version.graphs_are_estimated:
-        return 0
-    kinds = 1 if draft.tokens == 1 else 2
-    full_graphs = kinds * len(settings.decode_graph_sizes) * MIB
-    pieces = draft.layers * len(settings.graph_sizes) * LAYER_GRAPHS // 51
-    logits = settings.decode_graph_sizes[-1] * d.model.vocab_size * DTYPE_BYTES[d.model.dtype]
-    return full_graphs + pieces + logits
+    draft, m, settings = d.settings.draft, d.model, d.settings
+    if draft is None or not draft.layers or not settings.version.counts_all_allocations:
+        return
+    hidden, intermediate, _ = drafts.width(m, draft)
+    row_bytes = settings.max_num_batched_tokens * DTYPE_BYTES[m.dtype]
+    kept = m.hidden_size
+    if draft.method == "eagle3":
+        kept += drafts.AUXILIARY_LAYERS * m.hidden_size
+    widths = main_kind(m).widths(m, d.tp)
+    elements = kept + 2 * hidden + widths.attn + 3 * (intermediate // d.tp)
+    size = row_bytes * elements + workspace(m, d.gpu, settings.version)
+    yield Peak("draft", size, "the draft's MLP, beside the model's hidden states")
+    shares_embedding = draft.method in ("mtp", "eagle", "eagle3")
+    if shares_embedding and compiles_embedding:
+        rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+        table = rows * m.hidden_size * DTYPE_BYTES[m.dtype]
+        parts = "compiling the draft's embedding: an example table, both inputs side by side twice"
+        yield Peak("draft's embedding", table + row_bytes * (4 * hidden + kept), parts)
 
 
 def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:
@@ -276,8 +285,11 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
     # a multimodal model looks embeddings up outside of what is compiled
     embeds = encoder_run(m, settings, d.tp) is not None
     compiled = compiles(settings) or (d.tp == 1 and not settings.enforce_eager)
-    if first and compiled and not embeds:
+    compiles_embedding = compiled and not embeds
+    if first and compiles_embedding:
         peaks.append(_embedding_compile(m, settings, d.tp))
+    if last:
+        peaks += _draft(d, compiles_embedding and d.tp == 1)
     # V1 makes the tensors that it receives inside the profile run
     if not first and runner(m, settings.version) == 1:
         received = 2 * settings.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
@@ -394,14 +406,15 @@ def _times_summed_again(d: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
     Twice where layers keep more beside them (latents, norms of q and k, positions in three dimensions, several ranks),
-    but once beside a stream of shared experts, and not at all where splits are not planned (windows that differ).
+    but once beside a stream of shared experts and in dense hybrids (Qwen3.5 27B, two runs), and not at all where splits are not planned (windows that differ).
     """
     m = d.model
     if any(m.layer_windows):
         return 0
     if m.mla:
         return 2
-    if _has_shared_stream(m):
+    is_dense_hybrid = has_states(m) and not m.moe and d.settings.draft is None
+    if _has_shared_stream(m) or is_dense_hybrid:
         return 1
     keeps_more = m.traits.qk_norm or m.traits.gated_attention or _has_mrope(m)
     return 2 if keeps_more or d.tp > 1 else 1
@@ -484,6 +497,11 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
         reason = "blocks that packing the 4-bit experts leaves half empty"
         source = "allocator traced on H200 and H100"
         yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
+
+    buffers = draft_buffers(d)
+    if last and buffers:
+        reason = "hidden states of a step, which the draft reads"
+        yield Overhead("draft", buffers, reason, "v1/worker/gpu/spec_decode (0.32.0)")
 
     states = request_states(m, settings)
     if states and not m.pooling:

@@ -164,7 +164,7 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     if plan.pooling:
         return _pooling_verdict(plan, width)
     figures = [
-        f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache ({_plus_minus(plan)})",
+        f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)})",
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
     ]
     if plan.decode:
@@ -189,8 +189,10 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     return lines
 
 
-def _plus_minus(plan: Plan) -> str:
+def plus_minus(plan: Plan) -> str:
     """Return half of the interval of the KV-cache tokens in words: "± 1.2 %"."""
+    if not plan.kv_cache_tokens:
+        return "± 0 %"
     tokens = plan.intervals["kv_cache_tokens"]
     half = 100 * (tokens.high - tokens.low) / 2 / plan.kv_cache_tokens
     return f"± {half:.1f} %" if half < 10 else f"± {half:.0f} %"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from inference_planner import plan
 from inference_planner.catalog import load_model
 from inference_planner.catalog.gpus import GIB
+from inference_planner.catalog.read import from_dict
 from inference_planner.drafts import METHODS, mtp_layers, read, weight_bytes
 from inference_planner.errors import BadInput
 from inference_planner.memory import kv_capacity
@@ -212,3 +214,21 @@ def test_vllms_older_names_of_mtp_are_read():
     m = load_model("deepseek-v3")
     draft = read(m, {"method": "deepseek_mtp", "num_speculative_tokens": 1})
     assert draft and draft.method == METHODS[0] == "mtp"
+
+
+def test_the_profile_run_of_a_draft_is_counted():
+    """benchmarks/gpu/records/two_h100_0.32.json: Qwen3.5 27B, MTP, one draft token: 17.41 GiB are left; 18.25 were said."""
+    gpu = Path(__file__).parents[2] / "benchmarks/gpu"
+    jobs = {job["name"]: job for job in json.loads((gpu / "jobs/truth_two_h100.json").read_text())}
+    p = plan(
+        from_dict(jobs["h100_qwen3.5-27b_mtp1"]["config"], name="qwen3.5-27b-text"),
+        "h100",
+        tensor_parallel_size=1,
+        max_model_len=32768,
+        max_num_seqs=48,
+        usage="llm",
+        speculative_config={"method": "mtp", "num_speculative_tokens": 1},
+    )
+    assert p.available_kv_gib_per_gpu == pytest.approx(17.41, rel=0.015)
+    names = {item.name for item in p.overheads if item.bytes}
+    assert "draft" in names

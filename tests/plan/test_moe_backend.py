@@ -166,3 +166,46 @@ def test_prefix_caching_changes_nothing_for_a_model_without_states():
         for value in (None, True, False)
     }
     assert len(tokens) == 1
+
+
+def test_a_plan_that_lacks_little_names_smaller_steps_and_its_doubt():
+    """DeepSeek V3.2 with DP 8 and EP crashed on 8 H200 for want of memory (LMCache, pull request 2521, 2026-02)."""
+    p = plan(
+        "deepseek-v3",
+        "h200",
+        tensor_parallel_size=1,
+        data_parallel_size=8,
+        enable_expert_parallel=True,
+        max_model_len=16384,
+    )
+    assert not p.fits
+    smaller = next(line for line in p.advice if "--max-num-batched-tokens 2048" in line)
+    assert "--max-num-seqs 256" in smaller and "same GPUs" in smaller
+    assert any("may fit as it is" in line for line in p.advice)
+    after = plan(
+        "deepseek-v3",
+        "h200",
+        tensor_parallel_size=1,
+        data_parallel_size=8,
+        enable_expert_parallel=True,
+        max_model_len=16384,
+        max_num_batched_tokens=2048,
+        max_num_seqs=256,
+    )
+    assert after.fits
+
+
+@pytest.mark.parametrize(("tp", "seqs", "measured"), [(2, 1024, 43.99), (1, 1024, 17.169)])
+def test_a_dense_hybrid_has_the_graphs_that_two_starts_on_h100_estimated(tp, seqs, measured):
+    """benchmarks/gpu/records/two_h100_0.32.json and its second part: Qwen3.5 27B; −0.5 and −2.0 % before."""
+    config = from_dict(JOBS["h100_qwen3.5-27b_tp2"]["config"], name="qwen3.5-27b-text")
+    p = plan(
+        config,
+        "h100",
+        tensor_parallel_size=tp,
+        max_model_len=32768,
+        max_num_seqs=seqs,
+        usage="llm",
+        enable_prefix_caching=False,
+    )
+    assert p.available_kv_gib_per_gpu == pytest.approx(measured, rel=0.003)

@@ -13,6 +13,7 @@ from inference_planner import machines
 from inference_planner.catalog import load_gpu
 from inference_planner.command import check_starts, flag_words, flags, served
 from inference_planner.parallelism import Plan
+from inference_planner.report import plus_minus
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.guard.auth import GUARD, KEY_FILE_VARIABLE
@@ -31,6 +32,7 @@ TEMPLATES = jinja2.Environment(
     autoescape=False,  # a shell's and systemd's words, each quoted or checked
 )
 TEMPLATES.globals.update(
+    plus_minus=plus_minus,
     COURSE=COURSE,
     PORT=PORT,
     PYTHON=PYTHON,

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from inference_planner.parallelism import Plan
+from inference_planner.report import plus_minus
 
 from workshop.errors import BadInput
 from workshop.servers.home import writing
@@ -81,7 +82,7 @@ def header(case: Case) -> list[str]:
         split += f" × DP {plan.data_parallel_size}, in each replica"
     description = (
         f"{case.hub} on {plan.gpus} × {plan.gpu}, {split}: "
-        f"{plan.kv_cache_tokens:,} tokens of KV cache, "
+        f"{plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)}), "
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once, "
         f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one. "
         "Made by the command above; make it again rather than editing it."

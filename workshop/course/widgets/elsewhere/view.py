@@ -8,6 +8,7 @@ from importlib.resources import files
 import yaml
 from inference_planner.catalog import load_gpu
 from inference_planner.parallelism import Plan
+from inference_planner.report import plus_minus
 
 from workshop.course.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.course.widgets.controls import Explorer, choice, gpus, models
@@ -196,7 +197,7 @@ class ThreePlaces(Explorer[Elsewhere]):
         if p.fits:
             sign, look = "✓", "good"
             speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
-            outcome = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
+            outcome = f"{p.kv_cache_tokens:,} tokens of KV cache ({plus_minus(p)}), {speed}."
         else:
             sign, look = "✗", "bad"
             outcome = (p.advice or p.reasons)[0]
