@@ -87,6 +87,7 @@ class OfflineBatch(Session):
                         if llm is not self.llm:
                             ending.callback(stop, llm)
                         work.max_model_len = llm.llm_engine.model_config.max_model_len
+                        ledger.count_energy()
                         feeds.append(Feed(llm, ledger, served, self))
                         feeds[0].run()
                     except EngineEnded:

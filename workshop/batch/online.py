@@ -146,6 +146,8 @@ class Batch(Session):
             "urls": [server.url for server in fleet],
         }
         with self.recorded(work, facts, [server.pace for server in fleet]) as ledger:
+            if all(server.is_local for server in fleet):
+                ledger.count_energy()
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
                 self._sender.stop()

@@ -5,6 +5,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from workshop.servers.energy import Energy
+
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: run it again
 WINDOW_S = 10.0
@@ -59,6 +61,9 @@ class Summary:
     form_missed: int = 0  # of these, rows whose answer does not have it
     retried: int = 0  # rows that this run answered again, because their answer was cut
     full: int = 0  # rows whose answer was cut, and whose context has no room for more tokens
+    energy: Energy | None = (
+        None  # of this machine's GPUs in this run; None if the model runs elsewhere
+    )
 
     @property
     def exit_code(self) -> int:
@@ -75,6 +80,7 @@ class Summary:
         for name, value in values.items():
             if isinstance(value, Path):
                 values[name] = str(value)
+        values["energy"] = self.energy.to_dict() if self.energy else None
         return values
 
     def __str__(self) -> str:
@@ -103,6 +109,8 @@ class Summary:
         if self.finish_reasons:
             counts = [f"{count:,} {reason}" for reason, count in self.finish_reasons.items()]
             parts.append(f"finish reasons: {', '.join(counts)}")
+        if self.energy:
+            parts.append(str(self.energy))
         if self.reason:
             parts.append(self.reason)
         return "; ".join(parts)

@@ -130,6 +130,11 @@ class Server:
         # None: equal answers mean nothing here
         self._last_answers: OrderedDict[int, None] | None = OrderedDict()
 
+    @property
+    def is_local(self) -> bool:
+        """Return whether the server's own record says that it runs on this machine."""
+        return self.record is not None and records.is_local(self.record)
+
     def _aim(self, url: str, api_key: str) -> None:
         """Set the address and the key that requests are sent with."""
         self.root = url.rstrip("/").removesuffix("/v1")

@@ -17,6 +17,7 @@ from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rat
 from workshop.batch.rows import ENDED_IN_LENGTH, Builder, Row, check_sampling
 from workshop.batch.store import Journal, Lock, newest
 from workshop.errors import BadInput, WorkshopError
+from workshop.servers import energy
 
 REPORT_S = 0.5
 HOPELESS = 50  # rows refused before any was answered, in this run or before: then the run stops
@@ -38,6 +39,7 @@ class Ledger:
         self.rate = Rate()
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
         self.first_said = ""  # of the rows without an answer
+        self._joules_before: float | None = None
 
     def keep(
         self,
@@ -66,6 +68,10 @@ class Ledger:
         if self.failed >= HOPELESS and not self.work.index.done.count:
             problem = f"The first {self.failed} rows all failed, the last one with: {said}."
             raise WorkshopError(problem, "Correct what it says, and run the same command again.")
+
+    def count_energy(self) -> None:
+        """Read the energy counter of this machine's GPUs, which answer the rows; the summary has the difference."""
+        self._joules_before = energy.taken_joules()
 
     @property
     def left(self) -> int:
@@ -104,6 +110,10 @@ class Ledger:
         """Return how the run ended, with its counts."""
         index = self.work.index
         errors_file = self._paths.errors if self._paths.errors.exists() else None
+        taken = None
+        if self._joules_before is not None:
+            joules_now = energy.taken_joules()
+            taken = energy.between(self._joules_before, joules_now, self.completion_tokens)
         return Summary(
             state=state,
             rows=self.work.mine,
@@ -123,6 +133,7 @@ class Ledger:
             form_missed=self.work.outcomes.form_missed,
             retried=self.work.retried,
             full=self.work.full,
+            energy=taken,
         )
 
     def look(self, ended: Summary | None = None, **more) -> Progress:

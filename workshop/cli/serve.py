@@ -105,5 +105,7 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
                 f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}"
             )
         else:
-            supervise.run(launch, bar, ready)
+            energy = supervise.run(launch, bar, ready)
             click.echo(f"{launch.name} is stopped.")
+            if energy:
+                click.echo(f"· {energy}, from ready to stop")

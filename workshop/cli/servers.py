@@ -7,7 +7,7 @@ from workshop.cli.say import Seconds, console, json_option, say, say_json, shown
 from workshop.client import configurations, reach
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import records
+from workshop.servers import energy, records
 from workshop.servers.records import ServerRecord
 
 SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
@@ -57,7 +57,7 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
     if watch:
         _watch(every)
     elif as_json:
-        say_json([record.public() for record in listed])
+        say_json([_with_energy(record) for record in listed])
     elif not listed:
         say(NOBODY)
     else:
@@ -90,10 +90,20 @@ def _say_record(record: ServerRecord) -> None:
     say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
     if record.state == "failed":
         say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+    elif record.state == "ready" and not record.in_doubt:
+        taken = energy.of_server(record)
+        if taken:
+            say(f"    {taken}, since it was ready")
     elif record.in_doubt:
         say(
             f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget"
         )
+
+
+def _with_energy(record: ServerRecord) -> dict:
+    """Return a record as --json prints it, with what its answers have taken; None without counters."""
+    taken = energy.of_server(record)
+    return {**record.public(), "energy": taken.to_dict() if taken else None}
 
 
 def _known() -> list[ServerRecord]:

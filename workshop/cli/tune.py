@@ -13,6 +13,16 @@ from workshop.servers import gpus
     "--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens."
 )
 @click.option(
+    "--kwh-price",
+    type=float,
+    help="US dollars for a kWh: adds the GPUs' electricity. Needs --watts.",
+)
+@click.option(
+    "--watts",
+    type=float,
+    help="What one GPU takes under load. An H100 took 340 to 360 W with an 8B model; its limit is 700.",
+)
+@click.option(
     "--max-gpus",
     type=int,
     default=16,
@@ -28,7 +38,7 @@ from workshop.servers import gpus
     help="Serve the best three here and measure with vllm bench serve.",
 )
 @json_option(
-    "{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}"
+    "{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens, kwh_per_million_tokens}]}"
 )
 def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
@@ -60,7 +70,8 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
             file.write(drawing(rows).encode(errors="backslashreplace"))
     if verified:
         load = dict(options)
-        del load["price"], load["max_gpus"]
+        for name in ("price", "kwh_price", "watts", "max_gpus"):
+            del load[name]
         for row, measured in zip(rows, verify(model, gpu, choices, **load), strict=False):
             row["measured"] = measured
     to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
@@ -74,6 +85,9 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
         if "measured" in row:
             times = _times(row["measured"]["ttft"], row["measured"]["tpot"])
             lines.append(f"{'measured':>13}{times}")
+    if rows[0]["kwh_per_million_tokens"] is not None:
+        kwh = " · ".join(f"{row['gpus']} GPUs {row['kwh_per_million_tokens']:.2f}" for row in rows)
+        lines.append(f"kWh per million tokens, in the same order: {kwh}")
     say("\n".join(lines), err=to_stderr)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.servers import gpus
+from workshop.engine import metrics
+from workshop.errors import WorkshopError
+from workshop.servers import gpus, records
+from workshop.servers.record_file import ServerRecord
 
 JOULES_PER_KWH = 3_600_000
 
@@ -27,7 +30,7 @@ class Energy:
         return self.joules_per_token * 1e6 / JOULES_PER_KWH
 
     def to_dict(self) -> dict[str, float]:
-        """Return plain data, as `--json` prints it."""
+        """Return plain data, as `--json` prints it: joules, joules_per_token, kwh_per_million_tokens."""
         return {
             "joules": round(self.joules, 1),
             "joules_per_token": round(self.joules_per_token, 4),
@@ -75,3 +78,14 @@ def between(before: float | None, after: float | None, tokens: int) -> Energy | 
     if before is None or after is None or after <= before or tokens <= 0:
         return None
     return Energy(after - before, tokens)
+
+
+def of_server(record: ServerRecord) -> Energy | None:
+    """Return the energy of a server of this machine since it was ready; None if it or its counter cannot be read."""
+    if record.joules_at_ready is None or not records.is_local(record):
+        return None
+    try:
+        written = metrics.fetch(record.url, record.api_key).generation_tokens_total
+    except WorkshopError:
+        return None
+    return between(record.joules_at_ready, taken_joules(), int(written or 0))

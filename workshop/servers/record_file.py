@@ -41,6 +41,12 @@ def _whole(value: Any, least: int, above: int = 2**62) -> bool:
     )
 
 
+def _joules(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
 def _address(value: Any) -> bool:
     if not _text_like(r"https?://[!-~]+/v1/?")(value):
         return False
@@ -98,6 +104,8 @@ class ServerRecord:
     )
     # The SLURM cluster of the job; '' in records of earlier versions.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
+    # What the energy counters of this machine's GPUs showed when the server was ready; None without such counters.
+    joules_at_ready: float | None = _field(_joules, "a number of joules", default=None)
 
     @property
     def in_doubt(self) -> bool:

@@ -59,6 +59,11 @@ def boot_id() -> str:
     return first_line(BOOT_ID)
 
 
+def is_local(record: ServerRecord) -> bool:
+    """Return whether a server was started on this machine, since it booted."""
+    return record.where == "local" and record.boot_id == boot_id()
+
+
 def path_of(name: str, suffix: str = ".json") -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'.
 
@@ -77,6 +82,8 @@ def write(record: ServerRecord) -> None:
     fields = asdict(replace(record, reason=record.reason[:MAX_REASON_CHARS]))
     if not record.cluster:  # of no SLURM cluster, or of none with a name
         del fields["cluster"]
+    if record.joules_at_ready is None:
+        del fields["joules_at_ready"]
     write_private(path_of(record.name), json.dumps(fields, indent=1) + "\n")
 
 

@@ -50,12 +50,26 @@ MEMORY = 1e98
 
 
 @dataclass(frozen=True)
+class Power:
+    """What electricity costs, and how much of it one GPU takes while it serves."""
+
+    usd_per_kwh: float
+    watts_per_gpu: float
+
+    @property
+    def usd_per_gpu_hour(self) -> float:
+        """US dollars for the electricity of one GPU in an hour."""
+        return self.usd_per_kwh * self.watts_per_gpu / 1000
+
+
+@dataclass(frozen=True)
 class Choice:
     """One way to serve the load, with its simulation. `asked` are the keyword arguments of plan()."""
 
     asked: dict
     simulation: Simulation
     usd_per_gpu_hour: float | None
+    power: Power | None = None
 
     @property
     def gpus(self) -> int:
@@ -71,10 +85,28 @@ class Choice:
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """The price of a million output tokens, at this load and not at the most that the GPUs could give."""
-        if self.usd_per_gpu_hour is None:
+        """The price of a million output tokens, at this load and not at the most that the GPUs could give.
+
+        It is the hire of the GPUs and their electricity, as far as prices of them were given.
+        """
+        usd_per_gpu_hour = self.usd_per_gpu_hour
+        if self.power is not None:
+            usd_per_gpu_hour = (usd_per_gpu_hour or 0.0) + self.power.usd_per_gpu_hour
+        if usd_per_gpu_hour is None:
             return None
-        return self.gpus * self.usd_per_gpu_hour / 3600 / self.simulation.tokens_per_s * 1e6
+        return self.gpu_hours_per_million_tokens * usd_per_gpu_hour
+
+    @property
+    def kwh_per_million_tokens(self) -> float | None:
+        """The electricity for a million output tokens; None if the power of a GPU was not given."""
+        if self.power is None:
+            return None
+        return self.gpu_hours_per_million_tokens * self.power.watts_per_gpu / 1000
+
+    @property
+    def gpu_hours_per_million_tokens(self) -> float:
+        """Hours that one GPU would need for a million output tokens at this load."""
+        return self.gpus / 3600 / self.simulation.tokens_per_s * 1e6
 
     @property
     def merits(self) -> tuple[float, ...]:
@@ -131,6 +163,7 @@ class Choice:
             **self.simulation.figures("tpot"),
             "basis": self.simulation.basis,
             "usd_per_million_tokens": self.usd_per_million_tokens,
+            "kwh_per_million_tokens": self.kwh_per_million_tokens,
         }
 
 
@@ -140,6 +173,8 @@ def tune(
     *,
     slo: str,
     price: float | None = None,
+    kwh_price: float | None = None,
+    watts: float | None = None,
     max_gpus: int = 16,
     report: Callable[[str], None] = lambda text: None,
     **options: object,
@@ -151,6 +186,8 @@ def tune(
     Args:
         slo: limits such as "ttft=500ms,tpot=50ms".
         price: US dollars an hour for one GPU.
+        kwh_price: US dollars for a kilowatt hour; needs watts.
+        watts: what one GPU takes under this load; needs kwh_price.
         max_gpus: GPUs that a choice may have in all its replicas.
         report: called with a line of text after each attempt.
         options: those of `simulate`.
@@ -168,8 +205,9 @@ def tune(
             "--max-gpus and --price must be numbers above 0.",
             "Give GPUs, and US dollars an hour for one.",
         )
+    power = power_of(kwh_price, watts)
     arrivals, planned = arriving(options)
-    search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
+    search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report, power)
     plans = list(candidates(model, gpu, planned))
     for number, plan_options in enumerate(plans, 1):
         search.place = f"{number} of {len(plans)}"
@@ -178,6 +216,26 @@ def tune(
         search.place = f"batch {number} of {REFINED}"
         search.refine(choice)
     return search.best()
+
+
+def power_of(kwh_price: float | None, watts: float | None) -> Power | None:
+    """Return the price and the use of electricity, or None if neither is given.
+
+    Raises BadInput: one of the two is missing, or no number above 0.
+    """
+    if kwh_price is None and watts is None:
+        return None
+    if kwh_price is None or watts is None:
+        raise BadInput(
+            "--kwh-price and --watts need each other.",
+            "Give dollars for a kWh, and the watts of one GPU under load (nvidia-smi shows them).",
+        )
+    if not (0 < kwh_price < math.inf and 0 < watts < math.inf):
+        raise BadInput(
+            "--kwh-price and --watts must be numbers above 0.",
+            "Give dollars for a kWh, and the watts of one GPU.",
+        )
+    return Power(kwh_price, watts)
 
 
 def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
@@ -261,12 +319,14 @@ class _Search:
         price: float | None,
         max_gpus: int,
         report: Callable[[str], None],
+        power: Power | None = None,
     ):
         self.model = model
         self.gpu = gpu
         self.arrivals = arrivals
         self.slo = slo
         self.price = price
+        self.power = power
         self.max_gpus = max_gpus
         self.report = report
         self.most_gpus = max_gpus  # falls to MOST_TIMES the GPUs of a choice that is enough
@@ -302,7 +362,7 @@ class _Search:
             return self.refuse(error.least_ms, BadInput(error.message, remedy))
         except BadInput as error:
             return self.refuse(0, error)
-        choice = Choice(plan_options, simulation, self.price)
+        choice = Choice(plan_options, simulation, self.price, self.power)
         self.tried.append(choice)
         # more GPUs shorten the latency, which is of interest up to a point
         if choice.share >= ENOUGH:

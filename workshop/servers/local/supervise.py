@@ -19,7 +19,8 @@ from typing import NoReturn
 from workshop import python_process
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
-from workshop.servers import processes, records
+from workshop.servers import energy, processes, records
+from workshop.servers.energy import Energy
 from workshop.servers.home import new_log
 from workshop.servers.local import Launch, claims, scratch
 from workshop.servers.local.answering import answers
@@ -45,8 +46,10 @@ def run(
     report: Report = lambda progress: None,
     on_ready: Callable[[ServerRecord], None] = lambda record: None,
     claim: Claim | None = None,
-) -> None:
+) -> Energy | None:
     """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
+
+    What it returns is the energy that the GPUs took for the answers; None where they have no counter.
 
     A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
     """
@@ -59,7 +62,9 @@ def run(
             watch = _Watch(launch, report, process)
             watch.until_ready(record)
             launch.let_go()
-            on_ready(claim.write(state="ready", vllm_version=installed()[1]))
+            joules = energy.taken_joules()
+            version = installed()[1]
+            on_ready(claim.write(state="ready", vllm_version=version, joules_at_ready=joules))
             watch.until_end()
         except WorkshopError as error:
             # the disk may be full: then the first error counts
@@ -70,6 +75,7 @@ def run(
             meant = True
             if not isinstance(error, Stopped):
                 raise
+            return energy.of_server(claim.record)
         finally:
             end(process, claim.record)
             launch.let_go()
