@@ -28,6 +28,7 @@ from inference_planner.catalog import list_models, load_model  # noqa: E402
 from inference_planner.catalog.config import ModelConfig  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
+from inference_planner.deployment import partition_layers  # noqa: E402
 from inference_planner.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
 
 from workshop.engine import exact  # noqa: E402
@@ -133,7 +134,7 @@ def write(entries: list[dict]) -> None:
 def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
     """Return the bytes of all tensors of a rank by our formulas, rope tables with them, not rounded to blocks."""
     before, after = ranks.stage_weights(m, stage, pp)
-    layers = ranks.partition_layers(m.num_hidden_layers, pp)[stage]
+    layers = partition_layers(m.num_hidden_layers, pp)[stage]
     weights = [(w, 0) for w in (*before, *after)] + [
         (w, i) for i in layers for w in layer_weights(m, i)
     ]
@@ -146,7 +147,7 @@ def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
 def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:
     """Return {what: (by our formulas, by vLLM's class)} of everything that is compared of a split."""
     tp, pp, cache = split["tp"], split["pp"], split["kv_cache"]
-    stages = ranks.partition_layers(m.num_hidden_layers, pp)
+    stages = partition_layers(m.num_hidden_layers, pp)
     lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
     language = [stage["tensor_bytes"] - stage.get("encoder_bytes", 0) for stage in split["stages"]]
     text = replace(m, text_only=True)

@@ -75,7 +75,7 @@ def records() -> dict[str, dict[str, Any]]:
     return entries
 
 
-def known(d: Deployment) -> Deployment:
+def with_records(d: Deployment) -> Deployment:
     """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
     m = d.model
     if has_formulas(m.architecture) or m.exact:
@@ -182,16 +182,25 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
+def choose(d: Deployment, sizes: Sizes) -> Choice:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
         sizes: what the user gave.
-        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
 
     Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot estimate.
     """
-    d = known(d)
+    return choose_recorded(with_records(d), sizes)
+
+
+def choose_recorded(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
+    """Return the split of a deployment that has its records, as `choose` does.
+
+    Args:
+        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
+
+    Raises BadInput: as `choose`.
+    """
     check_estimate(d.model, why)
-    choice = choose_split(d, **sizes)
+    choice = choose_split(d, sizes)
     return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])

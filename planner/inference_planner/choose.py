@@ -9,7 +9,6 @@ each request faster, pipeline parallelism only makes room. The numbers of GPUs t
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypedDict
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
@@ -37,16 +36,17 @@ class Choice:
     world_size: int = 0
 
 
-class Sizes(TypedDict):
+@dataclass(frozen=True)
+class Sizes:
     """The hardware and the sizes of the split that a user gave; None if the plan chooses."""
 
-    gpus_per_node: int | None
-    nodes: int | None
-    tp: int | None  # tensor_parallel_size
-    pp: int | None  # pipeline_parallel_size
-    dp: int | None  # data_parallel_size
-    ep: bool  # enable_expert_parallel
-    dcp: int | None  # decode_context_parallel_size
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    tp: int | None = None  # tensor_parallel_size
+    pp: int | None = None  # pipeline_parallel_size
+    dp: int | None = None  # data_parallel_size
+    ep: bool = False  # enable_expert_parallel
+    dcp: int | None = None  # decode_context_parallel_size
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
@@ -111,53 +111,43 @@ def fewest(d: Deployment, most: int = 256) -> Deployment | None:
     return first_that_fits(d, range(1, most + 1))
 
 
-def choose(
-    d: Deployment,
-    *,
-    gpus_per_node: int | None = None,
-    nodes: int | None = None,
-    tp: int | None = None,
-    pp: int | None = None,
-    dp: int | None = None,
-    ep: bool = False,
-    dcp: int | None = None,
-) -> Choice:
+def choose(d: Deployment, sizes: Sizes) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
 
-    Args:
-        tp, pp, dp, dcp: the tensor, pipeline, data and decode context parallel size; None if the plan chooses.
-        ep: use expert parallelism (enable_expert_parallel).
-
     Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the model.
     """
-    _check_whole("gpus_per_node", gpus_per_node)
-    _check_whole("nodes", nodes)
-    _check_whole("tensor_parallel_size", tp)
-    _check_whole("pipeline_parallel_size", pp)
-    _check_whole("data_parallel_size", dp)
-    _check_whole("decode_context_parallel_size", dcp)
-    if ep and not d.model.moe:
+    _check_whole("gpus_per_node", sizes.gpus_per_node)
+    _check_whole("nodes", sizes.nodes)
+    _check_whole("tensor_parallel_size", sizes.tp)
+    _check_whole("pipeline_parallel_size", sizes.pp)
+    _check_whole("data_parallel_size", sizes.dp)
+    _check_whole("decode_context_parallel_size", sizes.dcp)
+    if sizes.ep and not d.model.moe:
         raise BadInput(f"{d.model.name} has no experts.", "Leave --enable-expert-parallel out.")
-    if dcp and dcp > 1:
-        check_context(d.model, tp or 1, dcp)
-    d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
+    if sizes.dcp and sizes.dcp > 1:
+        check_context(d.model, sizes.tp or 1, sizes.dcp)
+    d = replace(
+        d,
+        gpus_per_node=sizes.gpus_per_node or GPUS_PER_NODE,
+        dp=sizes.dp or 1,
+        ep=sizes.ep,
+        dcp=sizes.dcp or 1,
+    )
     world_size = 0
-    if gpus_per_node or nodes:
-        world_size = d.gpus_per_node * (nodes or 1)
-    choice = _split(d, nodes, tp, pp, world_size)
+    if sizes.gpus_per_node or sizes.nodes:
+        world_size = d.gpus_per_node * (sizes.nodes or 1)
+    choice = _split(d, sizes, world_size)
     return replace(choice, deployment=with_seqs_that_start(choice.deployment))
 
 
-def _split(
-    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world_size: int
-) -> Choice:
+def _split(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
     """Choose the split, from the sizes that were given or from the hardware."""
     if d.gpu.is_slice:
-        return _one_slice(d, (tp or 1) * (pp or 1) * d.dp)
-    if tp or pp:
-        return _with_sizes(d, nodes, tp, pp, world_size)
+        return _one_slice(d, (sizes.tp or 1) * (sizes.pp or 1) * d.dp)
+    if sizes.tp or sizes.pp:
+        return _with_sizes(d, sizes, world_size)
     if d.dp > 1 or d.ep:
         return _fewest_a_replica(d, world_size)
     single = fit(d)
@@ -224,10 +214,9 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     )
 
 
-def _with_sizes(
-    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world_size: int
-) -> Choice:
+def _with_sizes(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
     """Take the sizes that were given. A size that is missing follows from the hardware."""
+    tp, pp = sizes.tp, sizes.pp
     replica_gpus = world_size // d.dp
     if tp is None:
         most = max(1, replica_gpus // (pp or 1))
@@ -239,7 +228,7 @@ def _with_sizes(
         tp = next(usable, 1)
     if pp is None:
         pp = 1
-        if nodes and nodes > 1:
+        if sizes.nodes and sizes.nodes > 1:
             pp = max(1, replica_gpus // tp)
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
     d = d.split(tp, pp)

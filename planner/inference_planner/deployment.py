@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,20 @@ from inference_planner.weight import ExpertSplit
 
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 DEFAULT_NETWORK = "infiniband-ndr"
+
+
+@lru_cache(maxsize=1024)
+def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
+    """Return each stage's layers: the rest goes to the stages before the last, from the second last back.
+
+    The last stage already has the final norm and lm_head; with few extra layers the first is spared as well.
+    Source: vLLM 0.25.1, distributed/utils.py get_pp_indices (VLLM_PP_LAYER_PARTITION overrides it).
+    """
+    counts = [num_layers // pp] * pp
+    for i in range(2, num_layers % pp + 2):
+        counts[-i] += 1
+    ends = list(accumulate(counts))
+    return tuple(range(end - count, end) for end, count in zip(ends, counts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,11 @@ class Deployment:
         if by_tokens and not self.model.traits.cuts_shared_experts:
             return ExpertSplit(cut, whole_experts, 1)
         return ExpertSplit(cut, whole_experts, self.tp)
+
+    @property
+    def stages(self) -> tuple[range, ...]:
+        """The decoder layers of each pipeline stage."""
+        return partition_layers(self.model.num_hidden_layers, self.pp)
 
     @property
     def nodes(self) -> int:

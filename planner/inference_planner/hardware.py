@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from inference_planner.builds import known
+from inference_planner.builds import with_records
 from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
@@ -165,7 +165,7 @@ def row(
     make_plan: Callable[..., Plan] = plan,
 ) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not known."""
-    m = known(prepare(model, "b300")).model  # with what is recorded of one without formulas
+    m = with_records(prepare(model, "b300")).model  # with what is recorded of one without formulas
     count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
     active = count
     if m.moe:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from inference_planner import kernels, kv_cache, ranks
+from inference_planner import kernels, kv_cache
 from inference_planner.attention import has_states
 from inference_planner.basis import Basis, Ground, kind_of, sizes_from
 from inference_planner.catalog.gpus import GIB
@@ -282,6 +282,5 @@ def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float
     available = [size + round(more_gib * GIB) for size in fit.available]
     if min(available) <= 0:
         return NOTHING
-    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
-    holds = kv_cache.capacity(fit.layout, stages, available, d.settings.max_model_len)
+    holds = kv_cache.capacity(fit.layout, d.stages, available, d.settings.max_model_len)
     return holds.blocks, holds.tokens, holds.max_concurrency

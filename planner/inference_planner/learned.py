@@ -236,9 +236,8 @@ def corrected(items: Sequence[Overhead], taken: Correction) -> tuple[Overhead, .
     return tuple(result)
 
 
-def sentence(d: Deployment) -> str:
+def sentence(d: Deployment, taken: Correction | None) -> str:
     """Return the reason that says what the plan took from a start; empty if it took nothing."""
-    taken = correction(d)
     if taken is None:
         return ""
     start = taken.start

@@ -8,7 +8,7 @@ from functools import lru_cache
 from inference_planner import drafts, kv_cache, learned, ranks
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.kinds import keeps_no_cache
-from inference_planner.deployment import Deployment
+from inference_planner.deployment import Deployment, partition_layers
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.overheads import Overhead, overheads
 from inference_planner.ranks import stage_bytes
@@ -34,6 +34,7 @@ class Fit:
     tp: int
     pp: int
     requested: int
+    loaded: tuple[int, ...]  # weights by the formulas, without what a start on this site measured
     weights: tuple[int, ...]
     overheads: tuple[tuple[Overhead, ...], ...]
     overhead: tuple[int, ...]
@@ -44,6 +45,7 @@ class Fit:
     has_cache: bool = (
         True  # False: the model's attention looks both ways, and vLLM keeps no KV cache
     )
+    measured: learned.Correction | None = None  # what a start on this site adds
 
     @property
     def tightest(self) -> int:
@@ -72,15 +74,13 @@ def fit(d: Deployment) -> Fit:
     share = round(d.settings.gpu_memory_utilization * 10**9)
     measured = learned.correction(d)
     requested = -(-learned.engine_bytes(d, measured) * share // 10**9)
-    deep_gemm = ranks.loads_deep_gemm(d)
+    loaded = ranks.loaded_bytes(d)
     weights: list[int] = []
     formulas: list[tuple[Overhead, ...]] = []
     items: list[tuple[Overhead, ...]] = []
     overhead: list[int] = []
     available: list[int] = []
-    for stage in range(d.pp):
-        size = ranks.stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
-        size += ranks.added_bytes(d, stage)
+    for stage, size in enumerate(loaded):
         formulas.append(_stage_overheads(d, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))
@@ -90,21 +90,22 @@ def fit(d: Deployment) -> Fit:
             items.append(formulas[stage])
         overhead.append(sum(item.bytes for item in items[stage]))
         available.append(requested - weights[stage] - overhead[stage])
-    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
     layout = kv_layout(d.model, d.settings, d.tp, d.pp, d.dcp)
-    block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in stages)
+    block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in d.stages)
     return Fit(
         tp=d.tp,
         pp=d.pp,
         requested=requested,
+        loaded=tuple(loaded),
         weights=tuple(weights),
         overheads=tuple(items),
         overhead=tuple(overhead),
         available=tuple(available),
-        capacity=kv_cache.capacity(layout, stages, available, d.settings.max_model_len),
+        capacity=kv_cache.capacity(layout, d.stages, available, d.settings.max_model_len),
         layout=layout,
         needed=block_bytes * kv_cache.blocks_per_request(layout),
         has_cache=not keeps_no_cache(d.model.architecture),
+        measured=measured,
     )
 
 
@@ -127,7 +128,7 @@ def kv_layout(
     model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int = 1
 ) -> kv_cache.Layout:
     """Return how vLLM lays out the KV cache of a split: its groups of layers, and the blocks that a request takes."""
-    stages = ranks.partition_layers(model.num_hidden_layers, pp)
+    stages = partition_layers(model.num_hidden_layers, pp)
     layout = kv_cache.layout(
         model,
         tp,
@@ -170,7 +171,7 @@ def kv_capacity(
     Args:
         available_bytes: bytes for the KV cache on a rank of each of the pp pipeline stages.
     """
-    stages = ranks.partition_layers(model.num_hidden_layers, pp)
+    stages = partition_layers(model.num_hidden_layers, pp)
     layout = kv_layout(model, settings, tp, pp, dcp)
     return kv_cache.capacity(layout, stages, available_bytes, settings.max_model_len)
 

@@ -30,7 +30,6 @@ from inference_planner.catalog.gpus import GPU, MIB
 from inference_planner.deployment import Deployment
 from inference_planner.encoders import LEFT_BY_ENCODER, encoder_run
 from inference_planner.kernels import has_marlin_experts
-from inference_planner.ranks import partition_layers
 from inference_planner.settings import Settings
 from inference_planner.versions import Version
 from inference_planner.weight import VOCAB_PADDING
@@ -482,8 +481,7 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
         source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
         yield Overhead("NCCL", GATHER, reason, source)
 
-    layers = partition_layers(m.num_hidden_layers, d.pp)[stage]
-    graphs = graph_estimate(d, len(layers))
+    graphs = graph_estimate(d, len(d.stages[stage]))
     if graphs:
         reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
         source = f"profile_cudagraph_memory ({settings.vllm_version})"

@@ -17,7 +17,7 @@ from inference_planner.command import command
 from inference_planner.communication import traffic
 from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
 from inference_planner.errors import BadInput
-from inference_planner.learned import Start, speed_ratio
+from inference_planner.learned import Correction, Start
 from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks
@@ -172,13 +172,12 @@ def plan(
     return plan_of(replace(choice, reasons=[*notes, *choice.reasons]))
 
 
-def decode_terms(deployment: Deployment) -> list[speed.Term]:
+def decode_terms(deployment: Deployment, measured: Correction | None) -> list[speed.Term]:
     """Return the terms of a decoding step, at the pace that a start on this site had."""
-    ratio = speed_ratio(deployment)
     terms = list(speed.decode_terms(deployment))
-    if ratio == 1.0:
+    if measured is None or measured.speed == 1.0:
         return terms
-    return [replace(term, ms=term.ms / ratio) for term in terms]
+    return [replace(term, ms=term.ms / measured.speed) for term in terms]
 
 
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
@@ -229,13 +228,13 @@ def plan_of(choice: Choice) -> Plan:
         choice=choice,
         fit=memory,
         communication=traffic(deployment) if known_speed else [],
-        ranks=ranks(deployment),
+        ranks=ranks(deployment, memory.loaded),
         ground=ground(deployment),
     )
     if memory.fits and result.has_speed:
         result = replace(
             result,
-            decode=decode_terms(deployment),
+            decode=decode_terms(deployment, memory.measured),
             learners_at_once=speed.learners_at_once(deployment, memory.capacity.tokens),
         )
     return replace(

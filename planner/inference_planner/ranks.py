@@ -1,13 +1,12 @@
 """Which rank holds what: layers, heads and KV heads, and the bytes of its weights.
 
-Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/layers/linear.py.
+Source: vLLM 0.25.1, model_executor/layers/linear.py.
 """
 
 # m model, d deployment, w weight, q quantization, i layer
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
 from inference_planner import adapters, drafts
 from inference_planner.allocator import Allocator
@@ -15,7 +14,7 @@ from inference_planner.attention import has_states, main_kind
 from inference_planner.basis import registries
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.gpus import MIB
-from inference_planner.deployment import Deployment
+from inference_planner.deployment import Deployment, partition_layers
 from inference_planner.errors import BadInput
 from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.tower import tower_weights
@@ -50,20 +49,6 @@ class Rank:
     kv_heads: int
     weight_bytes: int
     dp_rank: int = 0
-
-
-@lru_cache(maxsize=1024)
-def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
-    """Return each stage's layers: the rest goes to the stages before the last, from the second last back.
-
-    The last stage already has the final norm and lm_head; with few extra layers the first is spared as well.
-    Source: get_pp_indices (VLLM_PP_LAYER_PARTITION overrides it).
-    """
-    counts = [num_layers // pp] * pp
-    for i in range(2, num_layers % pp + 2):
-        counts[-i] += 1
-    ends = list(accumulate(counts))
-    return tuple(range(end - count, end) for end, count in zip(ends, counts, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -245,16 +230,19 @@ def stage_bytes(
     return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
 
 
-def added_bytes(d: Deployment, stage: int) -> int:
-    """Return the bytes that a draft's weights and the adapters' buffers add on one rank of a stage."""
-    size = 0
+def loaded_bytes(d: Deployment) -> list[int]:
+    """Return the bytes that loading keeps on one rank of each stage: the model, its draft and the adapters' buffers."""
+    deep_gemm = loads_deep_gemm(d)
     draft, lora = d.settings.draft, d.settings.adapters
-    if draft and stage == d.pp - 1:
-        size += drafts.weight_bytes(d.model, draft, d.tp, d.expert_split)
-    if lora:
-        layers = partition_layers(d.model.num_hidden_layers, d.pp)[stage]
-        size += adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split)
-    return size
+    sizes: list[int] = []
+    for stage, layers in enumerate(d.stages):
+        size = stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
+        if draft and stage == d.pp - 1:
+            size += drafts.weight_bytes(d.model, draft, d.tp, d.expert_split)
+        if lora:
+            size += adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split)
+        sizes.append(size)
+    return sizes
 
 
 def loads_deep_gemm(d: Deployment) -> bool:
@@ -270,14 +258,15 @@ def loads_deep_gemm(d: Deployment) -> bool:
     return fp8_weights or fp8_cache or main_kind(d.model).deep_gemm
 
 
-def ranks(d: Deployment) -> list[Rank]:
-    """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next."""
+def ranks(d: Deployment, loaded: Sequence[int]) -> list[Rank]:
+    """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next.
+
+    Args:
+        loaded: the bytes on a rank of each stage, by `loaded_bytes`.
+    """
     m, tp = d.model, d.tp
     all_ranks: list[Rank] = []
-    deep_gemm = loads_deep_gemm(d)
-    for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
-        weight_bytes = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
-        weight_bytes += added_bytes(d, stage)
+    for stage, layers in enumerate(d.stages):
         for replica in range(d.dp):
             for tp_rank in range(tp):
                 number = replica * d.replica_gpus + stage * tp + tp_rank
@@ -288,7 +277,7 @@ def ranks(d: Deployment) -> list[Rank]:
                     layers=layers,
                     heads=m.num_attention_heads // tp,
                     kv_heads=main_kind(m).kv_heads(m, tp),
-                    weight_bytes=weight_bytes,
+                    weight_bytes=loaded[stage],
                     dp_rank=replica,
                 )
                 all_ranks.append(rank)

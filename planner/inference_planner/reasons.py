@@ -15,7 +15,6 @@ from inference_planner.kernels import BITS_16
 from inference_planner.kernels import sentence as kernel_sentence
 from inference_planner.learned import sentence
 from inference_planner.plan_result import Plan
-from inference_planner.ranks import partition_layers
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
 from inference_planner.settings import batch_defaults
 
@@ -26,7 +25,7 @@ def reasons(plan: Plan) -> list[str]:
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
     sentences += [*_freed_blocks(plan), *_draft(plan), *_adapters(plan)]
-    measured = sentence(plan.deployment)
+    measured = sentence(plan.deployment, plan.fit.measured)
     if measured:
         sentences.append(measured)
     if plan.fits:
@@ -76,7 +75,7 @@ def _adapters(plan: Plan) -> Iterator[str]:
     if lora is None:
         return
     d = plan.deployment
-    layers = partition_layers(d.model.num_hidden_layers, d.pp)[plan.fit.tightest]
+    layers = d.stages[plan.fit.tightest]
     size = adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split) / GIB
     count = f"{lora.max_loras} adapter{'s' if lora.max_loras > 1 else ''}"
     yield (
@@ -122,7 +121,7 @@ def _pipeline_split(plan: Plan) -> Iterator[str]:
     layers, stages = plan.config.num_hidden_layers, plan.pipeline_parallel_size
     if stages == 1:
         return
-    sizes = [len(stage) for stage in partition_layers(layers, stages)]
+    sizes = [len(stage) for stage in plan.deployment.stages]
     if len(set(sizes)) == 1:
         shares = f"{sizes[0]} layers each"
     else:

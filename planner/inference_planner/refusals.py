@@ -97,8 +97,7 @@ def safe_state_blocks(d: Deployment) -> int:
     for size in memory.available:
         lowest = min(size - round(size * UNCERTAIN_SHARE), size - UNCERTAIN_BYTES)
         available.append(max(lowest, size // 2))
-    stages = ranks.partition_layers(d.model.num_hidden_layers, d.pp)
-    return kv_cache.capacity(memory.layout, stages, available, d.settings.max_model_len).blocks
+    return kv_cache.capacity(memory.layout, d.stages, available, d.settings.max_model_len).blocks
 
 
 def seqs_that_start(d: Deployment) -> int:

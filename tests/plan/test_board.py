@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from inference_planner import kv_cache, ranks
+from inference_planner import kv_cache
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
+from inference_planner.deployment import partition_layers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "accuracy"))
 import accuracy
@@ -40,7 +41,7 @@ def test_tokens_and_concurrency_are_what_vllm_printed(vector):
     )
     lay = kv_cache.layout(m, tp, vector["kv_cache_dtype"], length, vector["max_num_batched_tokens"])
     left = [min(vector["available_kv_bytes"][i * tp : (i + 1) * tp]) for i in range(pp)]
-    found = kv_cache.capacity(lay, ranks.partition_layers(m.num_hidden_layers, pp), left, length)
+    found = kv_cache.capacity(lay, partition_layers(m.num_hidden_layers, pp), left, length)
     assert found.tokens == vector["kv_cache_tokens"]
     if "max_concurrency" in vector:
         assert found.max_concurrency == pytest.approx(vector["max_concurrency"], abs=0.005)
@@ -52,7 +53,7 @@ def test_blocks_and_bytes_are_what_vllms_classes_say(vector):
     lay = kv_cache.layout(
         m, vector["tp"], "auto", vector["max_model_len"], vector["max_in_flight_tokens"]
     )
-    stages = ranks.partition_layers(m.num_hidden_layers, vector["pp"])
+    stages = partition_layers(m.num_hidden_layers, vector["pp"])
     assert [kv_cache.pool_bytes_per_block(lay, stage) for stage in stages] == vector[
         "pool_bytes_per_block"
     ]

@@ -9,8 +9,8 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
 from inference_planner.choose import executor, splits, spread
 from inference_planner.communication import compare_splits, traffic
-from inference_planner.deployment import prepare
-from inference_planner.ranks import partition_layers, tp_problem
+from inference_planner.deployment import partition_layers, prepare
+from inference_planner.ranks import tp_problem
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

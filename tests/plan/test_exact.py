@@ -93,7 +93,7 @@ class TestRecorded:
     def test_what_was_refused_is_read_once(self):
         """glm-4.1v-9b's record: its class cannot be built for TP 8 ("12 is not divisible by 8")."""
         first, second = (
-            exact.known(plan("glm-4.1v-9b", "h200").deployment).model.exact.refused
+            builds.with_records(plan("glm-4.1v-9b", "h200").deployment).model.exact.refused
             for _ in range(2)
         )
         assert first is second and first == ((8, 1, "AssertionError: 12 is not divisible by 8"),)

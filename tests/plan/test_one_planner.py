@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from inference_planner import advise, choose
-from inference_planner.builds import known
+from inference_planner.builds import with_records
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.command import command
 from inference_planner.deployment import prepare
@@ -129,7 +129,7 @@ def test_fewest_misses_no_smaller_split(gpus):
 )
 def test_what_is_advised_can_be_done_on_that_gpu(model, gpu):
     """Each change of the table is a deployment that plan() accepts, with the numbers that were promised."""
-    d = known(prepare(model, gpu, max_model_len=2048))
+    d = with_records(prepare(model, gpu, max_model_len=2048))
     for rule in (
         advise.kv_fp8,
         advise.weights_fp8,

@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.catalog import quantization as quant
-from inference_planner.deployment import Deployment
+from inference_planner.deployment import Deployment, partition_layers
 from inference_planner.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
 from inference_planner.memory import fit, weight_bytes
-from inference_planner.ranks import partition_layers, ranks, tp_problem
+from inference_planner.ranks import loaded_bytes, ranks, tp_problem
 from inference_planner.settings import NOT_FLOAT16, resolve
 
 from workshop.engine.exact import plan
@@ -102,7 +102,8 @@ def test_every_layer_belongs_to_exactly_one_stage(layers, stages):
 def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
     m = load_model(model)
     assume(not tp_problem(m, tp) and pp <= m.num_hidden_layers)
-    held = ranks(Deployment(m, load_gpu("h100"), resolve(m, load_gpu("h100")), tp, pp))
+    d = Deployment(m, load_gpu("h100"), resolve(m, load_gpu("h100")), tp, pp)
+    held = ranks(d, loaded_bytes(d))
     assert sum(r.weight_bytes for r in held) >= weight_bytes(m)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from inference_planner import report
 from inference_planner.attention import has_states
-from inference_planner.builds import choose, known
+from inference_planner.builds import choose, with_records
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.choose import Sizes
 from inference_planner.deployment import Deployment, prepare
@@ -31,7 +31,7 @@ SHARDED = {"fully_sharded_loras": True}
 
 def on(model: str = "llama-3.1-8b", gpu: str = "h100", **settings: object) -> Deployment:
     """A deployment on one GPU, in which nothing is refused yet."""
-    return known(prepare(model, gpu, **({"max_model_len": 4096} | settings)))
+    return with_records(prepare(model, gpu, **({"max_model_len": 4096} | settings)))
 
 
 def of_dtype(d: Deployment, dtype: str) -> Deployment:

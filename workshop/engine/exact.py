@@ -18,7 +18,7 @@ from typing import Any
 
 from inference_planner import builds
 from inference_planner.basis import lacks, words
-from inference_planner.builds import built, digest, known, with_builds
+from inference_planner.builds import built, digest, with_builds, with_records
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
@@ -359,7 +359,7 @@ def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
         BadInput: sizes that cannot split the model, a model without a KV cache, or, if exact is True, a missing vLLM
             or a model that it cannot build.
     """
-    d = known(d)
+    d = with_records(d)
     if exact and not python():
         remedy = (
             "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
@@ -372,22 +372,22 @@ def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
     else:
         asks = exact
     if not asks:
-        return builds.choose(d, sizes)
+        return builds.choose_recorded(d, sizes)
     try:
         return _choose_exactly(d, sizes)
     except BadInput as error:
         if exact or isinstance(error, Unservable):
             raise
         refused = error.message if isinstance(error, UnknownArchitecture) else ""
-        return builds.choose(replace(d, refused=refused), sizes, error.message)
+        return builds.choose_recorded(replace(d, refused=refused), sizes, error.message)
 
 
 def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
-        is_given = sizes["tp"] or sizes["pp"]
+        is_given = sizes.tp or sizes.pp
         # The plan's own choice needs the sizes of the whole model first.
-        choice = choose_split(d if is_given else attach(d, worker), **sizes)
+        choice = choose_split(d if is_given else attach(d, worker), sizes)
         choice = replace(choice, deployment=attach(choice.deployment, worker))
     return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
 

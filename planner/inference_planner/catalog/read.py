@@ -206,12 +206,17 @@ def _build(
     traits = with_architecture(facts.get("traits", Traits()), architecture)
     spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
     positions = f.first_int(*spellings, default=facts.get("positions"))
-    share, rope = "partial_rotary_factor", _rope(f)
+    rope = _rope(f)
+    share = "partial_rotary_factor"
     turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
-    tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
+    tables: tuple[tuple[int, int], ...] = ()
+    if traits.rope:
+        tables = _rope_tables(f, rope, facts, positions, rotary)
     # vLLM multiplies the positions by rope scaling, except where the config already has
-    longest = positions if positions_are_scaled(architecture) else _scaled(f, positions)
+    longest = positions
+    if not positions_are_scaled(architecture):
+        longest = _scaled(f, rope, positions)
     moe = facts.get("moe")
     if moe and moe.experts_per_token > moe.num_experts:
         f.refuse(
@@ -234,8 +239,8 @@ def _build(
         vocab_size=f.int("vocab_size", facts.get("vocab")),
         dtype=_dtype(f, architecture),
         max_position_embeddings=longest,
-        default_model_len=_default_length(f),
-        unscaled_positions=positions if _is_yarn(_rope(f)) else 0,
+        default_model_len=_default_length(f, rope),
+        unscaled_positions=positions if _is_yarn(rope) else 0,
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
         layer_windows=_windows(f, facts),
@@ -310,12 +315,13 @@ def _original(f: Fields, rope: Fields) -> int:
     return rope.optional_int(name) or f.optional_int(name) or 0
 
 
-def _scaled(f: Fields, positions: int) -> int:
+def _scaled(f: Fields, rope: Fields, positions: int) -> int:
     """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
-    rope = _rope(f)
-    kind, factor = _rope_type(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
-    if _is_yarn(rope) and _original(f, rope):
-        positions = int(_original(f, rope) * (factor or 1))
+    kind = _rope_type(rope)
+    factor = rope.number("factor", 0.0, LARGEST_FACTOR)
+    original = _original(f, rope)
+    if _is_yarn(rope) and original:
+        positions = int(original * (factor or 1))
     elif kind in ("linear", "dynamic", "ntk") and factor:
         positions = int(positions * factor)
     if not 1 <= positions <= LARGEST["max_position_embeddings"]:
@@ -324,24 +330,24 @@ def _scaled(f: Fields, positions: int) -> int:
 
 
 def _rope_tables(
-    f: Fields, facts: dict[str, Any], positions: int, rotary: int
+    f: Fields, rope: Fields, facts: dict[str, Any], positions: int, rotary: int
 ) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 
     YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one (vLLM
     rotary_embedding/*.py, 0.25.1).
     """
-    rope = _rope(f)
-    scaled = (
-        positions + _original(f, rope) if _rope_type(rope) == "longrope" else _scaled(f, positions)
-    )
+    if _rope_type(rope) == "longrope":
+        scaled = positions + _original(f, rope)
+    else:
+        scaled = _scaled(f, rope, positions)
     if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
 
 
-def _default_length(f: Fields) -> int:
+def _default_length(f: Fields, rope: Fields) -> int:
     """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
-    if _rope_type(_rope(f)) != "longrope":
+    if _rope_type(rope) != "longrope":
         return 0
-    return f.optional_int("original_max_position_embeddings") or _original(f, _rope(f))
+    return f.optional_int("original_max_position_embeddings") or _original(f, rope)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from inference_planner import advise, choose, intervals, kv_cache, ranks
+from inference_planner import advise, choose, intervals, kv_cache
 from inference_planner.basis import Ground, ground
-from inference_planner.builds import known
+from inference_planner.builds import with_records
 from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
@@ -131,7 +131,7 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
         gpu_memory_utilization=case.gpu_memory_utilization,
         max_model_len=min(case.context, m.max_position_embeddings),
     )
-    return with_seqs_that_start(choose.spread(known(d), case.gpus))
+    return with_seqs_that_start(choose.spread(with_records(d), case.gpus))
 
 
 def memory(case: Case) -> Memory:
@@ -143,7 +143,7 @@ def memory(case: Case) -> Memory:
     f = fit(d)
     blocks = kv_cache.blocks_per_request(f.layout)
     stages, request_bytes = [], []
-    for i, layers in enumerate(ranks.partition_layers(d.model.num_hidden_layers, f.pp)):
+    for i, layers in enumerate(d.stages):
         per_request = kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks
         request_bytes.append(per_request)
         stage = Stage(

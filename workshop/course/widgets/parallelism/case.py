@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from inference_planner import advise, choose, ranks, speed
-from inference_planner.builds import known
+from inference_planner.builds import with_records
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.communication import Traffic, network_link, spans_nodes, traffic
@@ -64,7 +64,7 @@ class Layout:
 @lru_cache(maxsize=256)
 def _prepared(model: str, gpu: str) -> Deployment:
     m = load_model(model)
-    return known(prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings)))
+    return with_records(prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings)))
 
 
 def deployment(choice: Choice) -> Deployment:
@@ -88,14 +88,19 @@ def layout(choice: Choice) -> Layout:
     compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
     sent = tuple(traffic(d, choice.requests))
     return Layout(
-        choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d)
+        choice,
+        *_memory_words(d),
+        tuple(ranks.ranks(d, fit(d).loaded)),
+        sent,
+        compute_us,
+        spans_nodes(d),
     )
 
 
 def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
     try:
-        choose.choose(d, gpus_per_node=c.gpus_per_node, nodes=c.nodes, tp=c.tp, pp=c.pp)
+        choose.choose(d, choose.Sizes(c.gpus_per_node, c.nodes, c.tp, c.pp))
     except BadInput as error:
         return error.message, error.remedy
     return None
