@@ -151,7 +151,7 @@ class LoggedRun:
         known = Settings(
             vllm_version=self.settings["vllm_version"],
             kv_cache_dtype=self.settings["kv_cache_dtype"],
-            enable_prefix_caching=self.settings["enable_prefix_caching"],
+            enable_prefix_caching=self.settings.get("enable_prefix_caching"),
             max_model_len=self.max_model_len,
             max_num_batched_tokens=self.settings["max_num_batched_tokens"]
             or SMALLEST_DEFAULT_BATCH,
