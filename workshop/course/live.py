@@ -110,20 +110,17 @@ def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord
 def workers(record: ServerRecord) -> Table:
     """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
     main = psutil.Process(record.pid)
-    found = [(main, "API server", "answers HTTP; no weights")]
+    processes = [(main, "API server", "answers HTTP; no weights")]
     for process in main.children(recursive=True):
         name = process.name()
-        found += [
-            (process, name.removeprefix("VLLM::"), role)
-            for key, role in ROLES.items()
-            if key in name
-        ]
+        for key, role in ROLES.items():
+            if key in name:
+                processes.append((process, name.removeprefix("VLLM::"), role))
     rows = []
-    for process, name, role in found:
+    for process, name, role in processes:
         memory = process.memory_full_info()
-        rows.append(
-            (name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role)
-        )
+        mib = getattr(memory, "pss", memory.rss) / 2**20
+        rows.append((name, str(process.pid), f"{mib:,.0f}", role))
     return Table(("process", "pid", "MiB", "what it is"), rows)
 
 
@@ -141,13 +138,13 @@ def lab(*vllm_args: str) -> Client | None:
     """Return a client of a server that is started with these flags and a trace; None without vLLM, or memory for it."""
     free = machine.memory_available_bytes()
     if not installed()[0] or free < LAB_BYTES:
-        why = (
-            f"Only {free / 2**30:.1f} GiB of memory are free"
-            if installed()[0]
-            else "vLLM is not installed here"
-        )
+        why = "vLLM is not installed here"
+        if installed()[0]:
+            why = f"Only {free / 2**30:.1f} GiB of memory are free"
         print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None
+    stop(LAB)
+    _trace_file().unlink(missing_ok=True)  # of the lab of another notebook
     return connect(start(LAB, *vllm_args, trace=_trace_file()).name)
 
 
