@@ -1,15 +1,18 @@
 """Renew the locks: `make lock`. Resolves pyproject.toml for Python ≥ 3.11 on every system, with hashes.
 
-Four files: base.txt (light: no torch), local.txt (base and vLLM on the CPU), dev.txt (and what the tests need), all of
-one resolution, and torch.txt (PyTorch's CPU build, whose index is its own). They are installed with `--no-deps`, so
-what stands in LEFT_OUT is never downloaded:
+Four files: base.txt (light: no torch), local.txt (base, vLLM on the CPU, lm-eval), dev.txt (and what the
+tests need), all of one resolution, and torch.txt (PyTorch's CPU build, whose index is its own). They are installed
+with `--no-deps`, so what stands in LEFT_OUT is never downloaded:
 
 - inference-planner is in this repository;
 - torch comes from torch.txt;
 - torchvision, torchaudio, torchcodec: their usual builds are CUDA ones, and fail to import beside a CPU torch.
   A text model needs none of them;
 - triton (1 GB) compiles kernels for GPUs, and vLLM on the CPU does without; opencv is for pictures and videos;
-- httptools: without it uvicorn reads HTTP with h11, which limits the size of headers; httptools does not.
+- httptools: without it uvicorn reads HTTP with h11, which limits the size of headers; httptools does not;
+- scikit-learn and the rest are for metrics of lm-eval that our tasks do not use (ROUGE, BLEURT, F1), and for its cache.
+  transformers imports scikit-learn wherever it finds it, which makes each start of vLLM a tenth slower; rouge-score,
+  word2number and sqlitedict exist as sources alone, which would have to be built.
 """
 
 from __future__ import annotations
@@ -31,8 +34,20 @@ LEFT_OUT = (
     "triton",
     "opencv-python-headless",
     "httptools",
+    "scikit-learn",
+    "joblib",
+    "threadpoolctl",
+    "narwhals",
+    "nltk",
+    "rouge-score",
+    "absl-py",
+    "word2number",
+    "evaluate",
+    "sqlitedict",
 )
-SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
+LEFT_OUT_OF = {"local": ("scipy",)}  # scikit-learn's alone there; the tests use it
+LOCAL = ("--extra", "local", "--extra", "eval")
+SETS = {"dev": (*LOCAL, "--extra", "dev"), "local": LOCAL, "base": ()}
 # The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
 BUILD = "hatchling\neditables\nuv\n"
 LOCK = (
@@ -49,9 +64,14 @@ LOCK = (
 def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
     """Write locks/NAME.txt; the smaller sets take the versions of the largest."""
     (HERE / "build.in").write_text(BUILD)
-    (HERE / "overrides.in").write_text(f"{torch}; sys_platform == 'linux'\n")
+    # lm-eval's tables (typepy) ask for python-dateutil below 3, and work with 4 as well (tests/cli/test_evaluate.py).
+    (HERE / "overrides.in").write_text(
+        f"{torch}; sys_platform == 'linux'\npython-dateutil>=2.8.2\n"
+    )
     constraints = () if name == "dev" else ("--constraint", str(HERE / "dev.txt"))
-    left_out = [part for package in LEFT_OUT for part in ("--no-emit-package", package)]
+    left_out: list[str] = []
+    for package in (*LEFT_OUT, *LEFT_OUT_OF.get(name, ())):
+        left_out += ["--no-emit-package", package]
     compile_with_uv(
         "pyproject.toml",
         "locks/build.in",

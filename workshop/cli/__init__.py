@@ -51,6 +51,7 @@ GROUPS = {
     "Use": {
         "ask": "Send one prompt to a server, and show the answer as it comes.",
         "bench": "Measure a server with vllm bench serve, and check the figures.",
+        "evaluate": "Ask a server a task of lm-eval: is it still as good as before?",
         "batch": "Answer every prompt of a file exactly once.",
         "tunnel": "Reach a cluster's server under an address of this machine.",
         "reconcile": "Compare the plan with vLLM's own log.",

@@ -1,0 +1,58 @@
+"""Write the questions of `workshop evaluate`: places that the teaching model learned, and the country or state of each.
+
+    python -m benchmarks.teaching_model.questions
+
+A question is the beginning of a gloss ("Tabriz is a"). Its answer is the one proper name that the gloss has, so that a
+machine can judge a sentence. Names with two glosses, and glosses with no or several proper names, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+from benchmarks.teaching_model import corpus
+from workshop.client.evaluation import TASKS
+
+COUNT = 300
+SEED = 300
+PROPER_NAME = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+FIRST_WORD = re.compile(r"^(?:a|an|the) ")
+FILE = TASKS / "teaching_places.jsonl"
+
+
+def question(name: str, glosses: list[str]) -> dict[str, str] | None:
+    """Return the question about a place; None where its gloss does not name one country, state or region."""
+    if len(glosses) != 1:
+        return None
+    sentence = glosses[0].split(";")[0]
+    first_word = FIRST_WORD.match(sentence)
+    proper_names = set(PROPER_NAME.findall(sentence))
+    if first_word is None or len(proper_names) != 1:
+        return None
+    answer = proper_names.pop()
+    if answer in name or name in answer:
+        return None
+    return {"prompt": f"{name} is {first_word[0].strip()}", "answer": answer, "gloss": sentence}
+
+
+def questions() -> list[dict[str, str]]:
+    """Return the questions, drawn at random among all places of the corpus, in the order of their names."""
+    by_name = corpus.load().by_name
+    found = []
+    for name in sorted(by_name):
+        places = [entry for entry in by_name[name] if entry.lexname == "noun.location"]
+        if not places or places[0].members[0] != name:
+            continue
+        row = question(name, [entry.definition for entry in places])
+        if row:
+            found.append(row)
+    chosen = random.Random(SEED).sample(range(len(found)), COUNT)
+    return [found[number] for number in sorted(chosen)]
+
+
+if __name__ == "__main__":
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in questions()]
+    FILE.write_text("".join(lines), encoding="utf-8")
+    print(f"{FILE.name}: {len(lines)} questions")
