@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,7 +105,9 @@ def servers() -> Pair | None:
     large, small = connect(LARGE), connect(SMALL)
     sender = bench_client.Client(large.record)  # it loads vLLM while the clock is measured
     atexit.register(sender.__exit__)
-    pair = Pair(large, small, asyncio.run(_clock(large)), sender)
+    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread runs an event loop already
+        clock = pool.submit(asyncio.run, _clock(large)).result()
+    pair = Pair(large, small, clock, sender)
     for client in (large, small):  # a first long prompt takes longer than all later ones
         client.complete(random.choices(WORD_IDS, k=1024), max_tokens=2)
     print(f"Both answer after {time.monotonic() - began:.0f} s.")
