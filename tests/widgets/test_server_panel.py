@@ -9,9 +9,8 @@ import pytest
 
 from workshop import timestamps
 from workshop.course.widgets.server import view as server_panel
-from workshop.course.widgets.server.view import ServerPanel, last_lines
+from workshop.course.widgets.server.view import ServerPanel, last_lines, log_lines
 from workshop.course.widgets.server.view import status as status_html
-from workshop.course.widgets.server.view import words as words_html
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
 from workshop.servers.local import supervise
@@ -43,10 +42,10 @@ def test_each_state_says_what_it_is():
 
 def test_the_engines_words_are_its_last_lines(tmp_path):
     log = tmp_path / "log"
-    assert last_lines(log) == [] and words_html([]) == ""
+    assert last_lines(log) == [] and log_lines([]) == ""
     log.write_text("\n".join(f"line {number}" for number in range(50)) + "\rshard 1/2\rshard 2/2\n")
     assert last_lines(log, 3) == ["line 49", "shard 1/2", "shard 2/2"]
-    assert "&lt;b&gt;" in words_html(["<b>"])
+    assert "&lt;b&gt;" in log_lines(["<b>"])
 
 
 def test_the_engines_words_have_no_codes_of_colors(tmp_path):

@@ -99,8 +99,8 @@ def dot(
 ) -> str:
     """Return a circle; its title is shown where the mouse rests on it."""
     edge = f' stroke="{stroke}" stroke-width="1.8"' if stroke != "none" else ""
-    said = f"<title>{escape(title)}</title>" if title else ""
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}"{edge}>{said}</circle>'
+    label = f"<title>{escape(title)}</title>" if title else ""
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}"{edge}>{label}</circle>'
 
 
 def round_up(value: float) -> float:

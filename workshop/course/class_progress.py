@@ -1,10 +1,13 @@
-"""Who of a class is where: learners who want to share their tries, without a name unless they give one.
+"""Who of a class is where: learners who want to share their tries, without a name unless they give
+one.
 
-A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group) and follows their checks. The folder
-is the instructor's: members of the group may add files, and replace only their own. What is no such file is passed over.
+A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group) and follows their
+checks. The folder is the instructor's: members of the group may add files, and replace only their
+own. What is no such file is passed over.
 
-A name is what a learner writes. Whose it is, the file's owner says, whom nobody but root can change: the instructor's
-side remembers which account a name was first seen from, and tells where another account uses it.
+A name is what a learner writes. Whose it is, the file's owner says, whom nobody but root can
+change: the instructor's side remembers which account a name was first seen from, and tells where
+another account uses it.
 """
 
 import contextlib
@@ -58,12 +61,12 @@ class Learner:
 
 def folder() -> Path:
     """Return the class's folder of progress; a BadInput says how to make one."""
-    given = os.environ.get("WORKSHOP_SHARED")
-    if not given:
+    shared = os.environ.get("WORKSHOP_SHARED")
+    if not shared:
         raise BadInput(
             "WORKSHOP_SHARED is not set.", "Set it to the folder that your class shares."
         )
-    place = Path(os.path.expanduser(given)) / "progress"
+    place = Path(os.path.expanduser(shared)) / "progress"
     if not os.path.isdir(place):
         how = f"mkdir {place} && chgrp GROUP {place} && chmod 3730 {place}"
         raise BadInput(
@@ -74,7 +77,9 @@ def folder() -> Path:
 
 
 def folder_note(place: Path) -> str:
-    """Return what is wrong with the folder's mode: who could put a file in the place of another's ('' if nobody)."""
+    """Return what is wrong with the folder's mode: who could put a file in the place of another's
+    ('' if nobody).
+    """
     mode = place.stat().st_mode
     if mode & 0o022 and not mode & stat.S_ISVTX:
         return (
@@ -94,7 +99,9 @@ def who_may_list(place: Path) -> str:
 
 
 def share(progress: Mapping[str, Mapping], name: str = "") -> str:
-    """Begin to share tries and results, no answers; return the name on them: by default a number that says nothing."""
+    """Begin to share tries and results, no answers; return the name on them: by default a number
+    that says nothing.
+    """
     if len(name) > 40 or not name.isprintable():
         raise BadInput(f"{name[:60]!r} cannot be a name.", "Use up to 40 letters.")
     name = name.strip()
@@ -117,10 +124,9 @@ def withdraw() -> bool:
     try:
         path = Path(_note()["path"])
     except DAMAGED as error:
-        said = f"{note} does not say which file is yours: {error}"
-        raise WorkshopError(
-            said, f"Remove your file from the class's folder, then {note}."
-        ) from None
+        problem = f"{note} does not say which file is yours: {error}"
+        remedy = f"Remove your file from the class's folder, then {note}."
+        raise WorkshopError(problem, remedy) from None
     if not path.parent.is_dir():
         remedy = "Withdraw again where that folder is there."
         raise WorkshopError(
@@ -152,20 +158,24 @@ def _write(progress: Mapping[str, Mapping]) -> None:
     for key, entry in progress.items():
         if "tries" in entry:
             checks[key] = {"tries": entry["tries"], "done": bool(entry.get("done"))}
+    tests = {}
+    for when in TESTS:
+        if f"test.{when}" in progress:
+            tests[when] = progress[f"test.{when}"]["right"]
     shared = {
         "name": note["name"],
         "updated": timestamps.now(),
         "checks": checks,
-        "tests": {
-            when: progress[f"test.{when}"]["right"] for when in TESTS if f"test.{when}" in progress
-        },
+        "tests": tests,
     }
     path = Path(note["path"])
     write_private(path, json.dumps(shared) + "\n", 0o640, path.parent.stat().st_gid)
 
 
-def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
-    """Return those who share, the most recent first, with checks that are known; and why other files are passed over."""
+def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
+    """Return those who share, the most recent first, with the checks named by `keys`; and why other
+    files are passed over.
+    """
     learners, passed, place = [], [], folder()
     try:
         paths = sorted(place / name for name in os.listdir(place) if name.endswith(".json"))
@@ -176,16 +186,16 @@ def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
     owners, seen = [], set()
     for path in paths:
         try:
-            text, found = _text_and_owner(path)
-            if (found.st_dev, found.st_ino) in seen:
+            text, facts = _text_and_owner(path)
+            if (facts.st_dev, facts.st_ino) in seen:
                 raise ValueError("it is another name of a file that is in the table")
-            learner = replace(_checked(json.loads(text), known), file=plain(path.name))
+            learner = replace(_checked(json.loads(text), keys), file=plain(path.name))
         except DAMAGED as error:
             passed.append(plain(f"{path.name}: {getattr(error, 'strerror', None) or error}")[:200])
             continue
-        seen.add((found.st_dev, found.st_ino))
+        seen.add((facts.st_dev, facts.st_ino))
         learners.append(learner)
-        owners.append(found.st_uid)
+        owners.append(facts.st_uid)
     named, problem = _with_claims(place, learners, owners)
     if problem:
         passed.append(f"which account has which name, as it could not be kept: {problem}")
@@ -193,7 +203,9 @@ def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
 
 
 def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
-    """Return what is in a file, and the file's facts; a link to another's file is refused, and nothing is waited for."""
+    """Return what is in a file, and the file's facts; a link to another's file is refused, and
+    nothing is waited for.
+    """
     try:
         descriptor = os.open(path, files.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
@@ -201,19 +213,21 @@ def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
             raise ValueError("it is a link, not a file") from None
         raise
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if kind := files.kind_of(found):
+        facts = os.fstat(descriptor)
+        kind = files.kind_of(facts)
+        if kind:
             raise ValueError(f"it is {kind}, not a file")
         data = file.read(record_file.MAX_BYTES + 1)
     if len(data) > record_file.MAX_BYTES:
         raise ValueError(f"it is larger than {record_file.MAX_BYTES // 1024} KiB")
-    return data.decode("utf-8"), found
+    return data.decode("utf-8"), facts
 
 
 def _with_claims(
     place: Path, learners: list[Learner], owners: list[int]
 ) -> tuple[list[Learner], str]:
-    """Return the learners, each with what the owner of the file says of the name; remember whose a new name is.
+    """Return the learners, each with what the owner of the file says of the name; remember whose a
+    new name is.
 
     The text says why that could not be remembered.
     """
@@ -238,7 +252,9 @@ def _with_claims(
 
 
 def _remember(place: Path, first: Mapping[str, int]) -> str:
-    """Add names to those that are kept, and keep what another look has added; return why that could not be."""
+    """Add names to those that are kept, and keep what another look has added; return why that could
+    not be.
+    """
     try:
         private_folder()
         with Lock(home() / f"{NAMES}.lock").taken() as free:
@@ -273,11 +289,11 @@ def comparable(name: str) -> str:
     """Return a form of a name that is equal for names that look alike."""
     text = unicodedata.normalize("NFKC", name).casefold()
     letters = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKE))
-    kept = [letter for letter in letters if unicodedata.category(letter) not in ("Cf", "Mn")]
-    return " ".join("".join(kept).split())
+    visible = [letter for letter in letters if unicodedata.category(letter) not in ("Cf", "Mn")]
+    return " ".join("".join(visible).split())
 
 
-def _checked(data: Mapping, known: Collection[str]) -> Learner:
+def _checked(data: Mapping, keys: Collection[str]) -> Learner:
     """Return what a file holds; one of DAMAGED says what is wrong with it."""
     updated = datetime.fromisoformat(data["updated"])
     if updated.tzinfo is None:
@@ -289,12 +305,11 @@ def _checked(data: Mapping, known: Collection[str]) -> Learner:
             or type(entry["done"]) is not bool
         ):
             raise ValueError("its tries are no numbers")
-    tests = {
-        when: n
-        for when, n in data["tests"].items()
-        if when in TESTS and type(n) is int and 0 <= n <= 10
-    }
-    checks = {key: data["checks"][key] for key in known if key in data["checks"]}
+    tests = {}
+    for when, right in data["tests"].items():
+        if when in TESTS and type(right) is int and 0 <= right <= 10:
+            tests[when] = right
+    checks = {key: data["checks"][key] for key in keys if key in data["checks"]}
     return Learner(
         plain(str(data["name"]))[:40],
         updated.astimezone(UTC).isoformat(timespec="seconds"),

@@ -37,7 +37,7 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
     none.
     """
     folder = folder or course.course_folder()
-    return [_chapter(path) for path in sorted(folder.glob("*.ipynb"))]
+    return list(map(_chapter, sorted(folder.glob("*.ipynb"))))
 
 
 def _chapter(path: Path) -> Chapter:
@@ -219,7 +219,7 @@ class CourseMap:
             parts.append(
                 muted("After the core (or earlier, if you need to), choose by role:", cls="below")
             )
-            parts += [self._role(part) for part in after]
+            parts += map(self._role, after)
         if self.note:
             parts.append(muted(self.note, cls="below"))
         return alone(panel(tag("nav", *parts, aria_label="Course map")))

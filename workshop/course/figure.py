@@ -167,17 +167,22 @@ def _bars(
     thick = 0.76 / len(series)
     for n, (label, xs, ys) in enumerate(series):
         offset = (n - (len(series) - 1) / 2) * thick
-        places = [rows.index(str(x)) + offset for x in xs]
+        places = [place + offset for place in _places(xs, rows)]
         drawn = axes.barh(places, ys, 0.94 * thick, left=0, color=colours[label], label=label)
         numbers = list(map(number, ys))
         axes.bar_label(drawn, numbers, padding=5, color=INK, weight="bold")
+
+
+def _places(xs: list, rows: list[str]) -> list[int]:
+    """Return the number of the row of each x."""
+    return [rows.index(str(x)) for x in xs]
 
 
 def _stacked_bars(axes, series: list[Series], rows: list[str], colours: Mapping[str, str]) -> None:
     """Draw bars one after the other, with the sum of each row at its end."""
     ends = [0.0] * len(rows)
     for label, xs, ys in series:
-        places = [rows.index(str(x)) for x in xs]
+        places = _places(xs, rows)
         left = [ends[place] for place in places]
         axes.barh(places, ys, 0.94 * 0.7, left=left, color=colours[label], label=label)
         for place, y in zip(places, ys, strict=True):
@@ -195,7 +200,7 @@ def _points(
     axes.axvline(0, color=SOFT, linewidth=1)
     look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
     for n, (label, xs, ys) in enumerate(series):
-        places = [rows.index(str(x)) for x in xs]
+        places = _places(xs, rows)
         inside = [max(-far, min(far, y)) for y in ys]
         size = 9 if n == 0 else 7
         axes.plot(

@@ -94,11 +94,7 @@ def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xla
     """Return the figure; the arguments are those of `figure.figure`, width and height in pixels."""
     pixels = width
     width, height = round(width * SCALE), round(height * SCALE)
-    labels: list[str] = []
-    if kind != "line":
-        labels = [label for label, _, _ in series if label]
-    if len(labels) < 2:
-        labels = []  # one needs no legend
+    labels = _legend(series, kind)
     label_width = 34 + LETTER * max(map(len, labels), default=0)
     per_line = max(1, int(width // label_width))
     lines = -(-len(labels) // per_line)
@@ -117,6 +113,17 @@ def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xla
     drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
     drawn.append(chart.text(y_label_x, 36, ylabel, fill=style.MUTED))
     return chart.Picture("".join(drawn), width, height, words, most_pixels=pixels)
+
+
+def _legend(series: Sequence[Series], kind: str) -> list[str]:
+    """Return the labels of a legend: lines have theirs at their ends, and a single one needs none."""
+    labels = []
+    for label, _, _ in series:
+        if label:
+            labels.append(label)
+    if kind == "line" or len(labels) < 2:
+        return []
+    return labels
 
 
 def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
@@ -170,7 +177,10 @@ def _far(series: Sequence[Series], kind: str, limit: float | None) -> float:
         return max(_sums(series, rows_of(series)).values())
     if limit:
         return limit
-    return max(max(map(abs, ys)) for _, _, ys in series if ys)
+    farthest = 0.0
+    for _, _, ys in series:
+        farthest = max(farthest, *map(abs, ys))
+    return farthest
 
 
 def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
@@ -180,8 +190,11 @@ def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[s
     left = 16 + LETTER * max(map(len, rows))
     axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=start)
     tall = (axes.bottom - axes.top) / len(rows)
-    middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
-    drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
+    middles = {}
+    drawn = []
+    for n, row in enumerate(rows):
+        middles[row] = axes.top + (n + 0.5) * tall
+        drawn.append(chart.text(left - 8, middles[row] + 4, row, anchor="end"))
     drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks()]
     if kind == "points":
         drawn += _points(axes, series, colours, middles, far)

@@ -33,7 +33,7 @@ def join(children: Iterable[object]) -> Html:
 
 
 def _joined(children: Iterable[object]) -> str:
-    return "".join([_escaped(child) for child in children])
+    return "".join(map(_escaped, children))
 
 
 def _escaped(child: object) -> str:

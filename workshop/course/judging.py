@@ -159,6 +159,11 @@ def called(answer: object, names: Iterable[str]) -> object:
     return matches[-1] if matches else answer
 
 
+def _texts(values: Iterable[object]) -> list[str]:
+    """Return those of the values that are texts."""
+    return [value for value in values if isinstance(value, str)]
+
+
 def _bare(text: str) -> str:
     """Return a text without spaces and capitals."""
     return "".join(text.split()).casefold()
@@ -169,10 +174,7 @@ def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
     percent.
     """
     number = single(answer)
-    if isinstance(answer, list):
-        answer = tuple(answer)
-    else:
-        answer = called(answer, [typical for typical in wrong if isinstance(typical, str)])
+    answer = tuple(answer) if isinstance(answer, list) else called(answer, _texts(wrong))
     for typical, why in wrong.items():
         if isinstance(typical, Real):
             if is_number(number) and math.isclose(number, typical, rel_tol=0.005):
@@ -324,7 +326,7 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
     what to give.
     """
     kinds = [parameter.annotation for parameter in signature(judge).parameters.values()]
-    names = [key for key in keys if isinstance(key, str)]
+    names = _texts(keys)
 
     def judged(answer: object) -> str | None:
         if isinstance(answer, dict):  # "a" is A

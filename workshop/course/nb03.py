@@ -136,8 +136,8 @@ def steps() -> Table:
 def _script(name: str) -> str:
     path = slurm.scripts_folder() / f"{name}.sbatch"
     if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.sbatch")))
-        raise BadInput(f"There is no script {name!r}.", f"There are: {known}.")
+        names = sorted(script.stem for script in path.parent.glob("*.sbatch"))
+        raise BadInput(f"There is no script {name!r}.", f"There are: {', '.join(names)}.")
     return path.read_text(encoding="utf-8")
 
 

@@ -60,20 +60,20 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
     return jinja.from_string(template or own["chat_template"]).render(messages=messages, **names)
 
 
-def tokens(llm: Client, asked: str | Sequence[Mapping], **more: object) -> list[str]:
+def tokens(llm: Client, prompt: str | Sequence[Mapping], **more: object) -> list[str]:
     """Return the tokens that the server makes of a prompt, or of the messages of a chat
     (/tokenize); no answer.
 
     Args:
-        asked: a text, as for completions, or messages, as for a chat.
+        prompt: a text, as for completions, or messages, as for a chat.
         more: tools, add_generation_prompt, add_special_tokens.
     """
-    what = "prompt" if isinstance(asked, str) else "messages"
-    body = {"model": llm.model, what: asked, "return_token_strs": True, **more}
+    field = "prompt" if isinstance(prompt, str) else "messages"
+    body = {"model": llm.model, field: prompt, "return_token_strs": True, **more}
     answer = llm.http.post(f"{llm.root}/tokenize", json=body)
     if answer.status_code != 200:
-        said = f"{llm.root}/tokenize answers {answer.status_code}."
-        raise WorkshopError(said, "It is a path of vLLM: other servers do not have it.")
+        problem = f"{llm.root}/tokenize answers {answer.status_code}."
+        raise WorkshopError(problem, "It is a path of vLLM: other servers do not have it.")
     return [token.replace("Ġ", " ").replace("Ċ", "\n") for token in answer.json()["token_strs"]]
 
 
@@ -88,12 +88,11 @@ class Recorded:
         """Return the answer to this very request, if it was recorded: a ChatCompletion of openai's."""
         from openai.types.chat import ChatCompletion  # not where a browser reads this
 
-        if (asked := key(messages, sampling)) not in self.recording["answers"]:
-            raise BadInput(
-                "This request was not recorded.",
-                "Ask as the notebook does, or where vLLM is installed.",
-            )
-        return ChatCompletion.model_validate(self.recording["answers"][asked])
+        answer = self.recording["answers"].get(key(messages, sampling))
+        if answer is None:
+            remedy = "Ask as the notebook does, or where vLLM is installed."
+            raise BadInput("This request was not recorded.", remedy)
+        return ChatCompletion.model_validate(answer)
 
 
 def key(messages: Sequence[Mapping], sampling: Mapping) -> str:

@@ -20,28 +20,38 @@ def measured() -> dict:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the table's rows as text, in the order of measurement; an engine that refused says so
-    below.
+    """Return the table's rows as text, in the order of measurement.
+
+    An engine that refused a scheme says so below.
     """
-    found = []
+    rows = []
     for name, row in measured()["schemes"].items():
+        size = f"{row['stored_bytes'] / 1e6:.1f}"
         error = f"{row['weight_error']:.1%}" if row.get("weight_error") else ""
-        ours, theirs, engine = ("",) * 4, ("",) * 3, row.get("engine", {})
-        if one := row.get("numpy"):
-            digits = {"known": 2, "glosses": 1, "prose": 1}
-            ours = (
-                *(f"{math.exp(one[text]):,.{n}f}" for text, n in digits.items()),
-                str(one["right"]),
-            )
-        if "refused" in engine:
-            theirs = ("✗",) * 3
-        elif engine:
-            rate = f"{engine['single_stream_tokens_per_s']:.0f}"
-            theirs = f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]), rate
-        found.append(
-            (name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", error, *ours, *theirs)
-        )
-    return found
+        own, engine = _own_figures(row), _engine_figures(row.get("engine", {}))
+        rows.append((name, row["words"], size, error, *own, *engine))
+    return rows
+
+
+def _own_figures(row: dict) -> tuple[str, ...]:
+    """Return perplexities and right answers of the model in NumPy; empty texts where it did not run."""
+    figures = row.get("numpy")
+    if not figures:
+        return ("",) * 4
+    known = f"{math.exp(figures['known']):,.2f}"
+    glosses = f"{math.exp(figures['glosses']):,.1f}"
+    prose = f"{math.exp(figures['prose']):,.1f}"
+    return known, glosses, prose, str(figures["right"])
+
+
+def _engine_figures(engine: dict) -> tuple[str, ...]:
+    """Return perplexity, right answers and tokens per second of vLLM; ✗ where it refused."""
+    if not engine:
+        return ("",) * 3
+    if "refused" in engine:
+        return ("✗",) * 3
+    rate = f"{engine['single_stream_tokens_per_s']:.0f}"
+    return f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]), rate
 
 
 def measured_table() -> Table:

@@ -116,12 +116,12 @@ def agreement(run: Run) -> list[list[bool]]:
     """Return for each answer whether the draft proposes each token after the first, given those
     before.
     """
-    found = []
+    agreements = []
     for prompt, answer in run.answers:
         # the first token comes from the prefill
         proposed = choices([*prompt, *answer])[len(prompt) : -1]
-        found.append((proposed == np.array(answer[1:])).tolist())
-    return found
+        agreements.append((proposed == np.array(answer[1:])).tolist())
+    return agreements
 
 
 def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:

@@ -42,7 +42,7 @@ def ask(
     """
     began = time.monotonic()
 
-    def one(number: int, prompt: str, tokens: int) -> Span:
+    def send(number: int, prompt: str, tokens: int) -> Span:
         sent = time.monotonic() - began
         stream = client.complete(
             prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
@@ -52,7 +52,7 @@ def ask(
 
     jobs = zip(prompts, max_tokens, strict=True)
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda number, job: one(number, *job), count(1), jobs))
+        return list(pool.map(lambda number, job: send(number, *job), count(1), jobs))
 
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:

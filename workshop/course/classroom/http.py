@@ -34,16 +34,16 @@ class Refused(Exception):
 async def meet(server: servers.Server) -> dict:
     """Return the entry of the model that it serves; one sentence if there is none."""
     try:
-        found = await server.models()
+        models = await server.models()
     except servers.AWAY as error:
-        said = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
-        raise WorkshopError(said, servers.KNOWN) from None
-    if not found:
+        problem = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
+        raise WorkshopError(problem, servers.KNOWN) from None
+    if not models:
         raise WorkshopError(
             f"{server.url} serves no model.",
             "Give the address of a vLLM server, which ends in /v1.",
         )
-    return found[0]
+    return models[0]
 
 
 async def find_limits(
@@ -65,7 +65,7 @@ async def find_limits(
         # chat with a model that has no template: refused, or a crash of it
         if status >= 500 and request.path != CHAT:
             raise WorkshopError(
-                f"{server.url} answers {status}: {said(raw)}.",
+                f"{server.url} answers {status}: {first_line(raw)}.",
                 "Look at its log: `workshop servers`.",
             )
         if status == 200:
@@ -120,31 +120,31 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
             # the server closed the connection after the answer before (see use.client)
             return await once()
     except servers.AWAY as error:
-        said = f"{server.url} broke off ({str(error) or type(error).__name__})."
-        raise WorkshopError(said, "`workshop servers` says whether it still runs.") from None
+        problem = f"{server.url} broke off ({str(error) or type(error).__name__})."
+        raise WorkshopError(problem, "`workshop servers` says whether it still runs.") from None
 
 
 async def send(
-    server: servers.Server, model: str, asked: Ask, number: int, request: Request
+    server: servers.Server, model: str, question: Ask, number: int, request: Request
 ) -> None:
     """Send one request and write into `request` when its tokens came."""
-    body = {"model": model, **asked.body}
-    if asked.stream:
+    body = {"model": model, **question.body}
+    if question.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
     # a server for a class gives each a share
     headers = {"X-Workshop-Learner": f"classroom-{number}"}
-    async with server.post(asked.path, json=body, headers=headers) as answer:
+    async with server.post(question.path, json=body, headers=headers) as answer:
         if answer.status != 200:
-            raise Refused(f"{answer.status}: {said(await answer.read())}")
+            raise Refused(f"{answer.status}: {first_line(await answer.read())}")
         try:
-            if asked.stream:
+            if question.stream:
                 return await _read_stream(answer, began, request)
-            sequences = received.sequences(asked.body.get("prompt"), asked.body.get("n"))
+            sequences = received.sequences(question.body.get("prompt"), question.body.get("n"))
             told = received.answer(await answer.read(), sequences)
         except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
             raise Refused(f"200: {error}") from None
-    if asked.body["max_tokens"] == 1:  # its only token is its first
+    if question.body["max_tokens"] == 1:  # its only token is its first
         request.ttft_s = time.monotonic() - began
     _count((told.prompt_tokens, told.completion_tokens), request)
 
@@ -159,7 +159,7 @@ async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Re
             return
         chunk, now = received.body(data), time.monotonic()
         if "error" in chunk:
-            raise Refused(f"500: {said(data)}")
+            raise Refused(f"500: {first_line(data)}")
         for index, text in received.pieces(chunk):
             if not text:
                 continue
@@ -177,6 +177,6 @@ def _count(tokens: tuple[int, int], request: Request) -> None:
     request.completion_tokens = tokens[1] or request.completion_tokens
 
 
-def said(raw: bytes) -> str:
+def first_line(raw: bytes) -> str:
     """Return the first line of a refusal."""
     return received.sentence(received.said(raw))[:160]

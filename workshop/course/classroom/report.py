@@ -96,7 +96,7 @@ class Report:
 
     @property
     def answered(self) -> list[Request]:
-        return [request for request in self.requests if not request.error]
+        return _answered(self.requests)
 
     @property
     def errors(self) -> dict[str, int]:
@@ -197,7 +197,7 @@ class Report:
             by_cell.setdefault(request.cell, []).append(request)
         rows = []
         for cell, requests in by_cell.items():
-            answered = [request for request in requests if not request.error]
+            answered = _answered(requests)
             ttft = percentiles(self.values_s("ttft", answered))
             p95_e2el = self.p95_s("e2el", answered)
             errors = len(requests) - len(answered)
@@ -249,6 +249,10 @@ class Report:
         }
         for name in SHOWN:
             result[name] = getattr(self, name)
+        input_tokens, output_tokens = 0, 0
+        for request in self.answered:
+            input_tokens += request.prompt_tokens
+            output_tokens += request.completion_tokens
         request_throughput = 0.0
         if self.seconds:
             request_throughput = round(len(self.answered) / self.seconds, 2)
@@ -256,8 +260,8 @@ class Report:
             "duration": round(self.seconds, 2),
             "every_s": round(self.every_s, 2),
             "completed": len(self.answered),
-            "total_input_tokens": sum(request.prompt_tokens for request in self.answered),
-            "total_output_tokens": sum(request.completion_tokens for request in self.answered),
+            "total_input_tokens": input_tokens,
+            "total_output_tokens": output_tokens,
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": request_throughput,
         }
@@ -271,6 +275,11 @@ class Report:
         result["left_out"] = list(self.left_out)
         result["client_lag_s"] = round(self.client_lag_s, 3)
         return result
+
+
+def _answered(requests: Iterable[Request]) -> list[Request]:
+    """Return the requests that got an answer."""
+    return [request for request in requests if not request.error]
 
 
 # A part of an error → what to do about it.

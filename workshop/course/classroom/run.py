@@ -115,9 +115,7 @@ class Classroom:
                 self.learners, 0.0, self._model, server.url, criteria=self.criteria
             )
             self.result.every_s = min(EVERY_S, self.seconds / len(played))
-            played_names = [cell.name for cell in played]
-            left_out = {cell.name for cell in cells if cell.name not in played_names}
-            self.result.left_out = sorted(left_out)
+            self.result.left_out = sorted(_names(cells) - _names(played))
             await self._class()
             tried = [request.cell for request in self.result.requests]
             self.result.untried = [cell.title for cell in played if cell.title not in tried]
@@ -218,6 +216,10 @@ class Classroom:
         if failed:
             parts.append(f"{failed} errors")
         return " · ".join(parts)
+
+
+def _names(cells: list[Cell]) -> set[str]:
+    return {cell.name for cell in cells}
 
 
 def run(learners: int, seconds: float | None = None, **options) -> Report:

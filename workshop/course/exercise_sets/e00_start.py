@@ -9,16 +9,16 @@ def prompt_problem(answer: dict, prompt: str) -> str | None:
     """Return how a server's answer shows that its prompt was another one: by the number of its
     tokens.
     """
-    given = answer["usage"]["prompt_tokens"]
+    tokens = answer["usage"]["prompt_tokens"]
     try:
         expected = (
             workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
         )
     except WorkshopError:  # several servers, or none any more: no fault of the answer
         return None
-    if given == expected:
+    if tokens == expected:
         return None
-    return f"this answers another prompt: usage counts {given} tokens of it, and {prompt!r} has {expected}"
+    return f"this answers another prompt: usage counts {tokens} tokens of it, and {prompt!r} has {expected}"
 
 
 def stop(answer: object) -> str | None:

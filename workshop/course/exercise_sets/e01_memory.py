@@ -71,16 +71,17 @@ def one_change(answer: object) -> str | None:
     if not isinstance(answer, Case):
         return "give sliders.case: what the controls say"
     start = Case(**TIGHT)
-    changed = [f.name for f in fields(Case) if getattr(answer, f.name) != getattr(start, f.name)]
+    changed = []
+    for field in fields(Case):
+        if getattr(answer, field.name) != getattr(start, field.name):
+            changed.append(field.name)
     if not changed:
         return "nothing is changed yet: some of the 16 requests have to wait"
     if len(changed) > 1:
         return f"these are {len(changed)} changes ({', '.join(changed)}); one is enough"
     if changed[0] in EASIER:
         return f"{EASIER[changed[0]]} would do, but 16 requests of 131,072 tokens to this model are wanted"
-    found = memory(answer)
-    return (
-        None
-        if found.state == "fits"
-        else f"with that change {found.max_concurrency:.1f} requests fit, not 16"
-    )
+    result = memory(answer)
+    if result.state == "fits":
+        return None
+    return f"with that change {result.max_concurrency:.1f} requests fit, not 16"

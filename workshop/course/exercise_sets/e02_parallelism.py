@@ -13,31 +13,31 @@ GIVE_BOTH = "give both partial results, as (y0, y1)"
 
 def decide(answer: dict) -> str | None:
     for name, (tp, pp) in DECIDED.items():
-        given = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
-        if len(given) != 2:
+        split = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
+        if len(split) != 2:
             return (
                 f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
             )
         # two of the T4 hold it already
-        if given == (tp, pp) or (name == "D" and given in ((1, 2), (1, 3))):
+        if split == (tp, pp) or (name == "D" and split in ((1, 2), (1, 3))):
             continue
         if name == "A":
             return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
-        if given == (1, 1):
+        if split == (1, 1):
             return f"{name}: one GPU is too small for it; all that you have share it"
-        if name == "D" and given[0] == 1:
-            return f"D: PP alone is right, but the node has 4 GPUs, and {given[1]} would be needed"
+        if name == "D" and split[0] == 1:
+            return f"D: PP alone is right, but the node has 4 GPUs, and {split[1]} would be needed"
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
-        if name == "B" and given == (2, 1):
+        if name == "B" and split == (2, 1):
             return "B: two hold the weights, with little room for KV cache; the rule takes all GPUs of the node"
-        if given == (16, 1):
+        if split == (16, 1):
             return (
                 "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
             )
-        if given == (pp, tp):
+        if split == (pp, tp):
             return f"{name}: the other way round: tensor parallel inside the node, pipeline parallel over nodes"
-        return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {given}"
+        return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {split}"
     return None
 
 

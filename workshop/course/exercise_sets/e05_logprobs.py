@@ -6,14 +6,14 @@ from workshop.client.logprobs import Row, total_logprob
 
 def _tokens(*expected: str) -> Callable[[object, object], str | None]:
     def judge(token: object, best: object) -> str | None:
-        given = (str(token).strip(), str(best).strip())
-        if tuple(map(str.casefold, given)) == tuple(map(str.casefold, expected[::-1])):
+        tokens = (str(token).strip(), str(best).strip())
+        if tuple(map(str.casefold, tokens)) == tuple(map(str.casefold, expected[::-1])):
             return (
                 "the other way round: the token of the text comes first, then the most probable one"
             )
-        if tuple(map(str.casefold, given)) == tuple(map(str.casefold, expected)):
+        if tuple(map(str.casefold, tokens)) == tuple(map(str.casefold, expected)):
             return None
-        return f"{given[0]!r} and {given[1]!r} are not the two tokens"
+        return f"{tokens[0]!r} and {tokens[1]!r} are not the two tokens"
 
     return judge
 
@@ -27,10 +27,10 @@ def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
 
 def _why(error: TypeError, none: str) -> str:
     """Return an error of the learner's function with what helps against it; none: where a None was computed with."""
-    said = str(error)
-    if "not subscriptable" in said:
-        return f"{said}: a row has attributes: row.logprob"
-    return f"{said}: {none}" if "NoneType" in said else said
+    message = str(error)
+    if "not subscriptable" in message:
+        return f"{message}: a row has attributes: row.logprob"
+    return f"{message}: {none}" if "NoneType" in message else message
 
 
 def classify(answer: Callable) -> str | None:

@@ -10,8 +10,8 @@ FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 
-def times(span: Span, said: dict) -> str | None:
-    if set(said) != {"ttft", "tpot", "longest_gap"}:
+def times(span: Span, answer: dict) -> str | None:
+    if set(answer) != {"ttft", "tpot", "longest_gap"}:
         return SHAPELESS
     gaps = [after - before for before, after in pairwise(span.seen)]
     whole_s = span.seen[-1] - span.sent
@@ -31,7 +31,7 @@ def times(span: Span, said: dict) -> str | None:
         ("longest_gap", max(gaps), gap_slips),
     ):
         wrong: dict[object, str] = {1000 * right: "that is in ms: give seconds", **slips}
-        problem = Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(said[name])
+        problem = Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(answer[name])
         if problem:
             return f"{name}: {problem}"
     return None
@@ -51,18 +51,18 @@ def chunks(answer: list | tuple) -> str | None:
 
 
 def hits(answer: dict) -> str | None:
-    for tokens, found in answer.items():
-        if problem := not_a_number(found, "tokens"):
+    for tokens, cached in answer.items():
+        if problem := not_a_number(cached, "tokens"):
             return f"{tokens} tokens: {problem}"
-        if found == HITS[tokens]:
+        if cached == HITS[tokens]:
             continue
-        if found == tokens == 64:
+        if cached == tokens == 64:
             return "64 tokens: one token at least has to be computed, and blocks are found whole"
-        if found in (tokens, tokens - 1):
+        if cached in (tokens, tokens - 1):
             return f"{tokens} tokens: a block that is not full is not in the cache"
-        if found == HITS[tokens] // 32 and found:
+        if cached == HITS[tokens] // 32 and cached:
             return f"{tokens} tokens: that many blocks; how many tokens are in them?"
-        return f"{tokens} tokens: whole blocks of 32 are found, and never the last token of the prompt; not {found}"
+        return f"{tokens} tokens: whole blocks of 32 are found, and never the last token of the prompt; not {cached}"
     return None
 
 

@@ -75,66 +75,83 @@ def script(plan: Plan, text: object) -> str | None:
     if not isinstance(text, str) or len(text.splitlines()) < 2:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
-        return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
-    text = GPUS.sub(
-        lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text)
-    )
-    text = SHORT.sub(lambda found: f"{found[1]}{int(found[2]) * THOUSAND[found[3]]}", text)
+        return (
+            "there is a key in it: whoever may read the script could use your server. "
+            "Put keys into a secret"
+        )
+    text = _in_one_spelling(text, plan.nodes)
     if re.search(rf"--api-key{TO}\$", text):
-        return "a key on a command line can be seen by everybody on that machine: vLLM reads VLLM_API_KEY by itself"
+        return (
+            "a key on a command line can be seen by everybody on that machine: "
+            "vLLM reads VLLM_API_KEY by itself"
+        )
     names = [name.rsplit("/", 1)[-1] for name in (*plan.config.hub_ids, plan.model)]
     if not any(name.casefold() in text.casefold() for name in names):
         return f"it does not name the plan's model, {names[0]}"
-    tp, pp = plan.tensor_parallel_size, plan.pipeline_parallel_size
-    for (
-        name,
-        right,
-        absent,
-    ) in (  # absent: what it is where nothing is said; ours count the GPUs and nodes of the job
-        (
-            "--tensor-parallel-size",
-            tp,
-            tp if re.search("(?i)tensor.*gpus_(?:per|on)_node", text) else 1,
-        ),
-        (
-            "--pipeline-parallel-size",
-            pp,
-            pp if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text) else 1,
-        ),
-        ("--max-model-len", plan.max_model_len, plan.config.max_position_embeddings),
-        ("nodes", plan.nodes, 1),
-        # On one machine nobody is asked for GPUs.
-        (
-            "GPUs a node",
-            plan.gpus // plan.nodes,
-            None if "#SBATCH" in text or "kind:" in text else plan.gpus,
-        ),
-    ):
-        said = re.findall(SAYS[name], text)
-        if str(right) not in (said or [str(absent)]):
-            return f"it says {said[0] if said else 'nothing'} for {name}; the plan has {right}"
+    planned = {
+        "--tensor-parallel-size": plan.tensor_parallel_size,
+        "--pipeline-parallel-size": plan.pipeline_parallel_size,
+        "--max-model-len": plan.max_model_len,
+        "nodes": plan.nodes,
+        "GPUs a node": plan.gpus // plan.nodes,
+    }
+    defaults = _defaults(plan, text)
+    for name, right in planned.items():
+        values = re.findall(SAYS[name], text)
+        if not values and defaults[name] == right:
+            continue
+        if str(right) not in values:
+            value = values[0] if values else "nothing"
+            return f"it says {value} for {name}; the plan has {right}"
     return None
 
 
-def gap(compared: Reconciliation, told: object) -> str | None:
-    off = {
-        row.quantity: abs(row.error_percent)
-        for row in compared.rows
-        if row.error_percent is not None
+def _in_one_spelling(text: str, nodes: int) -> str:
+    """Return a script with GPUs of one node, and numbers such as 32k written out."""
+    text = NOTHING.sub("", text)
+    text = GPUS.sub(lambda match: f"--gpus-per-node={int(match[1]) / nodes:g}", text)
+    return SHORT.sub(lambda match: f"{match[1]}{int(match[2]) * THOUSAND[match[3]]}", text)
+
+
+def _defaults(plan: Plan, text: str) -> dict[str, int | None]:
+    """Return what holds where a script says nothing; the course's own count the GPUs and nodes of the job."""
+    tp, pp, gpus = 1, 1, plan.gpus
+    if re.search("(?i)tensor.*gpus_(?:per|on)_node", text):
+        tp = plan.tensor_parallel_size
+    if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text):
+        pp = plan.pipeline_parallel_size
+    if "#SBATCH" in text or "kind:" in text:  # on one machine nobody is asked for GPUs
+        gpus = None
+    return {
+        "--tensor-parallel-size": tp,
+        "--pipeline-parallel-size": pp,
+        "--max-model-len": plan.config.max_position_embeddings,
+        "nodes": 1,
+        "GPUs a node": gpus,
     }
-    if not off:
+
+
+def gap(compared: Reconciliation, told: object) -> str | None:
+    errors = {}
+    for row in compared.rows:
+        if row.error_percent is not None:
+            errors[row.quantity] = abs(row.error_percent)
+    if not errors:
         return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
-    told = called(single(told), off)
-    if not isinstance(told, str) or told not in off:
-        return f"{told!r} is no quantity with an error here; there are: {', '.join(off)}"
-    if off[told] == max(off.values()):
+    told = called(single(told), errors)
+    if not isinstance(told, str) or told not in errors:
+        return f"{told!r} is no quantity with an error here; there are: {', '.join(errors)}"
+    if errors[told] == max(errors.values()):
         return None
-    return f"{told} is off by {off[told]:.2f} %, and another one by more"
+    return f"{told} is off by {errors[told]:.2f} %, and another one by more"
 
 
 def hours(summary: Summary, rows: object, told: object) -> str | None:
     if not summary.new:
-        return "this run answered nothing new, so it says nothing about time: run it with a new output file"
+        return (
+            "this run answered nothing new, so it says nothing about time: "
+            "run it with a new output file"
+        )
     if not is_number(rows):
         return not_a_number(rows, "rows")
     right = rows * summary.seconds / summary.new / 3600

@@ -137,12 +137,12 @@ class Explorer(View, Generic[ResultT]):
     def _changed(self, name: str) -> None:
         if self._is_held:
             return
-        with self.held():
+        with self.without_drawing():
             self.adapt(name)
         self.draw()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def without_drawing(self) -> Iterator[None]:
         """Change controls without drawing at each."""
         self._is_held = True
         try:

@@ -228,8 +228,8 @@ def spoken(state: State, model: ModelConfig) -> str:
     used = f"{state.used} of {len(state.pool)} blocks used"
     requests = []
     for shown in state.requests:
-        held = f"{shown.tokens} tokens in {len(shown.blocks)} blocks"
-        requests.append(f"{shown.request.name} {SIGNS[shown.state]}, {held}")
+        blocks = f"{shown.tokens} tokens in {len(shown.blocks)} blocks"
+        requests.append(f"{shown.request.name} {SIGNS[shown.state]}, {blocks}")
     return f"Step {state.step}. {used}, {cached}. {'. '.join(requests)}. {state.event}"
 
 

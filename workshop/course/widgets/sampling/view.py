@@ -155,7 +155,7 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     def set(self, settings: Settings) -> None:
         """Move all sliders, and draw once."""
-        with self.held():
+        with self.without_drawing():
             for name, slider in self.sliders.items():
                 slider.value = max(slider.min, min(slider.max, getattr(settings, name)))
         self.draw()
@@ -211,7 +211,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self._shown = draws.rows_shown(self._model.probabilities, self.output)
         listed = len(self._position.logprobs)
         self.head.value = draws.head(self.source.describe(), self._model, listed)
-        texts = [self._text(token) for token in self.output]
+        texts = list(map(self._text, self.output))
         self.story.value = draws.story(self._prompt_text, texts)
         self.draw()
         return True

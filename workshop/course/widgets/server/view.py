@@ -37,12 +37,12 @@ def status(record: ServerRecord | None, progress: supervise.Progress | None = No
     return panel(bold("No server is running yet."), " Press the button, or just run the next cell.")
 
 
-def words(lines: list[str]) -> Html:
+def log_lines(lines: list[str]) -> Html:
     """Return lines of the engine's log, as they are."""
-    shown = "\n".join(line[:160] for line in lines)
-    return (
-        panel(tag("pre", shown, cls="log", aria_label="last lines of the log")) if lines else Html()
-    )
+    if not lines:
+        return Html()
+    text = "\n".join(line[:160] for line in lines)
+    return panel(tag("pre", text, cls="log", aria_label="last lines of the log"))
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
@@ -88,15 +88,15 @@ class ServerPanel(View):
         """Look again whether a server is there, and say which; of several it says that
         connect(NAME) has to choose.
         """
-        found = bool(records.ready())
+        is_ready = bool(records.ready())
         record, error = None, self.error
         try:
             record = client.find()
         except WorkshopError as undecided:
-            error = undecided if found else error
-        self.button.layout.display = "none" if found or record else ""
+            error = undecided if is_ready else error
+        self.button.layout.display = "none" if is_ready or record else ""
         self.status.value = status(record, error=error)
-        return found or bool(record)
+        return is_ready or bool(record)
 
     def start(self) -> None:
         if (self._worker and self._worker.is_alive()) or self.refresh():
@@ -111,7 +111,7 @@ class ServerPanel(View):
 
             def report(progress: supervise.Progress) -> None:
                 self.status.value = status(None, progress)
-                self.words.value = words(last_lines(launch.log))
+                self.words.value = log_lines(last_lines(launch.log))
 
             supervise.start(launch, report)
         except WorkshopError as error:

@@ -36,9 +36,11 @@ def listed(names: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}"
 
 
-def verb(names: Sequence[str], several: str, one: str = "") -> str:
+def verb(names: Sequence[str], plural: str, singular: str = "") -> str:
     """Return the verb for one name or several."""
-    return several if len(names) > 1 else one or f"{several}s"
+    if len(names) > 1:
+        return plural
+    return singular or f"{plural}s"
 
 
 class Asker:

@@ -72,6 +72,6 @@ class XRay(Watching):
 
     def _give(self, _change: object = None) -> None:
         """Give the page the steps that it has not; a page that is loaded anew says that it has few."""
-        known = int(self._says.value.split()[-2])
-        if known < self.steps:
-            self._feed.value = escape(packed(self._replay.data(known)), quote=False)
+        shown = int(self._says.value.split()[-2])
+        if shown < self.steps:
+            self._feed.value = escape(packed(self._replay.data(shown)), quote=False)
