@@ -119,7 +119,7 @@ OF_AMD = ("aiter", "aiter_mega_moe", "aiter_triton_mxfp4_bf16", "flydsl", "rdna3
 CAPABILITIES = {
     "marlin": (7.5, 100.0),
     "deep_gemm": (9.0, 11.0),
-    "cutlass": (8.9, 100.0),
+    "cutlass": (9.0, 100.0),
     "flashinfer_trtllm": (10.0, 11.0),
     "flashinfer_cutlass": (9.0, 100.0),
     "flashinfer_cutedsl": (10.0, 11.0),
@@ -127,6 +127,11 @@ CAPABILITIES = {
     "flashinfer_moe_ep_mega_deep_gemm": (10.0, 11.0),
     "flashinfer_b12x": (12.0, 13.0),
     "b12x": (12.0, 13.0),
+}
+CAPABILITIES_FOR_MXFP4 = {
+    "triton": (9.0, 13.0),
+    "triton_unfused": (9.0, 13.0),
+    "deep_gemm": (10.0, 13.0),
 }
 
 
@@ -169,7 +174,7 @@ def check(m: ModelConfig, gpu: GPU, backend: str) -> None:
     if backend == AUTO or m.moe is None:
         return
     weights = stored_as(m)
-    usable = [name for name in ACCEPTED[weights] if _runs_on(name, gpu)]
+    usable = [name for name in ACCEPTED[weights] if _runs_on(name, weights, gpu)]
     if backend in usable:
         return
     why = f"vLLM has no {BACKENDS[backend]} kernels for experts in {weights}"
@@ -181,15 +186,18 @@ def check(m: ModelConfig, gpu: GPU, backend: str) -> None:
     )
 
 
-def _runs_on(backend: str, gpu: GPU) -> bool:
+def _runs_on(backend: str, weights: str, gpu: GPU) -> bool:
     if not gpu.has_known_speed:  # of which the memory alone was given
         return True
     is_amd = math.isinf(gpu.capability)
     if backend in OF_AMD:
         return is_amd
-    if backend not in CAPABILITIES:
+    capabilities = CAPABILITIES
+    if weights == MXFP4 and not is_amd:
+        capabilities = CAPABILITIES | CAPABILITIES_FOR_MXFP4
+    if backend not in capabilities:
         return True
-    first, behind_last = CAPABILITIES[backend]
+    first, behind_last = capabilities[backend]
     return first <= gpu.capability < behind_last
 
 

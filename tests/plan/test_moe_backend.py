@@ -116,6 +116,9 @@ def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
         ("gpt-oss-20b", "h100", "flashinfer_trtllm", "does not run its kernels"),
         ("gpt-oss-20b", "h100", "Marlim", "is not known"),
         ("gpt-oss-20b", "h100", "aiter", "does not run its kernels"),
+        ("gpt-oss-20b", "rtx-4090", "triton", "does not run its kernels"),
+        ("gpt-oss-20b", "h100", "deep_gemm", "does not run its kernels"),
+        ("gpt-oss-20b", "mi300x", "marlin", "does not run its kernels"),
     ],
 )
 def test_kernels_that_vllm_does_not_have_are_refused(model, gpu, backend, words):
