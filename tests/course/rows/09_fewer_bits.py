@@ -64,4 +64,37 @@ ROWS = {
             (16000, "too small"),
         ],
     ),
+    "bits.coin": (
+        [67 / 1024, 0.0654, 0.065],
+        [
+            (67 / 2048, "one side"),
+            (110 / 2048, "exactly two"),
+            (55 / 2048, "exactly two, on one side"),
+            (9 / 11, "share that got worse"),
+            (6.54, "not percent"),
+            (0.5, "too large"),
+        ],
+    ),
+    "bits.nvfp4": (
+        [4.5, 4.50],
+        [
+            (4, "also stores a scale"),
+            (5, "8 bits and not 16"),
+            (12, "serves 16"),
+            (4.25, "64 weights"),
+            (4.15625, "AWQ"),
+            (6.5, "whole matrix"),
+        ],
+    ),
+    "bits.lora": (
+        [27.262976, 27.3, 27.26],
+        [
+            (13.631488, "2 bytes"),
+            (13_631_488, "those are numbers"),
+            (27_262_976, "in bytes"),
+            (0.851968, "one layer"),
+            (26, "MiB"),
+            (2684.35456, "matrix itself"),
+        ],
+    ),
 }
