@@ -180,7 +180,7 @@ def test_a_failure_of_lm_eval_is_told_with_its_last_line(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "installed", lambda: True)
     failing = [sys.executable, "-c", "raise ValueError('Tasks not found: no_such_task')"]
     monkeypatch.setattr(evaluation.python_process, "command", lambda *arguments: failing)
-    server = reach.given("http://127.0.0.1:1/v1", "--url")
+    server = reach.record_of_address("http://127.0.0.1:1/v1", "--url")
     with pytest.raises(WorkshopError, match="lm-eval failed: ValueError: Tasks not found"):
         evaluation.run(server, "stub", tmp_path / "new", tasks="no_such_task")
 

@@ -85,7 +85,7 @@ def everything_that_asks(url, tmp_path):
     (tmp_path / "in.txt").write_text("x\n")
     with contextlib.suppress(WorkshopError):
         workshop.connect()
-    record = reach.given(url, "WORKSHOP_URL")
+    record = reach.record_of_address(url, "WORKSHOP_URL")
     llm = client.Client(record)
     for ask in (
         lambda: llm.get("/version"),

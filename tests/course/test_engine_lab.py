@@ -67,7 +67,7 @@ def test_a_second_lab_replaces_the_trace_of_the_first(monkeypatch, workshop_home
 def test_a_recorded_trace_replays_to_an_empty_pool():
     steps = live.trace.read(live.RECORDED_LAB)
     *_, (_, pool) = live.trace.replay(steps)
-    assert not pool.held and not pool.waiting
+    assert not pool.used_blocks and not pool.waiting
     assert sum(len(step.arrived) for step in steps) == sum(len(step.finished) for step in steps)
 
 

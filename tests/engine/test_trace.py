@@ -83,8 +83,8 @@ def test_blocks_add_up_to_tables_and_owners(path):
     for step, pool in trace.replay(trace.read(path)):
         tables = {name: list(blocks) for name, blocks in pool.tables.items()}
         shared = {block: names for block, names in pool.owners.items() if len(names) > 1}
-        seen.append((tables, shared, step.num_blocks - len(pool.held), list(pool.waiting)))
-        assert pool.held == set(pool.owners), step
+        seen.append((tables, shared, step.num_blocks - len(pool.used_blocks), list(pool.waiting)))
+        assert pool.used_blocks == set(pool.owners), step
     assert seen == [
         ({"a": [1, 2]}, {}, 2, ["b"]),
         ({"a": [1, 2], "b": [1, 3]}, {1: ["a", "b"]}, 1, []),

@@ -193,8 +193,8 @@ def test_lines_add_up(traced):
     assert times == sorted(times) and [step.step for step in steps] == list(range(len(steps)))
     shared = preempted = 0
     for step, pool in trace.replay(steps):
-        assert pool.held == set(pool.owners)
-        assert step.kv_cache_usage == pytest.approx(len(pool.held) / step.num_blocks, abs=1e-5)
+        assert pool.used_blocks == set(pool.owners)
+        assert step.kv_cache_usage == pytest.approx(len(pool.used_blocks) / step.num_blocks, abs=1e-5)
         assert step.prefill_tokens + step.decode_tokens <= step.budget == BUDGET
         for row in step.requests:
             assert (
@@ -205,7 +205,7 @@ def test_lines_add_up(traced):
             max(shared, sum(len(names) > 1 for names in pool.owners.values())),
             preempted + len(step.preempted),
         )
-    assert step.num_blocks == BLOCKS - 1 and not pool.held and not pool.tables and not pool.waiting
+    assert step.num_blocks == BLOCKS - 1 and not pool.used_blocks and not pool.tables and not pool.waiting
     assert (
         shared >= 3
         and preempted

@@ -131,11 +131,11 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
     assert sum(bool(step.requests) for step in steps) == found.steps
     most: dict[str, int] = {}
     for step, pool in trace.replay(steps):
-        assert pool.held == set(pool.owners)
-        assert step.kv_cache_usage == pytest.approx(len(pool.held) / step.num_blocks, abs=1e-6)
+        assert pool.used_blocks == set(pool.owners)
+        assert step.kv_cache_usage == pytest.approx(len(pool.used_blocks) / step.num_blocks, abs=1e-6)
         for name, blocks in pool.tables.items():
             most[name] = max(most.get(name, 0), len(blocks))
-    assert not pool.held and not pool.waiting
+    assert not pool.used_blocks and not pool.waiting
     for number, one in enumerate(load):
         mine = [row for step in steps for row in step.requests if row.id == str(number)]
         assert sum(row.prefill_tokens for row in mine) == one.prompt_tokens

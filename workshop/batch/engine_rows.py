@@ -20,13 +20,15 @@ Made = TypeVar("Made")
 
 @dataclass
 class Request:
-    """One row on its way to the engine; rows that differ in their prompts alone share `asked` and `known`.
+    """One row on its way to the engine; rows that differ in their prompts alone share `vllm_request` and `sampling_params`.
 
     Any stands for vLLM's classes, which are imported only where an engine runs.
     """
 
-    asked: Any  # a CompletionRequest or a ChatCompletionRequest
-    known: dict[int, Any] = field(default_factory=dict)  # its SamplingParams by max_tokens
+    vllm_request: Any  # a CompletionRequest or a ChatCompletionRequest
+    sampling_params: dict[int, Any] = field(
+        default_factory=dict
+    )  # its SamplingParams by max_tokens
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None  # an exception: the text cannot be tokenized
     params: Any = None  # SamplingParams
@@ -116,7 +118,7 @@ class Maker:
     def _tokenize(self, drafts: list[Request]) -> None:
         """Give each draft the tokens of its text, or the error with which the tokenizer refuses it."""
         for special in (True, False):
-            group = [draft for draft in drafts if draft.asked.add_special_tokens is special]
+            group = [draft for draft in drafts if draft.vllm_request.add_special_tokens is special]
             if not group:
                 continue
             tokenized = self._attempt(self._ids, [draft.text for draft in group], special)
@@ -141,7 +143,7 @@ class Maker:
 
     def _finished(self, draft: Request) -> Request:
         """Return the draft with its SamplingParams. Raises ValueError: its tokens do not fit the model's context."""
-        vllm_request = draft.asked
+        vllm_request = draft.vllm_request
         tokens = draft.token_ids
         limit = getattr(vllm_request, "max_completion_tokens", None)  # of a chat only
         if limit is None:
@@ -159,9 +161,11 @@ class Maker:
             limit = self._defaults.get("max_tokens") or room
         max_tokens = min(room, limit)
         # the engine works on a copy, and what it fills in is the same for all
-        if max_tokens not in draft.known:
-            draft.known[max_tokens] = vllm_request.to_sampling_params(max_tokens, self._defaults)
-        draft.params = draft.known[max_tokens]
+        if max_tokens not in draft.sampling_params:
+            draft.sampling_params[max_tokens] = vllm_request.to_sampling_params(
+                max_tokens, self._defaults
+            )
+        draft.params = draft.sampling_params[max_tokens]
         return draft
 
     def body(
@@ -169,7 +173,7 @@ class Maker:
     ) -> tuple[bytes, int, int, list[dict]]:
         """Return (the answer's body as JSON, prompt tokens, generated tokens, its choices)."""
         chat = row.url == CHAT
-        vllm_request = request.asked
+        vllm_request = request.vllm_request
         choices = []
         generated = 0
         for sequence in output.outputs:

@@ -226,10 +226,12 @@ class Work:
             self.index.rows = number + 1
             try:
                 self._add(number, place, raw)
-                if not self._mine(number):
+                if not self._is_of_shard(number):
                     self.index.other.add(number)
             except Malformed as error:
-                if skip_bad and not self._mine(number):  # another shard's file of errors has it
+                if skip_bad and not self._is_of_shard(
+                    number
+                ):  # another shard's file of errors has it
                     self.index.other.add(number)
                     continue
                 self.index.bad.add(number)
@@ -304,14 +306,14 @@ class Work:
     def left(self) -> int:
         """The number of rows that are still to be answered, or to be answered again."""
         again = self.index.retry.count - self.retried - self.full
-        return self.mine - self.index.bad.count - self.index.done.count + again
+        return self.rows_of_shard - self.index.bad.count - self.index.done.count + again
 
     @property
-    def mine(self) -> int:
+    def rows_of_shard(self) -> int:
         """The number of rows that this run has to answer, bad ones included: those of its shard."""
         return self.index.rows - self.index.other.count
 
-    def _mine(self, number: int) -> bool:
+    def _is_of_shard(self, number: int) -> bool:
         """Return True if a row belongs to this run's shard."""
         which, of = self.shard
         return number % of == which - 1

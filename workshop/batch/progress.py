@@ -146,7 +146,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {int(seconds % 60)} s"
 
 
-def words(progress: Progress) -> str:
+def summary_line(progress: Progress) -> str:
     """Return one line on the progress: rates, rows in flight, KV cache, time left."""
     rates = (
         f"{progress.rows_per_s:,.1f} rows/s",

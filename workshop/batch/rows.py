@@ -304,9 +304,9 @@ class Builder:
         if body.get("encoding_format") not in (None, "float", "base64"):
             raise Malformed(f'its encoding_format is {body["encoding_format"]!r}; give "float"')
         self._check_model(body.get("model"))
-        given = {name: value for name, value in body.items() if name != "model"}
+        fields = {name: value for name, value in body.items() if name != "model"}
         try:
-            canonical = _encode(given)
+            canonical = _encode(fields)
         except (TypeError, ValueError) as error:
             raise Malformed(f"it cannot be sent as JSON ({error})") from None
         if self.for_keys_alone:

@@ -60,7 +60,7 @@ class Attempt:
     busy: int = 0
     deaths: int = 0
     foreign: int = 0
-    asked: int = 0
+    requests_sent: int = 0
     fresh: bool = False  # over a connection of its own, so that nothing but its own answer can come
     sent_at: float = 0.0
     failed_first_at: float | None = None
@@ -76,9 +76,9 @@ class Attempt:
 
         vLLM puts it into the answer's id; some of its versions refuse an id that another request has.
         """
-        self.asked += 1
+        self.requests_sent += 1
         key = self.row.key.hex()
-        return key if self.asked == 1 else f"{key}-{self.asked}"
+        return key if self.requests_sent == 1 else f"{key}-{self.requests_sent}"
 
 
 class Sender:
@@ -352,7 +352,7 @@ class Sender:
 
         The row is not at fault, unless the server answers others meanwhile. So it waits as long as there is patience.
         """
-        message = received.said(raw)[:200]
+        message = received.refusal_message(raw)[:200]
         reason = f"{status} ({message})"
         if status == 200:
             reason = f"the server answers with {message}"
@@ -393,7 +393,7 @@ class Sender:
 
         Raises WorkshopError: the server does not have the model.
         """
-        message = received.said(raw)[:2000]
+        message = received.refusal_message(raw)[:2000]
         if status == 404 and "does not exist" in message:
             raise WorkshopError(
                 f"{server.url} says: {message}", "Give --model, or the right server."

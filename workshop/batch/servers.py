@@ -56,13 +56,13 @@ class Outage:
     answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
 
     def goes_on(
-        self, said: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float
+        self, message: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float
     ) -> None:
-        """Record one more answer that did not come from the server; `said` is what it said."""
+        """Record one more answer that did not come from the server; `message` is what it said."""
         now = clock.now()
         self.since = self.since or now
         self.answers += 1
-        self.last = said
+        self.last = message
         self.was_told_to_wait = told_to_wait
         if self.answers >= OUTAGE and now >= self.rests_until:
             self.rests_until = now + min(longest_rest_s, first_rest_s * 2 ** min(self.rests, 10))
@@ -252,7 +252,7 @@ class Server:
         if status in (401, 403):
             raise self.key_refused()
         if status == 429 or status >= 500:
-            raise Busy(f"it answers {status}: {received.said(raw)[:200]}")
+            raise Busy(f"it answers {status}: {received.refusal_message(raw)[:200]}")
         try:
             return received.models(raw)
         except Malformed as bad:
@@ -456,7 +456,7 @@ def find(
         return [_of(reach.find(name), concurrency, accepted)]
     by_url = {}
     for url in urls:
-        typed_record = reach.given(url, "--url")
+        typed_record = reach.record_of_address(url, "--url")
         same_url = typed_record.url.replace("//localhost:", "//127.0.0.1:")
         record = typed_record
         for own_record in reversed(records.own()):
@@ -518,9 +518,9 @@ def _current(name: str) -> ServerRecord | None:
     return None
 
 
-def another_model(url: str, has: str, asked: str) -> WorkshopError:
+def another_model(url: str, has: str, requested: str) -> WorkshopError:
     """Return the error that a server has another model than the requested one."""
-    problem = f"{url} serves {has}, not {asked or 'a model'}."
+    problem = f"{url} serves {has}, not {requested or 'a model'}."
     return WorkshopError(
         problem,
         f"Give --model {has}, or the address of the right server. All answers so far are kept.",

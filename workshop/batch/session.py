@@ -57,16 +57,16 @@ class Ledger:
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
 
-    def refuse(self, row: Row, status: int | None, code: str, said: str) -> None:
-        """Add the reason why a row has no answer to the file of errors; `said` is what the server said.
+    def refuse(self, row: Row, status: int | None, code: str, message: str) -> None:
+        """Add the reason why a row has no answer to the file of errors; `message` is what the server said.
 
         Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request itself is wrong.
         """
-        self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
+        self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, message))
         self.failed += 1
-        self.first_said = self.first_said or f"the first because of: {said}"
+        self.first_said = self.first_said or f"the first because of: {message}"
         if self.failed >= HOPELESS and not self.work.index.done.count:
-            problem = f"The first {self.failed} rows all failed, the last one with: {said}."
+            problem = f"The first {self.failed} rows all failed, the last one with: {message}."
             raise WorkshopError(problem, "Correct what it says, and run the same command again.")
 
     def count_energy(self) -> None:
@@ -116,7 +116,7 @@ class Ledger:
             taken = energy.between(self._joules_before, joules_now, self.completion_tokens)
         return Summary(
             state=state,
-            rows=self.work.mine,
+            rows=self.work.rows_of_shard,
             answered=index.done.count,
             new=self.new,
             errors=self.failed,
@@ -151,7 +151,7 @@ class Ledger:
             rows_per_s, tokens_per_s = self.rate.at(self.new, self.completion_tokens)
         index = self.work.index
         return Progress(
-            rows=self.work.mine - index.bad.count,
+            rows=self.work.rows_of_shard - index.bad.count,
             done=index.done.count,
             errors=self.failed,
             new=self.new,

@@ -73,7 +73,7 @@ def connect(name: str | None, url: str | None) -> Client:
 
     if url is None:
         return client.connect(name)
-    return client.connect_to(reach.given(url, "--url"))
+    return client.connect_to(reach.record_of_address(url, "--url"))
 
 
 def _answer(

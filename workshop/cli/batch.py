@@ -11,7 +11,7 @@ import click
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
 from workshop.batch.prepare import RETRY_FACTOR
-from workshop.batch.progress import EXIT_INTERRUPTED, Summary, words
+from workshop.batch.progress import EXIT_INTERRUPTED, Summary, summary_line
 from workshop.batch.progress import Progress as BatchProgress
 from workshop.batch.rows import ENDED_IN_LENGTH
 from workshop.cli.say import Bar, Seconds, json_option, say, say_json
@@ -150,7 +150,7 @@ def _print_summary(summary: Summary) -> None:
 
 def _shown(now: BatchProgress) -> Progress:
     """Return the state of a batch as the terminal's bar shows it."""
-    return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {words(now)}")
+    return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {summary_line(now)}")
 
 
 def _merge(folder: Path, output: Path) -> None:

@@ -214,7 +214,7 @@ def _server(name: str | None, url: str | None) -> ServerRecord:
     if name and url:
         raise BadInput("--name and --url are both given.", "Give one of the two.")
     if url:
-        return reach.given(url, "--url")
+        return reach.record_of_address(url, "--url")
     try:
         return reach.find(name)
     except reach.SeveralServers as error:

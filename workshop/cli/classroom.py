@@ -150,9 +150,9 @@ def as_text(report: Report) -> str:
         "",
         f"{'seconds':<28}{'p50':>8}{'p95':>8}",
     ]
-    for measure, words in MEASURES.items():
+    for measure, title in MEASURES.items():
         at = percentiles(report.values_s(measure))
-        lines.append(f"{measure:<5}{words:<24}{_seconds(at['p50']):>7}{_seconds(at['p95']):>8}")
+        lines.append(f"{measure:<5}{title:<24}{_seconds(at['p50']):>7}{_seconds(at['p95']):>8}")
     lines.append("")
     lines.append(
         f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"

@@ -7,5 +7,5 @@ from workshop.servers.local import course
 @click.argument("notebook")
 def command(notebook: str) -> None:
     """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
-    copy, kept = course.fresh(notebook)
-    click.echo(f"✓ {copy} is fresh." + (f" Yours is kept as {kept.name}." if kept else ""))
+    copy, previous = course.fresh(notebook)
+    click.echo(f"✓ {copy} is fresh." + (f" Yours is kept as {previous.name}." if previous else ""))

@@ -94,10 +94,10 @@ def _show(rows: list[hardware.Row], kinds: tuple[str, ...], context: int) -> Non
     # every GPU, also in a pipe or a small terminal
     console(least=console(1000).measure(out).maximum).print(out)
     marks = "–: more than 16. ✗: it does not run there."
-    held = (
+    explanation = (
         f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."
     )
-    screen.print(f"\n[dim]{held} {marks}[/]")
+    screen.print(f"\n[dim]{explanation} {marks}[/]")
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
     if len(rows) != 1:
         return

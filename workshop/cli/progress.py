@@ -31,10 +31,10 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
     With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
     """
-    mine = {}
+    own_checks = {}
     for key, entry in exercises.progress().items():
         if "tries" in entry:
-            mine[key] = entry
+            own_checks[key] = entry
     if shared + withdraw + (share is not None) > 1:
         raise BadInput(
             "These options are for different things.",
@@ -49,12 +49,12 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
     elif shared:
         _class(as_json)
     elif as_json:
-        say_json(mine)
+        say_json(own_checks)
     else:
         say(repr(course_map()))
         for key, exercise in exercises.all_exercises().items():
-            if key in mine and not mine[key].get("done"):
-                say(f"  not yet: {key} ({mine[key]['tries']} tries): {exercise.title}")
+            if key in own_checks and not own_checks[key].get("done"):
+                say(f"  not yet: {key} ({own_checks[key]['tries']} tries): {exercise.title}")
 
 
 def _class(as_json: bool) -> None:

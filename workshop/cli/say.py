@@ -65,11 +65,11 @@ def console(least: int = 0) -> Console:
     return Console(highlight=False, emoji=False, width=max(least, min(Console().width, 1000)))
 
 
-def waiting(words: str) -> Status:
+def waiting(message: str) -> Status:
     """Return what shows on a terminal, beside the output, that something is going on: a context."""
     from rich.console import Console
 
-    return Console(stderr=True).status(words)
+    return Console(stderr=True).status(message)
 
 
 def shown(text: object) -> str:
@@ -106,8 +106,8 @@ class Bar:
                 BarColumn(bar_width=24 if bare else 30),
                 *far,
             )
-            words = TextColumn("[dim]{task.fields[message]}")
-            self._live = Live(*columns, words, console=Console(stderr=True), transient=True)
+            column = TextColumn("[dim]{task.fields[message]}")
+            self._live = Live(*columns, column, console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(shown(title), total=1.0, message="")
             self._live.start()
 

@@ -20,7 +20,7 @@ class Forwarding(click.Command):
         for param in self.get_params(ctx):
             if isinstance(param, click.Option):
                 takes_value |= dict.fromkeys(param.opts, not param.is_flag)
-        mine, theirs, queue = [], [], list(args)
+        own_arguments, vllm_arguments, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
@@ -30,18 +30,18 @@ class Forwarding(click.Command):
                 command = python_process.command("workshop.servers.vllm_main", "serve", arg)
                 ctx.exit(subprocess.call(command, env=python_process.environment()))
             if flag in takes_value:
-                mine.append(flag + equals + value)
+                own_arguments.append(flag + equals + value)
                 if takes_value[flag] and not equals and queue:
-                    mine.append(queue.pop(0))
+                    own_arguments.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
-                theirs.append(arg)
+                vllm_arguments.append(arg)
                 # a flag may take several values
                 while not equals and queue and not _is_flag(queue[0]):
-                    theirs.append(queue.pop(0))
+                    vllm_arguments.append(queue.pop(0))
             else:
-                mine.append(arg)
-        ctx.obj = tuple(theirs)
-        return super().parse_args(ctx, mine)
+                own_arguments.append(arg)
+        ctx.obj = tuple(vllm_arguments)
+        return super().parse_args(ctx, own_arguments)
 
 
 def _is_flag(text: str) -> bool:

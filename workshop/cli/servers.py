@@ -161,14 +161,14 @@ def _watch(every: float) -> None:
     with ThreadPoolExecutor(16) as pool, Live(console=console(), auto_refresh=False) as live:
         try:
             while True:
-                known = _known()
-                now = list(zip(known, pool.map(_look, known), strict=True))
+                latest = _known()
+                now = list(zip(latest, pool.map(_look, latest), strict=True))
                 grid = Table("server", "state", box=None, padding=(0, 2))
                 for head in ("running", "waiting", "KV cache", "tokens/s", "first token"):
                     grid.add_column(head, justify="right")
                 for row in table(now, before):
                     grid.add_row(*map(shown, row))
-                live.update(grid if known else NOBODY, refresh=True)
+                live.update(grid if latest else NOBODY, refresh=True)
                 before = {record.url: look for record, look in now}
                 time.sleep(every)
         except KeyboardInterrupt:

@@ -34,14 +34,14 @@ class Range(click.ParamType):
     ) -> tuple[int, int]:
         if isinstance(value, tuple):
             return value
-        found = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
-        if not found:
+        match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
+        if not match:
             self.fail(
                 f"{str(value)[:40]!r} is not FEWEST:MOST tokens (64:512), or one number, of at most 9 digits.",
                 param,
                 ctx,
             )
-        return int(found[1]), int(found[2] or found[1])
+        return int(match[1]), int(match[2] or match[1])
 
 
 def inputs(model: str, trace: str | None) -> list[Path]:
@@ -174,8 +174,8 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
     if local:
         from workshop.simulate import local as here
 
-        found = here.compare(options["seed"], vllm_bench)
-        say_json(found.to_dict()) if as_json else say(str(found))
+        result = here.compare(options["seed"], vllm_bench)
+        say_json(result.to_dict()) if as_json else say(str(result))
         return
     example = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
     model = required(model, "MODEL", example)
@@ -186,13 +186,13 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
     from workshop.simulate.load import simulate
 
     with waiting("vLLM's scheduler decides, step by step …"):
-        found = simulate(model, gpu, steps=steps, force=force, inputs=read, **options)
+        result = simulate(model, gpu, steps=steps, force=force, inputs=read, **options)
     to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
     if as_json:
-        say_json(found.to_dict(), err=to_stderr)
+        say_json(result.to_dict(), err=to_stderr)
     else:
-        say(as_text(found), err=to_stderr)
-    if not found.keeps_up:
+        say(as_text(result), err=to_stderr)
+    if not result.keeps_up:
         sys.exit(1)
 
 
@@ -210,12 +210,12 @@ def as_text(s: Simulation) -> str:
         "",
         f"{'ms':<34}{'p50':>10}{'p95':>10}{'p99':>10}{'mean':>10}",
     ]
-    for measure, words in MEASURES.items():
+    for measure, title in MEASURES.items():
         cells = (
             f"{'–' if value is None else format(value, ',.1f'):>10}"
             for value in s.of(measure).values()
         )
-        lines.append(f"{measure:<6}{words:<28}{''.join(cells)}")
+        lines.append(f"{measure:<6}{title:<28}{''.join(cells)}")
     lines.append("")
     for name in ("running", "waiting"):
         lines.append(

@@ -13,7 +13,7 @@ def questions() -> dict[str, Exercise]:
     """Return the ten questions by their keys."""
     path = files("workshop.course") / "before_after.toml"
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {key: Exercise.of(words, None) for key, words in tables.items()}
+    return {key: Exercise.of(table, None) for key, table in tables.items()}
 
 
 @click.command

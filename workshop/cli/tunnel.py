@@ -46,13 +46,13 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
 
 def _through(login: str, name: str | None, port: int | None) -> None:
     record = tunnel.fetch(login, name)
-    known = records.read(record.name)
-    if known is not None and known.state != "failed":
+    own_record = records.read(record.name)
+    if own_record is not None and own_record.state != "failed":
         remedy = (
             f"If that is this one, it is reached without --login; else: workshop stop {record.name}"
         )
         raise WorkshopError(
-            f"A server called {record.name!r} is known here already ({known.url}).", remedy
+            f"A server called {record.name!r} is known here already ({own_record.url}).", remedy
         )
 
     def ready(local) -> None:

@@ -32,11 +32,11 @@ def find(name: str | None = None) -> ServerRecord:
     """Return the record that `connect` uses, without a request to the server. Raises as `connect` does."""
     url = os.environ.get("WORKSHOP_URL")
     if url and name is None:
-        return given(url, "WORKSHOP_URL")
+        return record_of_address(url, "WORKSHOP_URL")
     return choose(name)
 
 
-def given(url: str, said_by: str) -> ServerRecord:
+def record_of_address(url: str, source: str) -> ServerRecord:
     """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY."""
     url = url.rstrip("/")
     try:
@@ -51,7 +51,7 @@ def given(url: str, said_by: str) -> ServerRecord:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url:
         raise BadInput(
-            f"{said_by} is {url!r}, which is no address.",
+            f"{source} is {url!r}, which is no address.",
             "Use http://HOST:PORT/v1; key: WORKSHOP_API_KEY.",
         )
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
@@ -62,7 +62,7 @@ def given(url: str, said_by: str) -> ServerRecord:
         )
     if not url.endswith("/v1"):
         url = f"{url}/v1"
-    return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
+    return ServerRecord(name=source, url=url, model="", api_key=key, where="given", state="ready")
 
 
 class SeveralServers(WorkshopError):

@@ -114,7 +114,7 @@ def embeddings(raw: bytes, inputs: int) -> Answer:
     return Answer(vectors, model, prompt_tokens, completion_tokens, answer_id)
 
 
-def said(raw: bytes) -> str:
+def refusal_message(raw: bytes) -> str:
     """Return the message of a refusal, or a description of an answer that has none."""
     try:
         data = body(raw)
@@ -202,10 +202,10 @@ def _optional(value: object, kind: type[Kind], subject: str) -> Kind | None:
     return _typed(value, kind, subject)
 
 
-def remedy(said: str) -> str:
+def remedy(message: str) -> str:
     """Return what to do about a refusal; '' if vLLM's own sentence is all there is."""
     for row in _KNOWN:
-        if match := re.search(row["says"], said):
+        if match := re.search(row["says"], message):
             return row["remedy"].format(*match.groups())
     return ""
 
@@ -225,9 +225,9 @@ def sentence(message: str) -> str:
     return f"{place[1]}: {problem}"
 
 
-def logprobs_limit(said: str) -> int | None:
+def logprobs_limit(message: str) -> int | None:
     """Return the server's --max-logprobs if that is what the request exceeded, else None."""
-    match = re.search(r"greater than max allowed: (\d+)", said)
+    match = re.search(r"greater than max allowed: (\d+)", message)
     if not match:
         return None
     return int(match[1])

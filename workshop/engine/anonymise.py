@@ -282,11 +282,11 @@ class _Anonymiser:
         seen: Counter[str] = Counter()
         for match in FRONT.finditer(text):
             seen.update(set(FRONT_WORD.findall(match["front"])))
-        words = [word for word in seen if word.lower() not in FRONT_WORDS]
-        repeated = {word for word in words if seen[word] > 1}
+        names = [word for word in seen if word.lower() not in FRONT_WORDS]
+        repeated = {word for word in names if seen[word] > 1}
 
         def named(match: Match) -> str:
-            return self._alias("host", match[0]) if match[0] in words else match[0]
+            return self._alias("host", match[0]) if match[0] in names else match[0]
 
         def named_again(match: Match) -> str:
             return self._alias("host", match[0]) if match[0] in repeated else match[0]
@@ -294,7 +294,7 @@ class _Anonymiser:
         def front(match: Match) -> str:
             return FRONT_WORD.sub(named, match["front"])
 
-        if not words:
+        if not names:
             return text
         text = self._sub(FRONT, text, "host names", front)
         lines = text.split("\n")

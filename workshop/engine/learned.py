@@ -73,8 +73,8 @@ def file_of(run: Mapping[str, Any]) -> Path:
     """Return the file of a case: the same for the same card, version, model, split and settings."""
     case = json.dumps(dict(run), sort_keys=True)
     digest = hashlib.sha256(case.encode()).hexdigest()[:12]
-    words = [run["gpu"], run["vllm_version"], run["model"], f"tp{run['tp']}"]
-    name = re.sub(r"[^\w.-]+", "-", "_".join(str(word) for word in words))[:100]
+    parts = [run["gpu"], run["vllm_version"], run["model"], f"tp{run['tp']}"]
+    name = re.sub(r"[^\w.-]+", "-", "_".join(str(word) for word in parts))[:100]
     return folder() / f"{name}_{digest}{SUFFIX}"
 
 
@@ -124,10 +124,10 @@ def _remove(file: Path) -> int:
 def files() -> list[Path]:
     """Return the files of what was kept; none where there is no folder."""
     try:
-        found = [file for file in folder().iterdir() if file.suffix == SUFFIX]
+        learned_files = [file for file in folder().iterdir() if file.suffix == SUFFIX]
     except (OSError, BadInput):
         return []
-    visible = [file for file in found if not file.name.startswith(".")]
+    visible = [file for file in learned_files if not file.name.startswith(".")]
     return sorted(visible)[:MOST_FILES]
 
 

@@ -39,8 +39,8 @@ def measured(name: str) -> dict:
 def limit_tokens_per_s(run: dict) -> float:
     """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
     m = model_of(run)
-    if asked := run.get("extra", {}).get("quantization"):
-        m = m.with_quantization(from_name(asked))
+    if quantization := run.get("extra", {}).get("quantization"):
+        m = m.with_quantization(from_name(quantization))
     return bandwidth_limit_tokens_per_s(m, load_gpu(run["gpu"]), run["tp"])
 
 
@@ -53,8 +53,12 @@ def model_of(run: dict) -> ModelConfig:
 
 def plan_of(run: dict, **changes: object) -> Plan:
     """Return the plan by the formulas alone for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
-    asked = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"]}
-    asked |= (
+    settings = {
+        "usage": "llm",
+        "tensor_parallel_size": run["tp"],
+        "pipeline_parallel_size": run["pp"],
+    }
+    settings |= (
         {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
     )
-    return plan(model_of(run), run.get("gpu", "h200"), **{"learned": (), **asked})
+    return plan(model_of(run), run.get("gpu", "h200"), **{"learned": (), **settings})

@@ -150,7 +150,7 @@ def rates(before: Metrics, after: Metrics) -> Rates:
 
 
 def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]]:
-    return next((found for name in names if (found := samples.get(name))), [])
+    return next((rows for name in names if (rows := samples.get(name))), [])
 
 
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:

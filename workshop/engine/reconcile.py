@@ -251,10 +251,10 @@ def _another_rank(case: LoggedRun) -> str:
     ranks = case.base.tensor_parallel_size
     if not available_gib or not tokens or case.kv_bytes or ranks == 1 or not case.stage.tightest:
         return ""
-    held = case.capacity(round(max(0.0, available_gib) * GIB)).tokens
-    if not held or tokens > 0.95 * held:
+    capacity = case.capacity(round(max(0.0, available_gib) * GIB)).tokens
+    if not capacity or tokens > 0.95 * capacity:
         return ""
-    taken_gib = available_gib * tokens / held
+    taken_gib = available_gib * tokens / capacity
     return f"; the log's tokens take {taken_gib:.2f} GiB, so a rank decided whose memory it does not print"
 
 

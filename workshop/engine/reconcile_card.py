@@ -57,16 +57,16 @@ def _cards_of_size(total_gib: float, tolerance: float) -> list[str]:
     return names
 
 
-def find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GPU:
+def find_gpu(log: EngineLog, requested: str | GPU | None, assumed: list[str]) -> GPU:
     """Return the GPU of a log: the given one, one that a line names, or the one of the catalog with its memory.
 
     Raises BadInput: none of these is known.
     """
-    if given is not None:
-        return load_gpu(given)
-    if log.gpu and (found := _gpu_by_name(log.gpu)):
+    if requested is not None:
+        return load_gpu(requested)
+    if log.gpu and (card := _gpu_by_name(log.gpu)):
         assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
-        return found
+        return card
     total = log.profile.get("total_gpu_memory_gib")
     same = [
         card
@@ -96,11 +96,11 @@ OTHER_CARD = {
 def _gpu_by_name(name: str) -> GPU | None:
     """Return the catalog's GPU of a name; None if words are left that make it another one, as in "RTX 4090 Laptop GPU"."""
     plain = name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
-    words = re.split(r"[\s_]+", plain)
-    for count in range(len(words), 0, -1):
-        rest = words[count:]
+    parts = re.split(r"[\s_]+", plain)
+    for count in range(len(parts), 0, -1):
+        rest = parts[count:]
         if any(word.lower() in OTHER_CARD for word in rest):
             return None
         with suppress(BadInput):
-            return load_gpu(" ".join(words[:count]))
+            return load_gpu(" ".join(parts[:count]))
     return None

@@ -148,7 +148,7 @@ class LoggedRun:
         """
         tensor_parallel_size = tp or self.settings["tensor_parallel_size"]
         pipeline_parallel_size = self.settings["pipeline_parallel_size"]
-        known = Settings(
+        settings = Settings(
             vllm_version=self.settings["vllm_version"],
             kv_cache_dtype=self.settings["kv_cache_dtype"],
             enable_prefix_caching=self.settings.get("enable_prefix_caching"),
@@ -158,7 +158,7 @@ class LoggedRun:
         )
         available = [kv_bytes] * pipeline_parallel_size
         return kv_capacity(
-            self.model, known, tensor_parallel_size, pipeline_parallel_size, available
+            self.model, settings, tensor_parallel_size, pipeline_parallel_size, available
         )
 
     @cached_property
@@ -338,12 +338,14 @@ def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
 
 def _kv_bytes(log: EngineLog) -> int | None:
     """Bytes of KV cache a rank, where they were given instead of measured."""
-    given = log.args.get("kv_cache_memory_bytes")
-    said = log.requested_kv_gib  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
+    argument = log.args.get("kv_cache_memory_bytes")
+    logged_gib = (
+        log.requested_kv_gib
+    )  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
     if (
-        type(given) is int
-        and 0 < given <= LARGEST
-        and (said is None or abs(given / GIB - said) <= 0.01)
+        type(argument) is int
+        and 0 < argument <= LARGEST
+        and (logged_gib is None or abs(argument / GIB - logged_gib) <= 0.01)
     ):
-        return given
-    return round(said * GIB) if said else None
+        return argument
+    return round(logged_gib * GIB) if logged_gib else None

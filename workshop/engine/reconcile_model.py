@@ -28,38 +28,38 @@ ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another
 
 
 def find_model(
-    log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]
+    log: EngineLog, requested: str | Path | ModelConfig | None, assumed: list[str]
 ) -> ModelConfig:
     """Return the model of a log: the given one, or the catalog's of a name that the log has.
 
     Raises BadInput: neither is known, or the given one has another architecture than the log's.
     """
-    if given is not None:
-        found = load_model(given)
-        if log.architecture and found.architecture != log.architecture:
-            raise BadInput(f"The log is of a {log.architecture}, but {found.name} is a {found.architecture}.",
+    if requested is not None:
+        model = load_model(requested)
+        if log.architecture and model.architecture != log.architecture:
+            raise BadInput(f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
                            "Give the model that the log was made with.")  # fmt: skip
-        return found
+        return model
     for name in _names(log):
         with suppress(BadInput):
-            found = load_model(name)
-            if log.architecture in (None, found.architecture):
+            model = load_model(name)
+            if log.architecture in (None, model.architecture):
                 assumed.append(
-                    f"The model was taken to be {found.name}, since the log says {log.model!r}."
+                    f"The model was taken to be {model.name}, since the log says {log.model!r}."
                 )
-                return found
-    if log.quantization is None and (found := _in_16_bit(log)):
+                return model
+    if log.quantization is None and (model := _in_16_bit(log)):
         assumed.append(
-            f"The model was taken to be {found.name} in 16 bit, since the log says {log.model!r}."
+            f"The model was taken to be {model.name} in 16 bit, since the log says {log.model!r}."
         )
-        return found
+        return model
     name = (log.model or "")[:LONGEST_NAME]
-    said = (
+    logged_name = (
         f"only as {name!r}, which is not in the catalogue and no folder here"
         if name
         else "not at all"
     )
-    raise BadInput(f"The log names its model {said}.",
+    raise BadInput(f"The log names its model {logged_name}.",
                    "Add --model with a catalogue name or the model's folder (or its config.json).")  # fmt: skip
 
 
@@ -114,13 +114,13 @@ def similar_names(part: str) -> list[str]:
     name = name.removesuffix(".gguf").removesuffix(".safetensors")
     names = [name.rpartition("/")[2]]
     names.append(QUANTIZED.sub("", names[0]))
-    found = []
+    similar = []
     for spelling in dict.fromkeys(names):
         if spelling in SAME_SHAPE:
-            found.append(SAME_SHAPE[spelling])
+            similar.append(SAME_SHAPE[spelling])
         if match := _catalog_spellings().get(_simple(spelling)):
-            found.append(match)
-    return found
+            similar.append(match)
+    return similar
 
 
 def _in_16_bit(log: EngineLog) -> ModelConfig | None:
@@ -130,9 +130,9 @@ def _in_16_bit(log: EngineLog) -> ModelConfig | None:
         return None
     for spelling, name in _catalog_spellings(True).items():
         if spelling == _simple(part):
-            found = load_model(name)
-            if log.architecture in (None, found.architecture):
-                return _not_quantized(found)
+            model = load_model(name)
+            if log.architecture in (None, model.architecture):
+                return _not_quantized(model)
     return None
 
 
@@ -150,21 +150,21 @@ def _names(log: EngineLog) -> list[str]:
 
     The likeliest first: looking for one that is not there costs the search for similar names.
     """
-    said = (log.model or "").strip()
-    parts = [part for part in re.split(r"[/\\\\]", said[-4000:]) if part]
+    logged_name = (log.model or "").strip()
+    parts = [part for part in re.split(r"[/\\\\]", logged_name[-4000:]) if part]
     cached = []
     for part in parts:
         if part.startswith("models--"):
             cached.append(part.removeprefix("models--").replace("--", "/"))
-    hub_id = len(parts) == 2 and not said.startswith(("/", ".", "~"))
-    here = hub_id or existing(said) is not None
-    names = [*cached, *([said] if here else [])]
+    hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
+    here = hub_id or existing(logged_name) is not None
+    names = [*cached, *([logged_name] if here else [])]
     served = log.args.get("served_model_name")
     served_names = served if isinstance(served, list) else [served]
     for part in [*cached, *reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
             names += similar_names(part[:LONGEST_NAME])
-    names += [*parts[-1:], "/".join(parts[-2:]), said]
+    names += [*parts[-1:], "/".join(parts[-2:]), logged_name]
     return [name for name in dict.fromkeys(names) if name]
 
 
@@ -202,31 +202,31 @@ def _width_of_name(name: str) -> int | None:
 
 def with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
     """Take the log's quantization where the model's config says something else."""
-    said = log.quantization
+    method = log.quantization
     has = model.quantization.method if model.quantization else None
-    if not said or (has and _method(has) == _method(said)):
+    if not method or (has and _method(has) == _method(method)):
         return model
-    shown = said[:LONGEST_NAME]
-    known = {_method(name): value for name, value in reversed(quant.METHODS.items())}
-    if has and (_method(said) in CONTAINERS or _method(said) not in known):
+    shown = method[:LONGEST_NAME]
+    methods = {_method(name): value for name, value in reversed(quant.METHODS.items())}
+    if has and (_method(method) in CONTAINERS or _method(method) not in methods):
         assumed.append(
             f"The log's quantization={shown} does not say its width here; that of {model.name}, {has}, was taken."
         )
         return model
     width = _width_of_name(log.model or "")
-    if not has and width and (_method(said) in CONTAINERS or _method(said) not in known):
+    if not has and width and (_method(method) in CONTAINERS or _method(method) not in methods):
         assumed.append(
             f"The log's quantization={shown} does not say its width, and its model's name says {width} bits: {OF_WIDTH[width]} "
             "was taken."
         )
         return model  # plan() quantizes it, by `_settings`
-    if _method(said) not in known:
+    if _method(method) not in methods:
         assumed.append(
             f"The log's quantization={shown} has no formulas here, so {model.name} is compared with weights in "
             f"{model.dtype}: the rows of weights and speed say nothing."
         )
         return model
-    taken = known[_method(said)]
+    taken = methods[_method(method)]
     assumed.append(
         f"quantization={shown} was taken from the log; {model.name} has {has or 'none'}."
     )

@@ -37,13 +37,13 @@ def parallel_sizes(
     }
 
 
-def _check_size(kind: str, logged: int | None, given: int | None, shown_by: str) -> None:
-    if given is not None and given < 1:
-        raise BadInput(f"--{kind}-parallel-size {given} is not a size.", "Give a number from 1.")
-    if logged and given and logged != given and (shown_by == "log" or logged > given):
+def _check_size(kind: str, logged: int | None, size: int | None, shown_by: str) -> None:
+    if size is not None and size < 1:
+        raise BadInput(f"--{kind}-parallel-size {size} is not a size.", "Give a number from 1.")
+    if logged and size and logged != size and (shown_by == "log" or logged > size):
         flag = f"--{kind}-parallel-size"
         raise BadInput(
-            f"The log is of {flag} {logged}, not {given}.", f"Leave {flag} out, or give the log's."
+            f"The log is of {flag} {logged}, not {size}.", f"Leave {flag} out, or give the log's."
         )
 
 

@@ -56,8 +56,8 @@ def run_of(case: LoggedRun) -> dict[str, Any]:
             f"The log does not say {', '.join(missing)}.",
             "Give the log of a start that became ready.",
         )
-    said = {name: value for name, value in measured.items() if value is not None}
-    return {**described(case), **said}
+    measurements = {name: value for name, value in measured.items() if value is not None}
+    return {**described(case), **measurements}
 
 
 def described(case: LoggedRun) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def described(case: LoggedRun) -> dict[str, Any]:
         raise BadInput(
             f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it."
         )
-    known = m.name in list_models()
+    is_in_catalog = m.name in list_models()
     name = (
         m.name
-        if known
+        if is_in_catalog
         else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
     )
     run = {
@@ -105,7 +105,7 @@ def described(case: LoggedRun) -> dict[str, Any]:
         **sizes,
         "max_model_len": case.max_model_len,
     }
-    config = ({} if known else sizes_alone(m.raw)) | stored
+    config = ({} if is_in_catalog else sizes_alone(m.raw)) | stored
     return {**run, **({"config": config} if config else {}), "extra": extra}
 
 
@@ -183,12 +183,12 @@ def kept_start(case: LoggedRun) -> KeptStart:
 
 def sizes_alone(raw: Mapping) -> dict:
     """Return a config without what says where it came from: names of files and folders, and whoever wrote it."""
-    kept = {
+    sizes = {
         k: v
         for k, v in raw.items()
         if k not in NOT_SIZES and not (isinstance(v, str) and re.search(r"[/\\]", v))
     }
-    return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in kept.items()}
+    return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in sizes.items()}
 
 
 def record(case: LoggedRun, file: Path) -> dict[str, Any]:

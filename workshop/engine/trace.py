@@ -59,11 +59,11 @@ class Step:
 
     @property
     def prefill_tokens(self) -> int:
-        return sum(one.prefill_tokens for one in self.requests)
+        return sum(request.prefill_tokens for request in self.requests)
 
     @property
     def decode_tokens(self) -> int:
-        return sum(one.decode_tokens for one in self.requests)
+        return sum(request.decode_tokens for request in self.requests)
 
 
 @dataclass
@@ -77,16 +77,16 @@ class Pool:
     prompts: dict[str, int] = field(default_factory=dict)  # the same, of all
     # of the blocks in the prefix cache, held or free
     hashes: dict[int, str] = field(default_factory=dict)
-    held: set[int] = field(default_factory=set)  # blocks that some request holds
+    used_blocks: set[int] = field(default_factory=set)  # blocks that some request holds
 
     @property
     def owners(self) -> dict[int, list[str]]:
         """Return block → the requests that hold it."""
-        found: dict[int, list[str]] = {}
+        names_of_block: dict[int, list[str]] = {}
         for name, blocks in self.tables.items():
             for block in dict.fromkeys(blocks):
-                found.setdefault(block, []).append(name)
-        return found
+                names_of_block.setdefault(block, []).append(name)
+        return names_of_block
 
     def add(self, step: Step) -> None:
         for name, tokens in step.arrived:
@@ -96,14 +96,14 @@ class Pool:
             self.waiting.pop(name, None)
         self.waiting = {name: self.prompts.get(name, 0) for name in step.preempted} | self.waiting
         if gone := set(step.freed):  # also of a sliding window, whose request goes on
-            self.held -= gone
+            self.used_blocks -= gone
             self.tables = {
                 name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()
             }
-        self.held.update(step.taken)
-        for one in step.requests:
-            self.waiting.pop(one.id, None)
-            self.tables.setdefault(one.id, []).extend(one.blocks)
+        self.used_blocks.update(step.taken)
+        for request in step.requests:
+            self.waiting.pop(request.id, None)
+            self.tables.setdefault(request.id, []).extend(request.blocks)
         for block, _ in step.removed:
             self.hashes.pop(block, None)
         self.hashes.update(step.stored)
@@ -120,25 +120,25 @@ def replay(steps: Iterable[Step]) -> Iterator[tuple[Step, Pool]]:
 def reasons(step: Step, before: Pool) -> list[str]:
     """Return why the step is as it is, by vLLM's rules, a sentence each. before: the pool as it was."""
     prompts = before.prompts | dict(step.arrived)
-    said = [f"{name} ended, and gave its blocks back." for name in step.finished]
+    sentences = [f"{name} ended, and gave its blocks back." for name in step.finished]
     for name in step.preempted:
-        said.append(
+        sentences.append(
             f"{name} is preempted: a request that came earlier needs a block, and none is free."
         )
-    for one in step.requests:
-        if one.prefix_hit_tokens:
-            said.append(
-                f"{one.id} finds {one.prefix_hit_tokens} tokens in the prefix cache, in whole blocks."
+    for request in step.requests:
+        if request.prefix_hit_tokens:
+            sentences.append(
+                f"{request.id} finds {request.prefix_hit_tokens} tokens in the prefix cache, in whole blocks."
             )
-        left = prompts.get(one.id, 0) - one.computed_tokens - one.prefill_tokens
-        if one.prefill_tokens and left > 0:
-            part = f"{one.id} computes a part of its prompt"
-            said.append(f"{part}: the step has room for no more. {left} tokens are left.")
-        if one.drafted:
-            said.append(
-                f"{one.id}: {one.accepted} of {one.drafted} draft tokens were accepted, and need no step of their own."
+        left = prompts.get(request.id, 0) - request.computed_tokens - request.prefill_tokens
+        if request.prefill_tokens and left > 0:
+            part = f"{request.id} computes a part of its prompt"
+            sentences.append(f"{part}: the step has room for no more. {left} tokens are left.")
+        if request.drafted:
+            sentences.append(
+                f"{request.id}: {request.accepted} of {request.drafted} draft tokens were accepted, and need no step of their own."
             )
-    return said
+    return sentences
 
 
 class Trace:
@@ -162,8 +162,8 @@ class Trace:
                 ) from None
         whole, end, _ = data.rpartition(b"\n")
         if not end and len(data) == PART_BYTES:
-            said = f"Line {self._line + 1} of {self.path} is longer than {PART_BYTES >> 20} MiB."
-            raise BadInput(said, MAKE_ONE)
+            problem = f"Line {self._line + 1} of {self.path} is longer than {PART_BYTES >> 20} MiB."
+            raise BadInput(problem, MAKE_ONE)
         self._at += len(whole) + len(end)
         steps = []
         for line in whole.splitlines():

@@ -135,7 +135,7 @@ class Recorder:
         # by group; None where there are none
         blocks = dict(zip(again.req_ids, again.new_block_ids, strict=True))
         blocks |= {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
-        said = {
+        step = {
             "step": self._steps,
             "time_s": 0.0,
             "budget": scheduler.max_num_scheduled_tokens,
@@ -154,9 +154,9 @@ class Recorder:
             "block_size": scheduler.block_size,
         }
         something = (
-            said["requests"] or finished or preempted or self._arrived or self._freed or self._taken
+            step["requests"] or finished or preempted or self._arrived or self._freed or self._taken
         )
-        self._under_way.append(said if something else {})
+        self._under_way.append(step if something else {})
         if something:
             self._steps += 1
             self._begin()
@@ -192,13 +192,13 @@ class Recorder:
         )
 
     def _updated(self, _, output, answers) -> None:
-        said = self._under_way.popleft()
-        for row in said["requests"] if output.scheduled_spec_decode_tokens else ():
+        step = self._under_way.popleft()
+        for row in step["requests"] if output.scheduled_spec_decode_tokens else ():
             if row["drafted"]:
                 made = answers.sampled_token_ids[self._index_of(answers, row["id"])]
                 row["accepted"] = max(0, len(made) - 1)
-        if said:
-            self._write(said | {"time_s": round(self._now(), 6)})
+        if step:
+            self._write(step | {"time_s": round(self._now(), 6)})
 
 
 def short_id(name: str) -> str:
@@ -219,10 +219,10 @@ def _text(key: bytes) -> str:
     return key[:-4][-8:].hex()
 
 
-def line(said: dict) -> bytes:
+def line(step: dict) -> bytes:
     import msgspec  # vLLM brings it; the json module takes twenty times as long
 
-    return msgspec.json.encode(said) + b"\n"
+    return msgspec.json.encode(step) + b"\n"
 
 
 def name_of(file: str, index: int) -> str:
@@ -243,11 +243,11 @@ class Writer:
         self._end, self._disk = threading.Event(), threading.Lock()
         threading.Thread(target=self._run, name="trace", daemon=True).start()
 
-    def write(self, said: dict) -> None:
+    def write(self, step: dict) -> None:
         """Take a step. Raises OverflowError where there is no room for it."""
         if self._end.is_set():
             return
-        text = line(said)
+        text = line(step)
         if self._given + len(text) > LIMIT_BYTES:
             raise OverflowError(f"it is {LIMIT_BYTES >> 20} MiB long")
         if self._given - self._written > BEHIND_BYTES:
@@ -257,9 +257,9 @@ class Writer:
 
     def lost(self, error: Exception) -> None:
         """Say in the log, which is this process's output, why the trace ends."""
-        said = getattr(error, "strerror", None) or str(error) or repr(error)
+        reason = getattr(error, "strerror", None) or str(error) or repr(error)
         print(
-            f"[workshop] The trace {self._file} ends here, and the server goes on: {said}.",
+            f"[workshop] The trace {self._file} ends here, and the server goes on: {reason}.",
             flush=True,
         )
         self.close()
@@ -294,11 +294,11 @@ def open_private(path: Path) -> int:
     """Return a new, empty file that its owner alone can read. Raises OSError, also where it is another thing."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no file")
-    found = os.open(
+    descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
     )
-    os.fchmod(found, 0o600)
-    return found
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def traced(*args, vllm_config, **kwargs):

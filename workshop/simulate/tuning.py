@@ -64,9 +64,9 @@ class Power:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to serve the load, with its simulation. `asked` are the keyword arguments of plan()."""
+    """One way to serve the load, with its simulation. `arguments` are the keyword arguments of plan()."""
 
-    asked: dict
+    arguments: dict
     simulation: Simulation
     usd_per_gpu_hour: float | None
     power: Power | None = None
@@ -114,9 +114,9 @@ class Choice:
 
         They are: misses the SLO, GPUs, requests lost, parts in fewer bits, batch settings, latencies.
         """
-        quantized = self.asked["quantization"] is not None
-        small_cache = self.asked["kv_cache_dtype"] != "auto"
-        batch_settings = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
+        quantized = self.arguments["quantization"] is not None
+        small_cache = self.arguments["kv_cache_dtype"] != "auto"
+        batch_settings = sum(self.arguments.get(name) is not None for name in (TOKENS, SEQS))
         return (
             self.share < ENOUGH,
             self.gpus,
@@ -246,7 +246,7 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
     Raises:
         BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
     """
-    plans = [plan(model, gpu, **choice.asked) for choice in choices[:VERIFIED]]
+    plans = [plan(model, gpu, **choice.arguments) for choice in choices[:VERIFIED]]
     present = len(gpus.visible())
     needed = max(p.gpus for p in plans)
     if present < needed:
@@ -417,7 +417,7 @@ class _Search:
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
         for sizes in BATCH:
-            self.attempt({**choice.asked, **sizes}, choice.simulation.replicas)
+            self.attempt({**choice.arguments, **sizes}, choice.simulation.replicas)
 
     def best(self) -> list[Choice]:
         """Return the choices that no other beats, the best first. Raises an error if none serves the load."""

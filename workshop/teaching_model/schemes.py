@@ -35,28 +35,33 @@ class Scheme:
     group_size: int = -1
     activations: str = ""  # "", fp8, int8: rounded before every Linear, one scale a token
     kv_cache: str = ""  # "", fp8: E4M3 with scale 1, as vLLM keeps it without calibration
-    words: str = ""
+    description: str = ""
     symmetric: bool = True
 
 
 SCHEMES = {
-    "bf16": Scheme(words="as published"),
+    "bf16": Scheme(description="as published"),
     "fp8": Scheme(
-        "fp8", 8, activations="fp8", words="FP8 W8A8: 8-bit floats, a scale a row and a token"
+        "fp8", 8, activations="fp8", description="FP8 W8A8: 8-bit floats, a scale a row and a token"
     ),
     "int8": Scheme(
-        "int8", 8, activations="int8", words="INT8 W8A8: whole numbers, a scale a row and a token"
+        "int8",
+        8,
+        activations="int8",
+        description="INT8 W8A8: whole numbers, a scale a row and a token",
     ),
-    "fp8-kv": Scheme(kv_cache="fp8", words="FP8 KV cache, weights as published"),
-    "int4-rtn": Scheme("rtn", 4, GROUP, words="INT4 W4A16, rounded to nearest"),
-    "int4-gptq": Scheme("gptq", 4, GROUP, words="INT4 W4A16, GPTQ"),
-    "int4-awq": Scheme("awq", 4, GROUP, symmetric=False, words="INT4 W4A16, AWQ: with zero points"),
+    "fp8-kv": Scheme(kv_cache="fp8", description="FP8 KV cache, weights as published"),
+    "int4-rtn": Scheme("rtn", 4, GROUP, description="INT4 W4A16, rounded to nearest"),
+    "int4-gptq": Scheme("gptq", 4, GROUP, description="INT4 W4A16, GPTQ"),
+    "int4-awq": Scheme(
+        "awq", 4, GROUP, symmetric=False, description="INT4 W4A16, AWQ: with zero points"
+    ),
     "int4-rtn-row": Scheme(
-        "rtn", 4, -1, words="INT4, rounded to nearest, one scale a row instead of 64 inputs"
+        "rtn", 4, -1, description="INT4, rounded to nearest, one scale a row instead of 64 inputs"
     ),
-    "int3-rtn": Scheme("rtn", 3, GROUP, words="INT3, rounded to nearest"),
-    "int3-gptq": Scheme("gptq", 3, GROUP, words="INT3, GPTQ"),
-    "int2-rtn": Scheme("rtn", 2, GROUP, words="INT2, rounded to nearest"),
+    "int3-rtn": Scheme("rtn", 3, GROUP, description="INT3, rounded to nearest"),
+    "int3-gptq": Scheme("gptq", 3, GROUP, description="INT3, GPTQ"),
+    "int2-rtn": Scheme("rtn", 2, GROUP, description="INT2, rounded to nearest"),
 }
 
 

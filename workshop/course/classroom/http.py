@@ -179,4 +179,4 @@ def _count(tokens: tuple[int, int], request: Request) -> None:
 
 def first_line(raw: bytes) -> str:
     """Return the first line of a refusal."""
-    return received.sentence(received.said(raw))[:160]
+    return received.sentence(received.refusal_message(raw))[:160]

@@ -105,8 +105,8 @@ def parse(text: str, name: str = "the text") -> EngineLog:
 def _finish(reader: Reader, name: str) -> EngineLog:
     reader.close()
     if not reader.recognised and not (reader.log.error and reader.mentions_vllm):
-        found = (
+        content = (
             f"its first line is {reader.first_line[:80]!r}" if reader.first_line else "it is empty"
         )
-        raise BadInput(f"{name} is not a vLLM log: {found}.", EXPECTED)
+        raise BadInput(f"{name} is not a vLLM log: {content}.", EXPECTED)
     return reader.log

@@ -34,16 +34,16 @@ class Throughput:
     kv_cache_percent: float
 
 
-def _over_ranks(name: str, choose: Callable, words: str) -> property:
+def _over_ranks(name: str, choose: Callable, docstring: str) -> property:
     """The largest or smallest of what the ranks said; None where none did."""
 
     def value(log: EngineLog) -> float | None:
         return choose(
-            (said for rank in log.ranks.values() if (said := getattr(rank, name)) is not None),
+            (number for rank in log.ranks.values() if (number := getattr(rank, name)) is not None),
             default=None,
         )
 
-    return property(value, doc=words)
+    return property(value, doc=docstring)
 
 
 @dataclass

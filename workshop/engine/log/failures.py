@@ -50,21 +50,21 @@ def _bounded(pattern: str) -> str:
     """Return a pattern whose `.*`, `\\S*` and `\\S+` go no farther than FARTHEST_CHARS."""
     pattern = re.sub(r"(?<!\\)\.\*", f".{{0,{FARTHEST_CHARS}}}", pattern)
     return re.sub(
-        r"\\S([*+])", lambda found: rf"\S{{{int(found[1] == '+')},{FARTHEST_CHARS}}}", pattern
+        r"\\S([*+])", lambda match: rf"\S{{{int(match[1] == '+')},{FARTHEST_CHARS}}}", pattern
     )
 
 
 def diagnose(text: str) -> Failure | None:
     """Return what a line means, if it is one of the known failures."""
     text = text[:LOOKED_AT_CHARS]
-    known, any_of_them = table()
+    rows, any_of_them = table()
     if not any_of_them.search(text):
         return None
-    row, match = next((row, match) for row, pattern in known if (match := pattern.search(text)))
-    found = match.groupdict()
+    row, match = next((row, match) for row, pattern in rows if (match := pattern.search(text)))
+    captured = match.groupdict()
     # alternatives name their own group
-    fallback = next((value for value in found.values() if value), "?")
-    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in found.items()}
+    fallback = next((value for value in captured.values() if value), "?")
+    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in captured.items()}
     rank, fatal = RANKS.get(row.get("rank", ""), KNOWN), row.get("fatal", False)
     what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)
     return Failure(what, remedy, text.strip()[:500], row["key"], rank, fatal)

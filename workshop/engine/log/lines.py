@@ -196,14 +196,14 @@ def _message(text: str) -> str:
 
 def _out_of_json(text: str) -> tuple[str, str | None, str]:
     """Return (the line, its level, its source) of a record in JSON; ("the text", None, "") for any other line."""
-    found = None
+    record = None
     if text.endswith(("}", "},", "}]")) and (match := JSON_OBJECT.search(text)):
-        found = _json(text[match.start() :].rstrip(",]"))
+        record = _json(text[match.start() :].rstrip(",]"))
     elif text.endswith(('"', '",')) and JSON_MEMBER.match(text):
-        found = _json("{" + text.rstrip(",") + "}")
-    if found is None:
+        record = _json("{" + text.rstrip(",") + "}")
+    if record is None:
         return text, None, ""
-    texts = list(_texts(found))
+    texts = list(_texts(record))
     written = next((value for _, value in texts if HEADER.search(value)), None)
     if written is None:
         named = [item for item in texts if item[0] in MESSAGE_FIELDS]
@@ -211,12 +211,12 @@ def _out_of_json(text: str) -> tuple[str, str | None, str]:
         written = named[0][1] if named else None
     if written is None:
         return text, None, ""
-    if not {"filename", "lineno"} <= set(found):
+    if not {"filename", "lineno"} <= set(record):
         return _visible(written), None, ""
     # a record of Python's own logger: the level is vLLM's, not the collector's
-    named = (found.get(name) for name in LEVEL_FIELDS)
+    named = (record.get(name) for name in LEVEL_FIELDS)
     level = next((value for value in named if value in LEVELS.split("|")), None)
-    return _visible(written), level, f"{found['filename']}:{found['lineno']}"[:200]
+    return _visible(written), level, f"{record['filename']}:{record['lineno']}"[:200]
 
 
 def _texts(record: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

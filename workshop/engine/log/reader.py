@@ -116,14 +116,14 @@ class Reader:
         """
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
         written = (part for raw in lines if raw.strip() for part in parts(raw))
-        said = []
+        events = []
         for part in written:
             if event := self._line(parse_line(part, self._prefixes)):
-                said.append(event)
+                events.append(event)
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
-        return said
+        return events
 
     def close(self) -> list[str]:
         """Read what is left without a line break: the log has ended."""
@@ -132,14 +132,14 @@ class Reader:
     def _line(self, line: Line) -> str:
         self.first_line = self.first_line or line.text
         stage, fraction, error, running = self.stage, self.fraction, self.log.error, self.running
-        known = apply_line(self.log, line)
+        has_facts = apply_line(self.log, line)
         self.mentions_vllm = (
             self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
         )
         self.recognised = (
             self.recognised
             or (line.level is not None and ".py:" in line.source)
-            or (known and self.mentions_vllm and self.log.says_what_fits)
+            or (has_facts and self.mentions_vllm and self.log.says_what_fits)
         )
         self.log.server = (
             self.log.server
@@ -159,7 +159,11 @@ class Reader:
             return self.log.error.what
         if self.stage != stage:
             return line.text if self.stage == "ready" else ""
-        return line.text if self.fraction == fraction and (known or line.level == "WARNING") else ""
+        return (
+            line.text
+            if self.fraction == fraction and (has_facts or line.level == "WARNING")
+            else ""
+        )
 
     @property
     def running(self) -> bool:
@@ -167,9 +171,9 @@ class Reader:
         return self.log.ready or (self.log.engine_ready and not self.log.server)
 
     def _mark(self, text: str) -> None:
-        for stage, words, literals in MARKS:
+        for stage, message, literals in MARKS:
             if any(literal in text for literal in literals):
-                return self._advance(stage, 0.0, words.replace("{}", text[:120]))
+                return self._advance(stage, 0.0, message.replace("{}", text[:120]))
 
     def _progress(self, text: str) -> None:
         if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:
@@ -211,12 +215,12 @@ class Reader:
         is_code = CODE.match(line.text) and not REFUSED_ARGUMENT.match(line.text)
         if quiet or is_code or (self._stopping and self.log.error is None):
             return
-        found = diagnose(line.text) or self._unexplained(line)
+        failure = diagnose(line.text) or self._unexplained(line)
         # A server that runs answers bad requests with errors as well: only some end it.
-        if found is None or (self.running and not found.fatal):
+        if failure is None or (self.running and not failure.fatal):
             return
-        if self.log.error is None or found.rank > self.log.error.rank:
-            self.log.error = found
+        if self.log.error is None or failure.rank > self.log.error.rank:
+            self.log.error = failure
 
     def _unexplained(self, line: Line) -> Failure | None:
         text = line.text[:LOOKED_AT_CHARS]
@@ -227,7 +231,7 @@ class Reader:
             or match["type"].endswith(("KeyboardInterrupt", "SystemExit"))
         ):
             return None
-        said = (match["text"] or match["type"]).strip()
-        return Failure(f"vLLM stopped with {match['type'].strip()}: {said[:300]}",
+        message = (match["text"] or match["type"]).strip()
+        return Failure(f"vLLM stopped with {match['type'].strip()}: {message[:300]}",
                        "Search vLLM's issues for this message; the traceback above it says where it came from.",
                        line.text[:500], "unexplained", UNEXPLAINED)  # fmt: skip

@@ -251,11 +251,11 @@ def _throughput(log: EngineLog, match: Match, line: Line) -> None:
 def _pattern(text: str) -> re.Pattern[str]:
     """Compile a rule's pattern; `<name>` is a number, with commas where the fact of that name is a whole one."""
 
-    def group(found: Match) -> str:
-        digits = r"[\d,_]+" if CONVERT.get(found[1]) is whole else r"[\d.]+"
-        if found[1] == "available_kv_gib":  # what is left, which may be less than nothing
+    def group(match: Match) -> str:
+        digits = r"[\d,_]+" if CONVERT.get(match[1]) is whole else r"[\d.]+"
+        if match[1] == "available_kv_gib":  # what is left, which may be less than nothing
             digits = r"-?[\d.]+"
-        return f"(?P<{found[1]}>{digits})"
+        return f"(?P<{match[1]}>{digits})"
 
     return re.compile(re.sub(r"(?<!P)<(\w+)>", group, text))
 
@@ -352,7 +352,7 @@ WHOLE_LINE = (_args, _config)  # whose message is a list of all arguments; the o
 
 def apply_line(log: EngineLog, line: Line) -> bool:
     """Take what a line says into the log; True if it said anything that is known."""
-    found = False
+    has_facts = False
     front = line.text[:LOOKED_AT_CHARS]
     for literal, pattern, apply in RULES:
         text = line.text if apply in WHOLE_LINE else front
@@ -360,9 +360,9 @@ def apply_line(log: EngineLog, line: Line) -> bool:
             # A number that was cut, or two that ran into each other, is no reason to stop reading.
             with suppress(ValueError):
                 apply(log, match, line)
-                found = True
+                has_facts = True
     log.last = line.time or log.last
-    return found
+    return has_facts
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def measure(
         share, lost = hits_of_sessions(before, after, returning_share(arrivals))
         others = checks.other_requests(before, after, len(arrivals))
         slow = checks.slow_client(cpu_share, None, [])
-        faults += [each for each in (lost, others, slow) if each]
+        faults += [fault for fault in (lost, others, slow) if fault]
     figures = {name: percentiles(_times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s)
@@ -112,15 +112,15 @@ def measure(
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
     """Return the share of all prompt tokens that an earlier prompt or answer of the load had at the same place."""
-    known: set[tuple[tuple[str, int], ...]] = set()
+    prompts: set[tuple[tuple[str, int], ...]] = set()
     returning = 0
     for arrival in arrivals:
         for end in range(1, len(arrival.pieces) + 1):
-            if arrival.pieces[:end] in known:
+            if arrival.pieces[:end] in prompts:
                 returning += arrival.pieces[end - 1][1]
-            known.add(arrival.pieces[:end])
+            prompts.add(arrival.pieces[:end])
         if arrival.answer:
-            known.add((*arrival.pieces, (arrival.answer, arrival.output_tokens)))
+            prompts.add((*arrival.pieces, (arrival.answer, arrival.output_tokens)))
     return returning / sum(arrival.prompt_tokens for arrival in arrivals)
 
 

@@ -330,13 +330,13 @@ def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:
     return faults + checks.too_short(load.requests, arriving_s, answer_ms / 1e3)
 
 
-def tokenizer_of(server: ServerRecord, root: str | None, given: str | None) -> str:
+def tokenizer_of(server: ServerRecord, root: str | None, tokenizer: str | None) -> str:
     """Return the tokenizer for the client: the one given, else the model's folder or Hub id as the server names it.
 
     Raises BadInput: the server's model lies in a folder of another machine.
     """
-    if given:
-        return given
+    if tokenizer:
+        return tokenizer
     if root and (not root.startswith("/") or Path(root).exists()):
         return root
     raise BadInput(

@@ -206,11 +206,11 @@ def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
 def _common_prefix(data: dict[str, Any]) -> Fault | None:
     """Return the fault of synthetic prompts that begin with the same text, as GuideLLM's data options say."""
     options = json.dumps([data.get("config"), data.get("args")])
-    found = PREFIX_TOKENS.search(options)
-    if found is None:
+    match = PREFIX_TOKENS.search(options)
+    if match is None:
         return None
     sentence = (
-        f"The prompts share a prefix of {int(found[1]):,} tokens, which the prefix cache has after the first: the "
+        f"The prompts share a prefix of {int(match[1]):,} tokens, which the prefix cache has after the first: the "
         "figures hold for such prompts alone."
     )
     return Fault("prefix cache", sentence)
@@ -267,9 +267,9 @@ def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
     for measurement in measurements:
         others = counts[measurement.prompts] - 1
         if others > 0:
-            known = "had the same prompts (same seed and lengths)"
+            same = "had the same prompts (same seed and lengths)"
             sentence = (
-                f"{others} other measurements of these files {known}: all but the first may have measured the prefix "
+                f"{others} other measurements of these files {same}: all but the first may have measured the prefix "
                 "cache. Give each a seed of its own."
             )
             measurement.faults.append(Fault("prefix cache", sentence))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import ipywidgets as widgets
 from IPython.display import display
 
-from workshop.batch.progress import Progress, words
+from workshop.batch.progress import Progress, summary_line
 from workshop.course.html import Html, bar, bold, muted, panel
 from workshop.course.widgets.controls import View
 
@@ -25,7 +25,7 @@ def picture(progress: Progress) -> Html:
         used = 100 * progress.kv_cache_usage
         now = f"{used:.0f} % · {progress.running} running · {progress.waiting} waiting"
         kv = muted("KV cache", bar([("kv", used)], cls="thin inline"), now)
-    line = words(replace(progress, kv_cache_usage=None))  # its bar says it
+    line = summary_line(replace(progress, kv_cache_usage=None))  # its bar says it
     return panel(
         bold(f"{progress.done:,} of {progress.rows:,} rows answered"), rows, kv, muted(line)
     )
