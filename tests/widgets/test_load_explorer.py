@@ -65,7 +65,7 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
 
 def test_each_recorded_load_has_what_the_picture_shows():
     # light, heavy and burst of the records that have them (benchmarks/simulate/compare.py)
-    assert len(recorded_data.read(RECORDED)) == 49
+    assert len(recorded_data.read(RECORDED)) == 52
     for found in recorded_data.read(RECORDED).values():
         assert said(picture(found)) and len(found["busiest"]) > 10
 
