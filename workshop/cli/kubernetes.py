@@ -9,6 +9,6 @@ command = place_command(
 
     \b
       workshop kubernetes mistral-7b-v0.3 --gpu t4 --gpus-per-node 2 | kubectl apply -f -
-      workshop kubernetes qwen3-32b --gpu a100 --gpus-per-node 2 --name qwen --output kubernetes
+      workshop kubernetes qwen3.5-27b --gpu a100 --gpus-per-node 2 --name qwen --output kubernetes
     """,
 )
