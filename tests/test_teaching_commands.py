@@ -89,7 +89,7 @@ ON_THE_DAY = (
     "workshop stop 70b",
 )
 WITHOUT_A_CLUSTER = (
-    "workshop serve --background --host 0.0.0.0 --name class",
+    "workshop serve --background --host 0.0.0.0 --name class --learners 30",
     "workshop share class --group my_class --to /shared/class",
     "workshop classroom --learners 30 --name class",
     "workshop serve --background",
