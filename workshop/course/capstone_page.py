@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from inference_planner.parallelism import Plan
+from inference_planner.report import plus_minus
 
 from workshop.batch.answers import load
 from workshop.batch.progress import Summary
@@ -67,6 +68,16 @@ def _batch(summary: Summary) -> Html:
     return panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
 
 
+def _give_or_take(plan: Plan) -> str:
+    return f" ({plus_minus(plan)})" if plan.kv_cache_tokens else ""
+
+
+def _range(plan: Plan) -> str:
+    """Return between which values the speed lies, in brackets; empty where there is none."""
+    speed = plan.intervals.get("single_stream_tokens_per_s")
+    return f" ({speed.low:,.0f} to {speed.high:,.0f})" if speed and plan.fits else ""
+
+
 def _plan(plan: Plan) -> Html:
     figures = (
         (
@@ -74,8 +85,8 @@ def _plan(plan: Plan) -> Html:
             f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}",
         ),
         (f"{plan.weights_gib_per_gpu:.1f} GiB", "weights on each GPU"),
-        (f"{plan.kv_cache_tokens:,}", "tokens of KV cache"),
-        (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),
+        (f"{plan.kv_cache_tokens:,}", f"tokens of KV cache{_give_or_take(plan)}"),
+        (number(plan.single_stream_tokens_per_s), f"tokens/s for one stream{_range(plan)}"),
     )
     reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
     return panel(tiles(figures, 2), code(plan.command), reasons)
