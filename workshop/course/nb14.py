@@ -137,7 +137,11 @@ async def _clock(server: Client) -> Clock:
     """Return the time of a server's steps, from the shortest of a few answers: other programs only make them longer."""
     headers = {"Authorization": f"Bearer {server.record.api_key}"}
     async with httpx.AsyncClient(
-        base_url=server.url, headers=headers, timeout=120, trust_env=False
+        base_url=server.url,
+        headers=headers,
+        timeout=120,
+        limits=httpx.Limits(keepalive_expiry=points.IDLE_S),
+        trust_env=False,
     ) as http:
         sender = measured_clock.Sender(http, server.model)
 

@@ -160,20 +160,26 @@ def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[floa
     return None
 
 
-def too_short(requests: int, arriving_s: float | None, answer_s: float) -> list[Fault]:
+def too_short(
+    requests: int, arriving_s: float | None, answer_s: float, more: str = ""
+) -> list[Fault]:
     """Return the faults of a load that is too short for its percentiles.
 
     Args:
         requests: how many were answered.
         arriving_s: seconds between the first and the last request of a load with a rate; None with a concurrency.
         answer_s: how long nine of ten answers took at most, in seconds.
+        more: what gives more requests, where that is not --requests.
     """
     faults = []
     missing = [name for name, fewest in FEWEST_REQUESTS.items() if requests < fewest]
     if missing:
         fewest = max(FEWEST_REQUESTS[name] for name in missing)
         names = " and ".join(missing)
-        sentence = f"{requests} requests are too few for {names}: give --requests {fewest} or more."
+        remedy = f"give --requests {fewest} or more"
+        if more:
+            remedy = f"give more {more}, for {fewest} requests in all"
+        sentence = f"{requests} requests are too few for {names}: {remedy}."
         faults.append(Fault("too short", sentence))
     if arriving_s is not None and arriving_s < FULL_LOAD * answer_s:
         sentence = (

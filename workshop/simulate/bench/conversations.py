@@ -90,7 +90,7 @@ def measure(
         faults += [fault for fault in (lost, others, slow) if fault]
     figures = {name: percentiles(_times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
-    faults += checks.too_short(len(arrivals), None, answer_s)
+    faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
     limits = parse_slo(slo)
     goodput = None
     if limits:
@@ -171,7 +171,7 @@ def _times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
     """Send every request at its time, or after the answer that it follows; return the outcomes in the same order."""
     headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=points.IDLE_S)
     async with httpx.AsyncClient(
         base_url=server.url,
         headers=headers,

@@ -32,6 +32,7 @@ MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
 SMALL_VOCABULARY = 32_000
+IDLE_S = 1.0  # that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
 NO_METRICS = Fault(
     "no metrics",
     "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or whether others "

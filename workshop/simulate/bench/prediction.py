@@ -16,7 +16,7 @@ from workshop.errors import WorkshopError
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate import local, process
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.bench.points import MEASURES, Load
+from workshop.simulate.bench.points import IDLE_S, MEASURES, Load
 from workshop.simulate.report import Outcome, percentiles
 
 GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
@@ -52,7 +52,11 @@ def on_this_machine(server: ServerRecord) -> Simulate:
 async def _measured_clock(server: ServerRecord):
     headers = {"Authorization": f"Bearer {server.api_key}"}
     async with httpx.AsyncClient(
-        base_url=server.url, headers=headers, timeout=120, trust_env=False
+        base_url=server.url,
+        headers=headers,
+        timeout=120,
+        limits=httpx.Limits(keepalive_expiry=IDLE_S),
+        trust_env=False,
     ) as http:
         model = (await http.get("models")).raise_for_status().json()["data"][0]
         clock, _ = await local.measure(local.Sender(http, model["id"]))
