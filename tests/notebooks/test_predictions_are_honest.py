@@ -68,7 +68,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "elsewhere.three_bits": ("it doubles",),
     "elsewhere.four_bits": ("GPTQ is best", 'int4-gptq"] <'),
     "elsewhere.four_times": ("neither", "fewer.speed_times < 4"),
-    "bits.changed_sides": ("several times as many", "changed sides in both"),
+    "bits.got_better": ("more than 5", "ten of them"),
     "bits.experts_alone": ("4 to 5 times as many", "4.6", "4 <"),
     "bits.eight_times": ("about 4 times", "costs less"),
     "chat.bare": ("something else", "more questions"),

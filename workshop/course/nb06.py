@@ -1,0 +1,113 @@
+"""What notebook 06 uses: the same prompts through Transformers alone, and steps to count where it is missing.
+
+>>> from workshop.course import nb06
+>>> nb06.slots([3, 1], at_once=2)
+[(3, 0), (1, 2)]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from workshop.course.timeline import Span
+from workshop.teaching_model import FOLDER
+
+LENGTHS = [120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10]  # tokens of twelve answers
+
+
+@dataclass(frozen=True)
+class Run:
+    """What some answers took. computed_tokens: with those that nobody asked for, behind the end of an answer.
+
+    unit: "seconds"; "steps" where Transformers is missing, so that its time cannot be measured.
+    """
+
+    took: float
+    unit: str
+    written_tokens: int
+    computed_tokens: int
+
+    def __str__(self) -> str:
+        if self.unit == "steps":
+            return f"{self.took:,.0f} steps"
+        return f"{self.took:.2f} seconds, {self.written_tokens / self.took:.0f} tokens/s"
+
+
+def has_transformers() -> bool:
+    """Return whether Transformers and PyTorch are installed here: they come with the local server."""
+    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+
+
+def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> Run:
+    """Write each answer alone, with Transformers."""
+    return batches(prompts, lengths, at_once=1)
+
+
+def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run:
+    """Write the answers with Transformers in static batches: each is padded, and ends with its longest answer.
+
+    Args:
+        lengths: tokens of each answer.
+        at_once: prompts in a batch.
+    """
+    longest = [max(lengths[start : start + at_once]) for start in range(0, len(lengths), at_once)]
+    computed_tokens = at_once * sum(longest)
+    if not has_transformers():
+        return Run(sum(longest), "steps", sum(lengths), computed_tokens)
+    _generate(prompts[:1], 2)  # the first one loads the model; it does not count
+    began = time.perf_counter()
+    for number, tokens in enumerate(longest):
+        _generate(prompts[number * at_once : (number + 1) * at_once], tokens)
+    return Run(time.perf_counter() - began, "seconds", sum(lengths), computed_tokens)
+
+
+def served(spans: Sequence[Span], at_once: int) -> Run:
+    """Return what vLLM took for the answers, in the same unit as Transformers.
+
+    Args:
+        spans: the requests, as `live.timeline.ask` returns them.
+        at_once: threads that sent them. In steps: a place that is free takes the next answer at once.
+    """
+    tokens = sum(span.tokens for span in spans)
+    if has_transformers():
+        return Run(max(span.ended for span in spans), "seconds", tokens, tokens)
+    places = [0] * at_once
+    for span in spans:
+        places[places.index(min(places))] += span.tokens
+    return Run(max(places), "steps", tokens, tokens)
+
+
+def slots(lengths: Sequence[int], at_once: int) -> list[tuple[int, int]]:
+    """Return for each answer of static batches its tokens, and the steps in which its place is empty."""
+    places = []
+    for start in range(0, len(lengths), at_once):
+        batch = lengths[start : start + at_once]
+        places += [(length, max(batch) - length) for length in batch]
+    return places
+
+
+def _generate(prompts: Sequence[str], tokens: int) -> None:
+    """Write so many tokens behind each prompt, in one padded batch."""
+    import torch
+
+    model, tokenizer = _loaded()
+    inputs = tokenizer(list(prompts), return_tensors="pt", padding=True)
+    with torch.inference_mode():
+        model.generate(**inputs, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False)
+
+
+@cache
+def _loaded() -> tuple[Any, Any]:  # Transformers chooses both classes when it reads the folder
+    """Return the teaching model and its tokenizer, which pads on the left: an answer begins behind its prompt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.bfloat16)
+    return model, tokenizer
