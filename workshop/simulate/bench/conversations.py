@@ -183,7 +183,7 @@ async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) ->
         ended = [asyncio.Event() for _ in arrivals]
         outcomes: list[Outcome | None] = [None] * len(arrivals)
 
-        async def one(number: int) -> None:
+        async def send_arrival(number: int) -> None:
             arrival = arrivals[number]
             if arrival.follows is None:
                 await asyncio.sleep(arrival.arrival_s)
@@ -193,7 +193,7 @@ async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) ->
             outcomes[number] = await sender.send(arrival)
             ended[number].set()
 
-        tasks = [asyncio.create_task(one(number)) for number in range(len(arrivals))]
+        tasks = [asyncio.create_task(send_arrival(number)) for number in range(len(arrivals))]
         try:
             await asyncio.gather(*tasks)
         finally:
