@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import html
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -44,17 +45,29 @@ DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 CELL_TIMEOUT_S = 600
 AT_ONCE = 2  # notebooks: most wait for the server, or for an import
 # They start a second engine, or measure time.
-ALONE = ("06_many_prompts", "11_inside_the_engine", "12_guess_and_check", "13_scale_out", "14_agents")
+ALONE = (
+    "06_many_prompts",
+    "11_inside_the_engine",
+    "12_guess_and_check",
+    "13_scale_out",
+    "14_agents",
+)
 LOOK_S = 1.0  # between two looks at the progress
 _drawing = threading.Lock()  # matplotlib, which draws the formulas, is for one thread at a time
 _kernels: set[int] = set()  # processes of the notebooks that run
 SOURCES = (".py", ".toml", ".css", ".json", ".js")  # of what a page is made
+INSTALLED = {"node_modules", "tools"}  # what npm and pip put below docs/site: it makes no page
+COLOR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in a notebook's error
 TYPICAL_S = 45.0  # of a notebook that is not in SECONDS
 SAVED_S = 1.0  # of one that is not run
 # Seconds of each notebook on two quiet cores, measured; only the estimate needs them.
 SECONDS: dict[str, float] = {
+    "00_start": 18,
+    "01_memory": 19,
+    "03_server": 15,
     "06_many_prompts": 101,
     "07_offline_batching": 94,
+    "08_elsewhere": 18,
     "11_inside_the_engine": 104,
     "13_scale_out": 90,
     "14_agents": 150,
@@ -254,7 +267,8 @@ def digest_of_sources() -> str:
     folders = (ROOT / "workshop", ROOT / "planner" / "inference_planner", Path(__file__).parent)
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if path.suffix in SOURCES and "node_modules" not in path.parts:
+            parts = path.relative_to(folder).parts
+            if path.suffix in SOURCES and not INSTALLED.intersection(parts):
                 digest.update(path.read_bytes())
     digest.update(repr([chapter.title for chapter in chapters()]).encode())
     return digest.hexdigest()
@@ -371,8 +385,8 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of an error's text, which says most; its kind, if it has no text."""
-    lines = str(error).strip().splitlines()
+    """Return the last line of an error's text without its colors; its kind, if it has no text."""
+    lines = COLOR.sub("", str(error)).strip().splitlines()
     if not lines:
         return type(error).__name__
     return lines[-1][:300]

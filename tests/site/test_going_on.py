@@ -73,10 +73,28 @@ def test_a_page_is_built_anew_if_its_sources_changed(build, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(ValueError(), "ValueError"), (ValueError("\n"), "ValueError"), (ValueError("a\nb"), "b")],
+    [
+        (ValueError(), "ValueError"),
+        (ValueError("\n"), "ValueError"),
+        (ValueError("a\nb"), "b"),
+        (ValueError("a\n\x1b[31mNameError\x1b[39m: no such name"), "NameError: no such name"),
+    ],
 )
-def test_an_error_without_words_is_named_by_its_kind(build, error, words):
+def test_an_error_is_its_last_line_without_colors_or_its_kind(build, error, words):
     assert build.module.last_line(error) == words
+
+
+def test_what_npm_and_pip_have_installed_makes_no_page_anew(build, tmp_path, monkeypatch):
+    monkeypatch.undo()  # the real digest
+    site = tmp_path / "tools" / "site"  # a checkout may lie in a folder of any name
+    (site / "lite" / "tools").mkdir(parents=True)
+    (site / "build.py").write_text("first")
+    monkeypatch.setattr(build.module, "__file__", str(site / "build.py"))
+    before = build.module.digest_of_sources()
+    (site / "lite" / "tools" / "pip.py").write_text("new")
+    assert build.module.digest_of_sources() == before
+    (site / "build.py").write_text("second")
+    assert build.module.digest_of_sources() != before
 
 
 def test_the_estimate_follows_this_machines_speed(build, monkeypatch):
