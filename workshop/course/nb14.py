@@ -108,8 +108,8 @@ def servers() -> Pair | None:
     with ThreadPoolExecutor(1) as pool:  # a notebook's own thread runs an event loop already
         clock = pool.submit(asyncio.run, _clock(large)).result()
     pair = Pair(large, small, clock, sender)
-    for client in (large, small):  # a first long prompt takes longer than all later ones
-        client.complete(random.choices(WORD_IDS, k=1024), max_tokens=2)
+    # The first request of each client asks the server which parameters it knows, and takes seconds.
+    _send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True)
     print(f"Both answer after {time.monotonic() - began:.0f} s.")
     return pair
 
