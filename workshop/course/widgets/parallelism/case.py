@@ -18,6 +18,7 @@ from inference_planner.refusals import with_seqs_that_start
 from inference_planner.settings import whole
 
 from workshop.course.readable_numbers import gib
+from workshop.engine.exact import kept_starts
 from workshop.errors import BadInput
 
 CONTEXT = 8192  # at which "fits" is judged
@@ -25,7 +26,10 @@ CONTEXT = 8192  # at which "fits" is judged
 
 @dataclass(frozen=True)
 class Choice:
-    """What the controls say. `requests` are answered at once: one token of each goes through the model in a step."""
+    """What the controls say.
+
+    `requests` are answered at once: one token of each goes through the model in a step.
+    """
 
     model: str = "llama-3.1-70b"
     gpu: str = "h100"
@@ -43,7 +47,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything the picture shows. state: fits, small (too little memory), wrong (the sizes cannot be used)."""
+    """Everything the picture shows. state: fits, small (too little memory), wrong (the sizes cannot
+    be used).
+    """
 
     choice: Choice
     state: str
@@ -68,13 +74,17 @@ def _prepared(model: str, gpu: str) -> Deployment:
 
 
 def deployment(choice: Choice) -> Deployment:
-    """Return what the plan is asked about; BadInput for what it does not know, or the GPU has no kernels for."""
+    """Return what the plan is asked about; BadInput for what it does not know, or the GPU has no
+    kernels for.
+    """
     sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
-    return replace(_prepared(choice.model, choice.gpu), **sizes)
+    return replace(_prepared(choice.model, choice.gpu), **sizes, learned=kept_starts())
 
 
 def layout(choice: Choice) -> Layout:
-    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
+    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a
+    size below 1.
+    """
     load_model(choice.model)
     load_gpu(choice.gpu)
     network_link(choice.network)
@@ -107,7 +117,9 @@ def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
 
 
 def _memory_words(d: Deployment) -> tuple[str, str, str]:
-    """Return the state, the verdict, and the nearest split that fits: on the GPUs that are there, else on more."""
+    """Return the state, the verdict, and the nearest split that fits: on the GPUs that are there,
+    else on more.
+    """
     f = fit(d)
     weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
     if f.fits:
@@ -122,7 +134,9 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
 
 
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
-    """Return the attention heads and the KV heads of a rank; KV heads repeat where there are fewer than ranks."""
+    """Return the attention heads and the KV heads of a rank; KV heads repeat where there are fewer
+    than ranks.
+    """
     heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
     copies = max(1, m.num_attention_heads // rank.heads // m.num_key_value_heads)  # of each KV head
     first = rank.tp_rank // copies * rank.kv_heads
