@@ -106,7 +106,9 @@ def _loaded() -> tuple[Any, Any]:  # Transformers chooses both classes when it r
     """Return the teaching model and its tokenizer, which pads on the left: an answer begins behind its prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # "Loading weights: 100%" of 38 small tensors
     tokenizer = AutoTokenizer.from_pretrained(FOLDER, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.bfloat16)
