@@ -194,7 +194,9 @@ def test_lines_add_up(traced):
     shared = preempted = 0
     for step, pool in trace.replay(steps):
         assert pool.used_blocks == set(pool.owners)
-        assert step.kv_cache_usage == pytest.approx(len(pool.used_blocks) / step.num_blocks, abs=1e-5)
+        assert step.kv_cache_usage == pytest.approx(
+            len(pool.used_blocks) / step.num_blocks, abs=1e-5
+        )
         assert step.prefill_tokens + step.decode_tokens <= step.budget == BUDGET
         for row in step.requests:
             assert (
@@ -205,7 +207,12 @@ def test_lines_add_up(traced):
             max(shared, sum(len(names) > 1 for names in pool.owners.values())),
             preempted + len(step.preempted),
         )
-    assert step.num_blocks == BLOCKS - 1 and not pool.used_blocks and not pool.tables and not pool.waiting
+    assert (
+        step.num_blocks == BLOCKS - 1
+        and not pool.used_blocks
+        and not pool.tables
+        and not pool.waiting
+    )
     assert (
         shared >= 3
         and preempted

@@ -132,7 +132,9 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
     most: dict[str, int] = {}
     for step, pool in trace.replay(steps):
         assert pool.used_blocks == set(pool.owners)
-        assert step.kv_cache_usage == pytest.approx(len(pool.used_blocks) / step.num_blocks, abs=1e-6)
+        assert step.kv_cache_usage == pytest.approx(
+            len(pool.used_blocks) / step.num_blocks, abs=1e-6
+        )
         for name, blocks in pool.tables.items():
             most[name] = max(most.get(name, 0), len(blocks))
     assert not pool.used_blocks and not pool.waiting
