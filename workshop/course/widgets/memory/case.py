@@ -1,4 +1,5 @@
-"""What the memory sliders compute: one case, its memory on each GPU, a verdict and the nearest remedies. No widgets.
+"""What the memory sliders compute: one case, its memory on each GPU, a verdict and the nearest
+remedies. No widgets.
 
 Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
@@ -34,7 +35,10 @@ CHANGES = {  # a rule of advise → what it changes
 
 @dataclass(frozen=True)
 class Case:
-    """What the sliders say. `context` tokens for each of `requests`; `weights` is one of WEIGHTS."""
+    """What the sliders say.
+
+    `context` tokens for each of `requests`; `weights` is one of WEIGHTS.
+    """
 
     model: str = "llama-3.1-8b"
     gpu: str = "h100"
@@ -48,7 +52,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Stage:
-    """The memory of one GPU of a pipeline stage, in bytes; `room` is what is left for the KV cache (may be < 0)."""
+    """The memory of one GPU of a pipeline stage, in bytes; `room` is what is left for the KV cache
+    (may be < 0).
+    """
 
     gpus: tuple[int, int]  # first and last GPU of the stage
     weights: int
@@ -67,7 +73,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Memory:
-    """Everything the picture shows. States: fits, waits (some requests wait), refused (vLLM would not start)."""
+    """Everything the picture shows.
+
+    States: fits, waits (some requests wait), refused (vLLM would not start).
+    """
 
     case: Case
     deployment: Deployment
@@ -115,7 +124,9 @@ def weight_words(m: ModelConfig, weights: str) -> str:
 
 
 def deployment(case: Case) -> Deployment:
-    """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what cannot be."""
+    """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what
+    cannot be.
+    """
     return _deployment(case, kept_starts(exact=False))
 
 
@@ -193,7 +204,9 @@ def _problem(result: Memory) -> str:
 
 
 def remedies(case: Case) -> tuple[str, ...]:
-    """Return the single changes that would make the whole case fit, the cheapest for the asker first."""
+    """Return the single changes that would make the whole case fit, the cheapest for the asker
+    first.
+    """
     return _remedies(case, kept_starts(exact=False))
 
 
