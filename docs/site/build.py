@@ -293,6 +293,7 @@ def server(home: Path | None, needed: bool):
     from workshop.servers import local, records
     from workshop.servers.local import supervise
 
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="workshop-site-") as folder:
         os.environ["WORKSHOP_HOME"] = str(home or Path(folder) / "home")
         os.environ["WORKSHOP_STRICT"] = "1"
@@ -307,6 +308,8 @@ def server(home: Path | None, needed: bool):
         finally:
             if started:
                 supervise.stop(started)
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def render(chapter: Chapter, run: bool) -> str:

@@ -24,6 +24,7 @@ ROW = {
     "replicas": 1,
     "slo_share": 1.0,
     "usd_per_million_tokens": None,
+    "kwh_per_million_tokens": None,
     "ttft_ms": {"p95": 20.0},
     "tpot_ms": {"p95": 5.0},
     "command": "vllm serve",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.course import nb06
 from workshop.simulate.arrivals import Arrival
 
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
@@ -31,7 +32,6 @@ LABELLED = (
     "A hammer is a tool",
 )
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
-LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # of the timeline in notebook 06
 ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
 EVERY_S = 10.0  # between two cells, where the time is not given
 BUNCH_S = 8.0  # everybody runs a cell within so many seconds, half of them within a sixth of it
@@ -128,9 +128,9 @@ def course(dice: random.Random) -> list[Cell]:
 
 
 def _timeline() -> tuple[Ask, ...]:
-    """Return the requests of notebook 06's timeline, whose answers have exactly LENGTHS tokens."""
+    """Return the requests of notebook 06's timeline, whose answers have exactly nb06.LENGTHS tokens."""
     asks = []
-    for number, length in enumerate(LENGTHS):
+    for number, length in enumerate(nb06.LENGTHS):
         exactly = {"max_tokens": length, "min_tokens": length, "ignore_eos": True}
         asks.append(ask(CITIES[number % 4], **exactly, temperature=1.0))
     return tuple(asks)

@@ -12,8 +12,11 @@ import inference_planner
 MODULES = (
     "inference_planner/__init__",
     "inference_planner/errors",
+    "inference_planner/files",
+    "inference_planner/json_values",
     "workshop/__init__",
     "workshop/errors",
+    "workshop/files",
     "workshop/home",
     "workshop/servers/__init__",
     "workshop/servers/guard/__init__",
