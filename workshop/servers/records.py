@@ -79,12 +79,18 @@ def path_of(name: str, suffix: str = ".json") -> Path:
 def write(record: ServerRecord) -> None:
     """Write the record to its file, mode 0600."""
     private_folder("servers")
-    fields = asdict(replace(record, reason=record.reason[:MAX_REASON_CHARS]))
+    short = replace(record, reason=record.reason[:MAX_REASON_CHARS])
+    write_private(path_of(record.name), as_text(short))
+
+
+def as_text(record: ServerRecord) -> str:
+    """Return what a record's file has, and each copy that is shared: JSON without fields that say nothing."""
+    fields = asdict(record)
     if not record.cluster:  # of no SLURM cluster, or of none with a name
         del fields["cluster"]
     if record.joules_at_ready is None:
         del fields["joules_at_ready"]
-    write_private(path_of(record.name), json.dumps(fields, indent=1) + "\n")
+    return json.dumps(fields, indent=1) + "\n"
 
 
 def remove(name: str) -> None:

@@ -7,7 +7,6 @@ import grp
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -38,7 +37,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
         remedy = f"Start yours under another name, and share that one instead of {name}."
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
-    write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
+    write_private(target, records.as_text(record), 0o640, gid)
     write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
     return target, list(_notes(record, target))
 
@@ -55,9 +54,7 @@ def renew(record: ServerRecord) -> None:
         # it was taken away, or is somebody else's
         with contextlib.suppress(OSError, WorkshopError):
             if (found := path.lstat()).st_uid == os.geteuid():
-                write_private(
-                    path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid
-                )
+                write_private(path, records.as_text(record), 0o640, found.st_gid)
 
 
 def _group_id(group: str) -> int:
