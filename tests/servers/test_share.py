@@ -42,7 +42,7 @@ def class_folder(tmp_path):
 def test_copy_is_the_groups_and_holds_what_connect_needs(server, class_folder, monkeypatch):
     path, notes = share.share("big", GROUP, class_folder)
     assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == os.getegid()
-    assert json.loads(path.read_text()) == asdict(server)
+    assert json.loads(path.read_text()) == json.loads(records.as_text(server))
     assert any("without limits" in note for note in notes)
     monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
     assert [record.name for record in records.shared()] == ["big"]
