@@ -20,7 +20,7 @@ from workshop.simulate.arrivals import Arrival
 from workshop.simulate.bench import checks, points
 from workshop.simulate.bench.checks import Fault
 from workshop.simulate.bench.points import MEASURES, Point, SessionLoad
-from workshop.simulate.bench.prediction import Simulate
+from workshop.simulate.bench.prediction import Simulate, figures_of, times_ms
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
@@ -88,7 +88,7 @@ def measure(
         others = checks.other_requests(before, after, len(arrivals))
         slow = checks.slow_client(cpu_share, None, [])
         faults += [fault for fault in (lost, others, slow) if fault]
-    figures = {name: percentiles(_times_ms(outcomes, name)) for name in MEASURES}
+    figures = {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
     limits = parse_slo(slo)
@@ -146,26 +146,9 @@ def hits_of_sessions(
 def predict(simulate: Simulate, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     """Return the simulated figures as `prediction.predict` has them, and prefix_hit_share."""
     outcomes = simulate(arrivals)
-    first_s = min(outcome.arrival_s for outcome in outcomes)
-    last_s = max(outcome.last_s for outcome in outcomes)
-    tokens = sum(outcome.output_tokens for outcome in outcomes)
     hits = sum(outcome.hit_tokens for outcome in outcomes)
-    result: dict[str, Any] = {
-        "tokens_per_s": tokens / (last_s - first_s),
-        "prefix_hit_share": hits / sum(outcome.prompt_tokens for outcome in outcomes),
-    }
-    for name in MEASURES:
-        result[f"{name}_ms"] = percentiles(_times_ms(outcomes, name))
-    return result
-
-
-def _times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
-    times_ms = []
-    for outcome in outcomes:
-        time_ms = getattr(outcome, f"{measure}_ms")
-        if time_ms is not None:
-            times_ms.append(time_ms)
-    return times_ms
+    prompt_tokens = sum(outcome.prompt_tokens for outcome in outcomes)
+    return {**figures_of(outcomes), "prefix_hit_share": hits / prompt_tokens}
 
 
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:

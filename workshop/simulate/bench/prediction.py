@@ -82,16 +82,22 @@ def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
         outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
     else:
         outcomes = _closed_loop(simulate, load, load.concurrency or 1)
+    return figures_of(outcomes)
+
+
+def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms, of measured or simulated outcomes."""
     first_s = min(outcome.arrival_s for outcome in outcomes)
     last_s = max(outcome.last_s for outcome in outcomes)
     tokens = sum(outcome.output_tokens for outcome in outcomes)
     result: dict[str, Any] = {"tokens_per_s": tokens / (last_s - first_s)}
     for name in MEASURES:
-        result[f"{name}_ms"] = percentiles(_times_ms(outcomes, name))
+        result[f"{name}_ms"] = percentiles(times_ms(outcomes, name))
     return result
 
 
-def _times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
+def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
+    """Return the times in ms that a measure (ttft, tpot, e2el) has; an answer of one token has no tpot."""
     times_ms = []
     for outcome in outcomes:
         time_ms = getattr(outcome, f"{measure}_ms")
