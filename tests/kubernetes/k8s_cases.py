@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
 import k8s_kustomize
+import yaml
 from click.testing import CliRunner
 from k8s_read import Expected
 
@@ -53,6 +56,17 @@ def on_openshift(name: str, folder: Path) -> list[dict]:
     words = words_of(name)
     run([*words[: words.index("--output")], "--openshift", "--output", str(folder)])
     return k8s_kustomize.build(folder / "overlays" / name)
+
+
+def built(folder: Path) -> list[dict]:
+    """Return what a folder's kustomization resolves to; kubectl, where it is installed, agrees."""
+    docs = k8s_kustomize.build(folder)
+    tool = shutil.which("kubectl")
+    if tool:
+        done = subprocess.run([tool, "kustomize", str(folder)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert by_kind(list(yaml.safe_load_all(done.stdout))) == by_kind(docs)
+    return docs
 
 
 def by_kind(docs: list[dict]) -> list[dict]:
