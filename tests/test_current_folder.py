@@ -27,7 +27,6 @@ from workshop.servers.slurm import fabric
 from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.bench import client as bench_client
 from workshop.simulate.load import on_plan
 from workshop.vllm_package import installed
 from workshop.workarounds import ray_current_folder
@@ -106,7 +105,7 @@ def of_simulate(monkeypatch) -> None:
 def of_bench(monkeypatch) -> None:
     from small_server import record
 
-    monkeypatch.setattr(bench_client.subprocess, "Popen", Start)
+    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
     simulate_local.bench(record(), "m", "t", [Arrival(0.0, 16, 2)])
 
 

@@ -48,6 +48,44 @@ def test_what_a_library_prints_is_no_answer(tmp_path, monkeypatch):
         process.end()
 
 
+PRINTER = """
+import os
+import sys
+from workshop.worker_process import Channel, JsonLines
+channel = Channel(JsonLines())
+for line in channel:
+    print(line, file=sys.stderr, flush=True)
+    channel.send([os.getcwd(), os.getpid()])
+"""
+
+
+@pytest.mark.parametrize("folder", [None, "/"])
+def test_a_worker_runs_in_the_folder_that_its_parent_names(tmp_path, monkeypatch, folder):
+    (tmp_path / "a_worker.py").write_text(PRINTER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    process = WorkerProcess("a_worker", JsonLines(), folder=folder)
+    try:
+        assert process.ask("a line") == [folder or str(tmp_path), process.pid]
+    finally:
+        process.end()
+
+
+def test_the_last_line_can_leave_out_what_earlier_messages_made_a_worker_write(
+    tmp_path, monkeypatch
+):
+    process = worker(tmp_path, monkeypatch, PRINTER, JsonLines())
+    try:
+        process.ask("ValueError: of the first message")
+        after_the_first = process.printed_bytes()
+        assert process.last_line(after_the_first) == ""
+        process.ask("of the second")
+        assert process.last_line() == "ValueError: of the first message"
+        assert process.last_line(after_the_first) == "of the second"
+    finally:
+        process.end()
+
+
 def test_a_worker_that_ends_is_named_with_its_exit_code_and_last_line(tmp_path, monkeypatch):
     process = worker(tmp_path, monkeypatch, "raise SystemExit('no memory left')", Pickles())
     try:
@@ -91,7 +129,7 @@ def test_what_is_no_message_is_no_answer(tmp_path):
 def test_no_room_starts_a_worker_by_itself(room):
     """Both rooms had a protocol of their own: pipes, a time limit and the words for a failure."""
     by_itself = []
-    for path in (PACKAGE / room).glob("*.py"):
+    for path in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("Popen", "dup2"):
                 by_itself.append(path.name)

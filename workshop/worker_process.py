@@ -59,7 +59,15 @@ class NoAnswer(Exception):
 
 
 class WorkerProcess:
-    """The parent's end of a worker. It runs in a folder without files, and gets everything by its pipe.
+    """The parent's end of a worker, which gets its messages by a pipe.
+
+    Args:
+        module: the worker's module, which answers through a `Channel`.
+        message_format: how both ends write a message.
+        python: the interpreter that runs the worker.
+        variables: environment variables to set for the worker.
+        folder: where the worker looks for relative paths, by default a folder without files. None: this process's
+            folder, for this process's Python alone; an older one would take code from there.
 
     Raises:
         OSError, ValueError: the interpreter cannot be run.
@@ -72,6 +80,7 @@ class WorkerProcess:
         *,
         python: str = python_process.PYTHON,
         variables: Mapping[str, str] | None = None,
+        folder: str | None = python_process.NEUTRAL_FOLDER,
     ) -> None:
         self.python = python
         self._format = message_format
@@ -84,7 +93,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=python_process.environment(dict(variables or {}), python=python),
-                cwd=python_process.NEUTRAL_FOLDER,
+                cwd=folder,
             )
         except BaseException:
             self._errors.close()
@@ -92,6 +101,11 @@ class WorkerProcess:
         assert self._process.stdin and self._process.stdout  # both are pipes
         self._messages: IO[bytes] = self._process.stdin
         self._answers: IO[bytes] = self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
 
     def ask(self, message: object, limit_s: float | None = None) -> Any:
         """Send a message and return the answer.
@@ -134,9 +148,17 @@ class WorkerProcess:
             how = f" ({signal.strsignal(-code) or 'signal'}, signal {-code})"
         return f"{self.python} ended without an answer{how}{_after_colon(self.last_line())}"
 
-    def last_line(self) -> str:
-        """Return the last line that the worker wrote to its standard error; "" if it wrote nothing."""
-        self._errors.seek(0)
+    def printed_bytes(self) -> int:
+        """Return how many bytes the worker has written to its standard error."""
+        return os.fstat(self._errors.fileno()).st_size
+
+    def last_line(self, after_bytes: int = 0) -> str:
+        """Return the last line that the worker wrote to its standard error; "" if it wrote nothing.
+
+        Args:
+            after_bytes: an earlier `printed_bytes`; what was written before it does not count.
+        """
+        self._errors.seek(after_bytes)
         return python_process.last_line(self._errors.read())
 
     def end(self) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import tempfile
 import threading
 import time
@@ -16,10 +14,10 @@ from typing import Any, Self
 
 import psutil
 
-from workshop import python_process
 from workshop.errors import WorkshopError
 from workshop.servers.record_file import ServerRecord
 from workshop.vllm_package import WITHOUT_A_MODEL
+from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
 
 POLL_S = 0.25
 
@@ -42,17 +40,11 @@ class Client:
         """Start the process. server: its address and key; the key travels in the environment, not on a command line."""
         self._server = server
         self._folder = tempfile.TemporaryDirectory()
-        self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
-        environment = python_process.environment(
-            {**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
-        )
-        self._process = subprocess.Popen(
-            python_process.command("workshop.simulate.bench.client_process"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._printed,
-            text=True,
-            env=environment,
+        self._worker = WorkerProcess(
+            "workshop.simulate.bench.client_process",
+            JsonLines(),
+            variables={**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""},
+            folder=None,  # the tokenizer may be a relative path
         )
 
     def __enter__(self) -> Self:
@@ -60,9 +52,7 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         """End the process, and with it a load that is still being sent."""
-        self._process.kill()
-        self._process.communicate()
-        self._printed.close()
+        self._worker.end()
         self._folder.cleanup()
 
     def run(self, options: Mapping[str, str | list[str]], flags: tuple[str, ...] = ()) -> ClientRun:
@@ -86,11 +76,13 @@ class Client:
             **options,
         }
         for name, value in every_option.items():
-            arguments += [name, value] if isinstance(value, str) else [name, *value]
-        printed_before = os.fstat(self._printed.fileno()).st_size
-        watch = _CpuWatch(self._process.pid)
+            values = [value] if isinstance(value, str) else value
+            arguments += [name, *values]
+        printed_before = self._worker.printed_bytes()
+        watch = _CpuWatch(self._worker.pid)
         try:
-            self._send(arguments)
+            with contextlib.suppress(NoAnswer):  # it ended early: the missing result says so
+                self._worker.ask(arguments)
         finally:
             watch.stop()
         result: dict[str, Any] = {"completed": 0}
@@ -98,24 +90,15 @@ class Client:
             result = json.loads(result_file.read_text())
         expected = int(str(options["--num-prompts"]))
         if result["completed"] < expected:
-            self._printed.seek(printed_before)
-            last_line = python_process.last_line(self._printed.read()) or "it printed nothing."
-            log = self._server.log
+            last_line = self._worker.last_line(printed_before) or "it printed nothing."
+            remedy = "Look at the server's log."
+            if self._server.log:
+                remedy = f"The server's log is {self._server.log}."
             raise WorkshopError(
                 f"vllm bench serve had {result['completed']} of {expected} answers: {last_line}",
-                f"The server's log is {log}." if log else "Look at the server's log.",
+                remedy,
             )
         return ClientRun(result, watch.share_of_last(float(result["duration"])))
-
-    def _send(self, arguments: list[str]) -> None:
-        """Give the process its arguments, and wait until it has finished, or ended."""
-        jobs, answers = self._process.stdin, self._process.stdout
-        if jobs is None or answers is None:
-            raise LookupError("the process was started without its pipes")
-        with contextlib.suppress(OSError):  # it ended early: the missing result says so
-            jobs.write(json.dumps(arguments) + "\n")
-            jobs.flush()
-            answers.readline()
 
 
 def run(
@@ -130,9 +113,8 @@ class _CpuWatch:
     """Notes a process's processor time a few times a second, in a thread."""
 
     def __init__(self, pid: int):
-        self._samples: list[
-            tuple[float, float]
-        ] = []  # seconds since it was created, its CPU seconds
+        # seconds since the process was created, and its CPU seconds
+        self._samples: list[tuple[float, float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._sample, args=(pid,), daemon=True)
         self._thread.start()
