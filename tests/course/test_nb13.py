@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import needs
 import pytest
 
-from workshop import live, simulate
-from workshop.course import extra_servers, nb13
+from workshop import simulate
+from workshop.course import nb13
 from workshop.errors import BadInput
 from workshop.servers.vllm_main import installed
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "13_scale_out.ipynb"
 PAGE = """
 # TYPE vllm:request_success counter
 vllm:request_success_total{{engine="1",finished_reason="length"}} {one}
@@ -26,24 +24,10 @@ vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} 83.0
 """
 
 
-@pytest.fixture
-def without_vllm(monkeypatch):
-    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    for module in (extra_servers, live):
-        monkeypatch.setattr(module, "installed", lambda: ("", ""))
-
-
-def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
-    without_vllm, monkeypatch, capsys
-):
-    monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
-    names: dict = {}
-    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    said = capsys.readouterr().out
-    assert said.count("this row was simulated on another machine") == 3 + 2 + 3 + 2
-    assert "What follows is recorded" in said
+def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(run_to_its_end):
+    names, printed = run_to_its_end("13_scale_out.ipynb")
+    assert printed.count("this row was simulated on another machine") == 3 + 2 + 3 + 2
+    assert "What follows is recorded" in printed
     assert [answer["received"] for answer in names["answers"]] == [0, 64, 0, 0]
 
 

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from workshop import live
-from workshop.course import extra_servers, nb13, nb14
+from workshop.course import nb13, nb14
 from workshop.errors import BadInput
 from workshop.servers import machine
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "14_agents.ipynb"
 BLOCK_TOKENS = 32
 
 
-@pytest.fixture
-def without_vllm(monkeypatch):
-    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    for module in (extra_servers, live, nb14):
-        monkeypatch.setattr(module, "installed", lambda: ("", ""))
-
-
-def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(
-    without_vllm, monkeypatch, capsys
-):
-    monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
-    names: dict = {}
-    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    printed = capsys.readouterr().out
+def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(run_to_its_end):
+    _, printed = run_to_its_end("14_agents.ipynb")
     assert "What follows is recorded" in printed
     assert printed.count("this row was simulated on another machine") == 3 + 4
 

@@ -139,10 +139,16 @@ def test_the_plan_multiplies_with_the_kernels_that_were_asked_for(backend, kerne
     assert kernels.experts_kernel(model, load_gpu("h200"), backend).name == kernel
 
 
-def hybrid(**settings):
+def hybrid(tensor_parallel_size=2, **settings):
+    """Return the plan of Qwen3.5 27B on H100, as benchmarks/gpu/jobs/truth_two_h100.json starts it."""
     config = from_dict(JOBS["h100_qwen3.5-27b_tp2"]["config"], name="qwen3.5-27b-text")
     return plan(
-        config, "h100", tensor_parallel_size=2, max_model_len=32768, usage="llm", **settings
+        config,
+        "h100",
+        tensor_parallel_size=tensor_parallel_size,
+        max_model_len=32768,
+        usage="llm",
+        **settings,
     )
 
 
@@ -173,42 +179,23 @@ def test_prefix_caching_changes_nothing_for_a_model_without_states():
 
 def test_a_plan_that_lacks_little_names_smaller_steps_and_its_doubt():
     """DeepSeek V3.2 with DP 8 and EP crashed on 8 H200 for want of memory (LMCache, pull request 2521, 2026-02)."""
-    p = plan(
-        "deepseek-v3",
-        "h200",
-        tensor_parallel_size=1,
-        data_parallel_size=8,
-        enable_expert_parallel=True,
-        max_model_len=16384,
-    )
+    settings = {
+        "tensor_parallel_size": 1,
+        "data_parallel_size": 8,
+        "enable_expert_parallel": True,
+        "max_model_len": 16384,
+    }
+    p = plan("deepseek-v3", "h200", **settings)
     assert not p.fits
     smaller = next(line for line in p.advice if "--max-num-batched-tokens 2048" in line)
     assert "--max-num-seqs 256" in smaller and "same GPUs" in smaller
     assert any("may fit as it is" in line for line in p.advice)
-    after = plan(
-        "deepseek-v3",
-        "h200",
-        tensor_parallel_size=1,
-        data_parallel_size=8,
-        enable_expert_parallel=True,
-        max_model_len=16384,
-        max_num_batched_tokens=2048,
-        max_num_seqs=256,
-    )
-    assert after.fits
+    with_smaller_steps = {**settings, "max_num_batched_tokens": 2048, "max_num_seqs": 256}
+    assert plan("deepseek-v3", "h200", **with_smaller_steps).fits
 
 
 @pytest.mark.parametrize(("tp", "seqs", "measured"), [(2, 1024, 43.99), (1, 1024, 17.169)])
 def test_a_dense_hybrid_has_the_graphs_that_two_starts_on_h100_estimated(tp, seqs, measured):
     """benchmarks/gpu/records/two_h100_0.32.json and its second part: Qwen3.5 27B; −0.5 and −2.0 % before."""
-    config = from_dict(JOBS["h100_qwen3.5-27b_tp2"]["config"], name="qwen3.5-27b-text")
-    p = plan(
-        config,
-        "h100",
-        tensor_parallel_size=tp,
-        max_model_len=32768,
-        max_num_seqs=seqs,
-        usage="llm",
-        enable_prefix_caching=False,
-    )
+    p = hybrid(tensor_parallel_size=tp, max_num_seqs=seqs, enable_prefix_caching=False)
     assert p.available_kv_gib_per_gpu == pytest.approx(measured, rel=0.003)

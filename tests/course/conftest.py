@@ -1,0 +1,37 @@
+"""Fixtures of the tests of single notebooks: no vLLM on this machine, and a notebook's cells run one after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workshop import live
+from workshop.course import extra_servers, nb14
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.fixture
+def without_vllm(monkeypatch) -> None:
+    """Let the notebooks' helpers find no vLLM."""
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    for module in (extra_servers, live, nb14):
+        monkeypatch.setattr(module, "installed", lambda: ("", ""))
+
+
+@pytest.fixture
+def run_to_its_end(without_vllm, monkeypatch, capsys) -> Callable[[str], tuple[dict, str]]:
+    """Return a function that runs a notebook without vLLM, and returns its names and what it printed."""
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")  # solutions run before any try; a wrong one raises
+
+    def run(file_name: str) -> tuple[dict, str]:
+        names: dict = {}
+        for cell in json.loads((NOTEBOOKS / file_name).read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                exec("".join(cell["source"]), names)
+        return names, capsys.readouterr().out
+
+    return run
