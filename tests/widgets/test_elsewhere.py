@@ -19,8 +19,14 @@ from workshop.engine.exact import plan
 from workshop.servers import kubernetes
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-# 59, 59 and 79 GiB for 131.4
-SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]
+# 59, 59, 79, 186 and 176 GiB for 228.4
+SMALL = [
+    "Standard_NC64as_T4_v3",
+    "g4dn.12xlarge",
+    "Standard_NC24ads_A100_v4",
+    "Standard_NC80adis_H100_v5",
+    "g5.48xlarge",
+]
 
 
 def test_the_codes_are_those_of_the_nearest_steps():

@@ -96,8 +96,8 @@ def _is_own_volume(volume: dict[str, Any]) -> bool:
 
 
 def sound() -> Manifests:
-    """Return Mistral 7B on 2 × T4 as the workshop renders it."""
-    p = plan("mistral-7b-v0.3", "t4", gpus_per_node=2, max_model_len=8192, usage="serve")
+    """Return Qwen3 8B on 2 × T4 as the workshop renders it."""
+    p = plan("qwen3-8b", "t4", gpus_per_node=2, max_model_len=8192, usage="serve")
     return Manifests(p, tuple(kubernetes.manifests(p)))
 
 
@@ -110,7 +110,7 @@ def spoiled() -> Manifests:
     box["args"] += [
         "--dtype=bfloat16",
         "--middleware=workshop.servers.guard.auth.RequireKey",
-        "--api-key=sk-mistral-2024",
+        "--api-key=sk-qwen-2026",
     ]
     box["startupProbe"]["failureThreshold"] = 6
     box["volumeMounts"] = [m for m in box["volumeMounts"] if m["mountPath"] != "/dev/shm"]

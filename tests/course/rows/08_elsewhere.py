@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-# 59, 59 and 79 GiB for 131.4
-SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]
+# 59, 59, 79, 186 and 176 GiB for 228.4
+SMALL = [
+    "Standard_NC64as_T4_v3",
+    "g4dn.12xlarge",
+    "Standard_NC24ads_A100_v4",
+    "Standard_NC80adis_H100_v5",
+    "g5.48xlarge",
+]
 
 ROWS = {
     "elsewhere.faults": (
@@ -59,22 +65,22 @@ ROWS = {
         ],
     ),
     "elsewhere.disk": (
-        [141.1, 141, 70.55 * 2],
+        [244.2, 244, 122.1 * 2],
         [
-            (131.4, "GiB"),
-            (70.55, "two bytes"),
-            (282.2, "not four"),
-            (141.1e9, "10**9"),
-            (1128.8, "gigabits"),
-            (140, "too small"),
+            (227.4, "GiB"),
+            (122.1, "two bytes"),
+            (488.4, "not four"),
+            (244.2e9, "10**9"),
+            (1953.6, "gigabits"),
+            (240, "too small"),
         ],
     ),
     "elsewhere.machines": (
         [SMALL, set(SMALL), np.array(SMALL)],
         [
             ([*SMALL, "p5.48xlarge"], "does hold it"),
-            (SMALL[:1], "2 more"),
-            ([], "3 more"),
+            (SMALL[:1], "4 more"),
+            ([], "5 more"),
             (["laptop"], "no machine"),
             (SMALL[0], "list or set"),
         ],

@@ -4,7 +4,7 @@ from workshop.course import manifest
 from workshop.course.exercise_sets import words
 from workshop.course.judging import called
 
-VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
+VM_MODEL, VM_LENGTH = "qwen3.5-122b-a10b", 8192
 IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
@@ -38,7 +38,7 @@ def machines(answer: list | tuple | set | frozenset) -> str | None:
             return f"{name} does hold it: {by_name[name].gpus} × {by_name[name].gpu}"
     missing = len(too_small() - names)
     if missing:
-        return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache"
+        return f"{missing} more cannot hold it: weights of 228.4 GiB, before any KV cache"
     return None
 
 
