@@ -1,6 +1,7 @@
-"""Record a run in the form of planner/inference_planner/data/runs: `workshop reconcile LOG --record FILE`.
+"""Record a run as `workshop reconcile LOG --record FILE` does, in the form of the planner's data/runs.
 
-Only numbers, and names that the planner itself has, are written: no text of the log, no key, host or path.
+A record holds numbers, and names that the planner itself has: no text of the log, no key, host or
+path.
 """
 
 import datetime
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner.builds import NOT_SIZES
-from inference_planner.catalog import list_models
+from inference_planner.catalog import ModelConfig, list_models
+from inference_planner.catalog.config import present
 from inference_planner.catalog.read import from_dict
 
 from workshop.engine.learned import KeptStart, Measured
@@ -45,18 +47,27 @@ REMEDY = "Give a new file, or one that --record wrote."
 
 
 def run_of(case: LoggedRun) -> dict[str, Any]:
-    """Return the run of a log. Raises BadInput for a CPU's, or one that does not say what it measured."""
+    """Return the run of a log with its measurements.
+
+    Raises BadInput: a log of a CPU, or one that does not say what it measured.
+    """
     if case.gpu is None:
         raise BadInput(
             "The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU."
         )
-    measured = {name: getattr(case.log, name.removesuffix("_per_gpu")) for name in MEASURED}
-    if missing := [name for name in NEEDED if not measured[name]]:
+    measurements: dict[str, float] = {}
+    missing: list[str] = []
+    for name in MEASURED:
+        value = getattr(case.log, name.removesuffix("_per_gpu"))
+        if value is not None:
+            measurements[name] = value
+        if name in NEEDED and not value:
+            missing.append(name)
+    if missing:
         raise BadInput(
             f"The log does not say {', '.join(missing)}.",
             "Give the log of a start that became ready.",
         )
-    measurements = {name: value for name, value in measured.items() if value is not None}
     return {**described(case), **measurements}
 
 
@@ -65,48 +76,68 @@ def described(case: LoggedRun) -> dict[str, Any]:
 
     Raises BadInput: a setting of the log that vLLM does not have.
     """
-    m, s = case.model, dict(case.settings)
-    for name in FEATURES:
-        s.pop(name, None)
-    sizes = {"tp": s.pop("tensor_parallel_size"), "pp": s.pop("pipeline_parallel_size")}
-    s.pop("max_model_len")
-    stored = {}
-    if (
-        m.quantization
-        and case.log.args.get("quantization")
-        and not m.raw.get("quantization_config")
-    ):
-        s["quantization"] = m.quantization.method
-    elif (
-        m.quantization and m.quantization != from_dict(m.raw, name=m.name).quantization
-    ):  # another checkpoint's
-        stored = {"quantization_config": {"quant_method": m.quantization.method}}
-    extra = {name: value for name, value in s.items() if value not in (None, "auto", False)}
-    if s.get("enable_prefix_caching") is False:
-        extra["enable_prefix_caching"] = False
-    if wrong := [
-        name
-        for name, value in extra.items()
-        if isinstance(value, str) and not SHORT.fullmatch(value)
-    ]:
-        raise BadInput(
-            f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it."
-        )
-    is_in_catalog = m.name in list_models()
-    name = (
-        m.name
-        if is_in_catalog
-        else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
-    )
+    model = case.model
+    settings = dict(case.settings)
+    for name in (*FEATURES, "max_model_len"):
+        settings.pop(name, None)
+    tp = settings.pop("tensor_parallel_size")
+    pp = settings.pop("pipeline_parallel_size")
+    config: dict[str, Any] = {}
+    if model.name in list_models():
+        name = model.name
+    else:
+        kind = model.model_type or model.architecture
+        name = f"{kind}-{model.num_hidden_layers}x{model.hidden_size}"
+        config = sizes_alone(model.raw)
+    if _is_quantized_when_loaded(case):
+        settings["quantization"] = present(model.quantization).method
+    elif _is_of_another_checkpoint(model):
+        config["quantization_config"] = {"quant_method": present(model.quantization).method}
     run = {
         "name": name,
         "model": name,
         "gpu": case.card.name,
-        **sizes,
+        "tp": tp,
+        "pp": pp,
         "max_model_len": case.max_model_len,
     }
-    config = ({} if is_in_catalog else sizes_alone(m.raw)) | stored
-    return {**run, **({"config": config} if config else {}), "extra": extra}
+    if config:
+        run["config"] = config
+    run["extra"] = _further_settings(settings)
+    return run
+
+
+def _is_quantized_when_loaded(case: LoggedRun) -> bool:
+    """Return True if an argument of the run quantizes a checkpoint that is in 16 bit."""
+    model = case.model
+    argument = case.log.args.get("quantization")
+    return bool(model.quantization and argument and not model.raw.get("quantization_config"))
+
+
+def _is_of_another_checkpoint(model: ModelConfig) -> bool:
+    """Return True if the model is quantized, and in another way than its config.json says."""
+    if not model.quantization:
+        return False
+    return model.quantization != from_dict(model.raw, name=model.name).quantization
+
+
+def _further_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from vLLM's defaults.
+
+    Raises BadInput: one of them is no word of vLLM.
+    """
+    extra: dict[str, Any] = {}
+    for name, value in settings.items():
+        if value in (None, "auto", False):
+            continue
+        if isinstance(value, str) and not SHORT.fullmatch(value):
+            raise BadInput(
+                f"The log's {name} is not one that vLLM has.", "Give the log as vLLM wrote it."
+            )
+        extra[name] = value
+    if settings.get("enable_prefix_caching") is False:
+        extra["enable_prefix_caching"] = False
+    return extra
 
 
 def kept_run(case: LoggedRun) -> dict[str, Any]:
@@ -133,16 +164,23 @@ def kept_run(case: LoggedRun) -> dict[str, Any]:
 
 
 def _features(case: LoggedRun) -> dict[str, Any]:
-    """Return the log's drafts, adapters and images: numbers and vLLM's own names, and no text of the log."""
-    features = {name: case.settings[name] for name in FEATURES if name in case.settings}
+    """Return the log's settings of draft tokens, adapters and images.
+
+    They hold numbers and vLLM's own names, and no text of the log. Raises BadInput: one is a path.
+    """
+    features: dict[str, Any] = {}
+    for name in FEATURES:
+        if name in case.settings:
+            features[name] = case.settings[name]
     draft = features.get("speculative_config")
     if isinstance(draft, Mapping):
         names = ("method", "num_speculative_tokens")
         features["speculative_config"] = {name: draft[name] for name in names if name in draft}
-    if any(re.search(r"[/\\~]", json.dumps(value)) for value in features.values()):
-        raise BadInput(
-            "The log's draft or images are given by a path.", "Such a start cannot be kept."
-        )
+    for value in features.values():
+        if re.search(r"[/\\~]", json.dumps(value)):
+            raise BadInput(
+                "The log's draft or images are given by a path.", "Such a start cannot be kept."
+            )
     return features
 
 
@@ -159,12 +197,10 @@ def kept_start(case: LoggedRun) -> KeptStart:
         )
     weights_gib = case.stage.reported_weights_gib
     available_gib = case.log.available_kv_gib
-    if weights_gib is None or available_gib is None:
-        missing = "the weights" if weights_gib is None else "the memory for the KV cache"
-        raise BadInput(
-            f"The log does not say {missing}, so there is nothing to keep.",
-            "Give the log of a start that got as far as 'Available KV cache memory'.",
-        )
+    if weights_gib is None:
+        raise _nothing_to_keep("the weights")
+    if available_gib is None:
+        raise _nothing_to_keep("the memory for the KV cache")
     reported = case.stage.reported
     measured = Measured(
         weights_gib=weights_gib,
@@ -181,22 +217,34 @@ def kept_start(case: LoggedRun) -> KeptStart:
     return KeptStart(run, measured, datetime.date.today().isoformat())
 
 
+def _nothing_to_keep(missing: str) -> BadInput:
+    return BadInput(
+        f"The log does not say {missing}, so there is nothing to keep.",
+        "Give the log of a start that got as far as 'Available KV cache memory'.",
+    )
+
+
 def sizes_alone(raw: Mapping) -> dict:
-    """Return a config without what says where it came from: names of files and folders, and whoever wrote it."""
-    sizes = {
-        k: v
-        for k, v in raw.items()
-        if k not in NOT_SIZES and not (isinstance(v, str) and re.search(r"[/\\]", v))
-    }
-    return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in sizes.items()}
+    """Return a config without what says where it came from: names of files, folders and people."""
+    sizes: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name in NOT_SIZES:
+            continue
+        if isinstance(value, Mapping):
+            sizes[name] = sizes_alone(value)
+        elif not (isinstance(value, str) and re.search(r"[/\\]", value)):
+            sizes[name] = value
+    return sizes
 
 
 def record(case: LoggedRun, file: Path) -> dict[str, Any]:
-    """Write the run into a file, beside those of the same hardware and software that are there; return it.
+    """Add the run to a file of runs of the same hardware and software, and return it.
 
-    Raises BadInput: a log without what a record needs, a file that is no record, of another GPU or version, or has it.
+    Raises BadInput: the log lacks what a record needs, or the file is no record, is of another GPU
+    or version, or has this run already.
     """
-    run, version = run_of(case), case.log.version or ""
+    run = run_of(case)
+    version = case.log.version or ""
     if not SHORT.fullmatch(version):
         raise BadInput(
             "The log does not say its version of vLLM.", "Give the log from its first line on."
@@ -207,7 +255,9 @@ def record(case: LoggedRun, file: Path) -> dict[str, Any]:
         "how": "workshop reconcile LOG --record FILE",
         "date": datetime.date.today().isoformat(),
     }
-    content = check(file) if file.exists() else {**head, "runs": []}
+    content: dict[str, Any] = {**head, "runs": []}
+    if file.exists():
+        content = check(file)
     for key in ("hardware", "software"):
         if content[key] != head[key]:
             raise BadInput(
@@ -222,7 +272,10 @@ def record(case: LoggedRun, file: Path) -> dict[str, Any]:
 
 
 def check(file: Path) -> dict[str, Any]:
-    """Return what a file of recorded runs holds. Raises BadInput naming what is not as it should be."""
+    """Return the content of a file of recorded runs.
+
+    Raises BadInput: the file is no such file; the sentence names the field that is wrong.
+    """
     content = read_json(file, LARGEST_FILE_BYTES, REMEDY)
     if not isinstance(content, dict) or not all(isinstance(content.get(key), str) for key in HEAD):
         raise BadInput(f"{file} lacks one of {', '.join(HEAD)}.", REMEDY)
@@ -230,10 +283,9 @@ def check(file: Path) -> dict[str, Any]:
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
     for number, run in enumerate(runs, 1):
-        if wrong := next(
-            (name for name, kinds in FIELDS.items() if type(run.get(name)) not in kinds), None
-        ):
-            raise BadInput(
-                f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY
-            )
+        for name, kinds in FIELDS.items():
+            if type(run.get(name)) not in kinds:
+                raise BadInput(
+                    f"{file}: {name} of run {number} is missing, or of another kind.", REMEDY
+                )
     return content

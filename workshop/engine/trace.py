@@ -1,7 +1,7 @@
 """Read what the engine did, step by step: the files of `workshop serve --trace` and `workshop simulate --steps`.
 
-Pure: the standard library only. A line holds what changed since the line before, so that a long context costs no more
-than a short one; `replay` adds the changes up.
+Pure: the standard library only. A line holds what changed since the line before, so that a long
+context costs no more than a short one; `replay` adds the changes up.
 
 >>> from workshop.engine import trace
 >>> [pool.owners for step, pool in trace.replay(trace.read("trace.jsonl"))]        # doctest: +SKIP
@@ -24,13 +24,14 @@ MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FIL
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
+    """What one request does in a step, in tokens, and the blocks that it gets."""
+
     id: str
     prefill_tokens: int  # of its prompt, or computed again after a preemption
     decode_tokens: int  # 1, and the draft tokens
     computed_tokens: int  # before this step, those that the prefix cache had included
-    prefix_hit_tokens: (
-        int  # found in the prefix cache; in its first step alone, or the first after a preemption
-    )
+    # found in the prefix cache; in its first step alone, or the first after a preemption
+    prefix_hit_tokens: int
     drafted: int  # draft tokens
     accepted: int  # … that the model accepted
     # ids of those that it holds from this step on, found in the prefix cache or taken
@@ -39,7 +40,10 @@ class RequestStep:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step, in the order in which they were scheduled; what happened is since the step before was scheduled."""
+    """One step of the engine. Steps are in the order in which they were scheduled.
+
+    Events are those since the step before was scheduled.
+    """
 
     step: int
     time_s: float  # when it ended, since the trace began
@@ -51,7 +55,8 @@ class Step:
     preempted: tuple[str, ...]  # requests that lost their blocks, and wait again
     arrived: tuple[tuple[str, int], ...]  # (request, tokens of its prompt)
     finished: tuple[str, ...]  # requests that ended
-    # (block, hash) that the prefix cache got, and lost: the last 64 bits in hexadecimal, as vLLM's own events have them
+    # (block, hash) that the prefix cache got, and lost: the last 64 bits in hexadecimal, as in
+    # vLLM's own events
     stored: tuple[tuple[int, str], ...]
     removed: tuple[tuple[int, str], ...]
     num_blocks: int  # of the KV cache, without vLLM's null block
@@ -89,17 +94,18 @@ class Pool:
         return names_of_block
 
     def add(self, step: Step) -> None:
+        """Change the pool by what happened in a step."""
         for name, tokens in step.arrived:
-            self.waiting[name] = self.prompts[name] = tokens
+            self.waiting[name] = tokens
+            self.prompts[name] = tokens
         for name in (*step.finished, *step.preempted):
             self.tables.pop(name, None)
             self.waiting.pop(name, None)
-        self.waiting = {name: self.prompts.get(name, 0) for name in step.preempted} | self.waiting
-        if gone := set(step.freed):  # also of a sliding window, whose request goes on
-            self.used_blocks -= gone
-            self.tables = {
-                name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()
-            }
+        first_in_queue: dict[str, int] = {}
+        for name in step.preempted:
+            first_in_queue[name] = self.prompts.get(name, 0)
+        self.waiting = first_in_queue | self.waiting
+        self._free(set(step.freed))
         self.used_blocks.update(step.taken)
         for request in step.requests:
             self.waiting.pop(request.id, None)
@@ -108,9 +114,22 @@ class Pool:
             self.hashes.pop(block, None)
         self.hashes.update(step.stored)
 
+    def _free(self, freed: set[int]) -> None:
+        """Remove blocks from the tables, also those of a sliding window, whose request continues."""
+        if not freed:
+            return
+        self.used_blocks -= freed
+        tables: dict[str, list[int]] = {}
+        for name, blocks in self.tables.items():
+            tables[name] = [block for block in blocks if block not in freed]
+        self.tables = tables
+
 
 def replay(steps: Iterable[Step]) -> Iterator[tuple[Step, Pool]]:
-    """Yield each step with the pool after it. It is one Pool that goes on: copy what is to be kept."""
+    """Yield each step with the pool after it.
+
+    It is always the same Pool, which the next step changes: copy what you need later.
+    """
     pool = Pool()
     for step in steps:
         pool.add(step)
@@ -118,9 +137,15 @@ def replay(steps: Iterable[Step]) -> Iterator[tuple[Step, Pool]]:
 
 
 def reasons(step: Step, before: Pool) -> list[str]:
-    """Return why the step is as it is, by vLLM's rules, a sentence each. before: the pool as it was."""
+    """Return why the step is as it is, by vLLM's rules, a sentence for each reason.
+
+    Args:
+        before: the pool as it was before the step.
+    """
     prompts = before.prompts | dict(step.arrived)
-    sentences = [f"{name} ended, and gave its blocks back." for name in step.finished]
+    sentences: list[str] = []
+    for name in step.finished:
+        sentences.append(f"{name} ended, and gave its blocks back.")
     for name in step.preempted:
         sentences.append(
             f"{name} is preempted: a request that came earlier needs a block, and none is free."
@@ -128,15 +153,21 @@ def reasons(step: Step, before: Pool) -> list[str]:
     for request in step.requests:
         if request.prefix_hit_tokens:
             sentences.append(
-                f"{request.id} finds {request.prefix_hit_tokens} tokens in the prefix cache, in whole blocks."
+                f"{request.id} finds {request.prefix_hit_tokens} tokens in the prefix cache, "
+                "in whole blocks."
             )
-        left = prompts.get(request.id, 0) - request.computed_tokens - request.prefill_tokens
-        if request.prefill_tokens and left > 0:
-            part = f"{request.id} computes a part of its prompt"
-            sentences.append(f"{part}: the step has room for no more. {left} tokens are left.")
+        remaining_tokens = (
+            prompts.get(request.id, 0) - request.computed_tokens - request.prefill_tokens
+        )
+        if request.prefill_tokens and remaining_tokens > 0:
+            sentences.append(
+                f"{request.id} computes a part of its prompt: the step has room for no more. "
+                f"{remaining_tokens} tokens are left."
+            )
         if request.drafted:
             sentences.append(
-                f"{request.id}: {request.accepted} of {request.drafted} draft tokens were accepted, and need no step of their own."
+                f"{request.id}: {request.accepted} of {request.drafted} draft tokens were accepted, "
+                "and need no step of their own."
             )
     return sentences
 
@@ -145,16 +176,18 @@ class Trace:
     """A trace that may still grow."""
 
     def __init__(self, path: str | Path):
-        self.path, self._at, self._line = Path(path), 0, 0
+        self.path = Path(path)
+        self._offset = 0
+        self._line = 0
 
     def more(self) -> list[Step]:
         """Return the steps that came since the last call, or the next PART_BYTES of them.
 
-        A line that is not whole yet waits. Raises BadInput.
+        A line that is not whole yet waits. Raises BadInput: this is no trace, or it cannot be read.
         """
         with open_regular(self.path, MAKE_ONE) as file:
             try:
-                file.seek(self._at)
+                file.seek(self._offset)
                 data = file.read(PART_BYTES) or b""
             except OSError as error:
                 raise BadInput(
@@ -164,7 +197,7 @@ class Trace:
         if not end and len(data) == PART_BYTES:
             problem = f"Line {self._line + 1} of {self.path} is longer than {PART_BYTES >> 20} MiB."
             raise BadInput(problem, MAKE_ONE)
-        self._at += len(whole) + len(end)
+        self._offset += len(whole) + len(end)
         steps = []
         for line in whole.splitlines():
             self._line += 1
@@ -233,11 +266,16 @@ def _count(value: Any) -> int:
 
 
 def read(path: str | Path) -> list[Step]:
-    """Return a trace's steps; a cut last line is left out. Raises BadInput where it cannot be read, or is no trace."""
+    """Return a trace's steps, without a last line that was cut.
+
+    Raises BadInput: it cannot be read, or is no trace.
+    """
     trace = Trace(path)
-    steps = []
-    while more := trace.more():
-        steps += more
+    steps: list[Step] = []
+    part = trace.more()
+    while part:
+        steps += part
+        part = trace.more()
     if not steps:
         raise BadInput(f"{path} holds no step.", MAKE_ONE)
     return steps

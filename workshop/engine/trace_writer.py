@@ -1,7 +1,8 @@
-"""Writes a trace: the one module that looks into a running scheduler of vLLM. `trace` says what a line means.
+"""Write a trace of a running scheduler of vLLM, line by line; `trace` says what a line means.
 
-`workshop serve --trace FILE` starts vLLM with `--scheduler-cls workshop.engine.trace_writer.traced`; the simulation
-gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.33.0, with and without asynchronous scheduling.
+`workshop serve --trace FILE` starts vLLM with
+`--scheduler-cls workshop.engine.trace_writer.traced`; the simulation gives a scheduler of its own
+to a Recorder. For vLLM 0.25.1 to 0.33.0, with and without asynchronous scheduling.
 """
 
 import errno
@@ -15,22 +16,23 @@ from functools import wraps
 from pathlib import Path
 
 FILE_VARIABLE = "WORKSHOP_TRACE"
-FLUSH_S = (
-    0.05  # what a killed engine takes with it: vLLM kills its own without a word when it stops
-)
+# seconds of the trace that are lost with a killed engine: vLLM kills its own when it stops
+FLUSH_S = 0.05
 LIMIT_BYTES = 2**30
 BEHIND_BYTES = 64 * 2**20  # what may wait for a slow disk
-MAX_ID = 128  # characters of a request's id, which stands in every line of its steps; a client may choose it
+# characters of a request's id, which stands in every line of its steps; a client may choose it
+MAX_ID = 128
 
 
 class Recorder:
     """Notes what a scheduler does, and gives each step to `write` when its answers are there.
 
     Args:
-        scheduler: vLLM's; methods of it, of its blocks and of their queue are wrapped. It decides as without.
+        scheduler: vLLM's. Methods of it, of its blocks and of their queue are wrapped; its decisions
+            stay the same.
         write: takes a step: a dict with the keys of `trace.Step`.
         now: the time in seconds.
-        lost: is told of an error, which ends the trace and nothing else; without it errors are raised.
+        lost: gets an error, which ends the trace and nothing else. Without it errors are raised.
     """
 
     def __init__(
@@ -40,38 +42,46 @@ class Recorder:
         now: Callable[[], float],
         lost: Callable[[Exception], None] | None = None,
     ):
-        self._scheduler, self._write, self._now, self._lost = scheduler, write, now, lost
-        self._pool = pool = scheduler.kv_cache_manager.block_pool
-        self._null = pool.null_block.block_id
+        self._scheduler = scheduler
+        self._write = write
+        self._now = now
+        self._lost = lost
+        self._pool = scheduler.kv_cache_manager.block_pool
+        self._null = self._pool.null_block.block_id
         # requests whose next step is their first, or their first again
         self._fresh: set[str] = set()
         self._cached: dict[tuple[int, str], None] = {}
         self._under_way: deque[dict] = deque()
-        self._steps, self._on = 0, True
+        self._steps = 0
+        self._on = True
         self._begin()
+        self._wrap_methods()
+
+    def _wrap_methods(self) -> None:
+        """Wrap the methods whose calls a trace records."""
+        pool = self._pool
+        queue = pool.free_block_queue
         notes = (
-            (scheduler, "add_request", self._came),
-            (scheduler, "schedule", self._scheduled),
-            (scheduler, "update_from_output", self._updated),
+            (self._scheduler, "add_request", self._came),
+            (self._scheduler, "schedule", self._scheduled),
+            (self._scheduler, "update_from_output", self._updated),
             (pool, "_insert_block_hash", self._store),
             (pool, "_remove_cached_block_hashes", self._drop_of),
-            (
-                pool,
-                "reset_prefix_cache",
-                lambda done: self._drop(list(self._cached) if done else ()),
-            ),
-            (pool.free_block_queue, "popleft_n", lambda blocks, _: self._take(blocks)),
-            (pool.free_block_queue, "remove", lambda _, block: self._take([block])),
-            (pool.free_block_queue, "append_n", lambda _, blocks: self._free(blocks)),
-            (pool.free_block_queue, "prepend_n", lambda _, blocks: self._free(blocks)),
+            (pool, "reset_prefix_cache", self._reset),
+            (queue, "popleft_n", lambda blocks, _: self._take(blocks)),
+            (queue, "remove", lambda _, block: self._take([block])),
+            (queue, "append_n", lambda _, blocks: self._free(blocks)),
+            (queue, "prepend_n", lambda _, blocks: self._free(blocks)),
         )
-        for of, name, noted in [
-            (of, name, self._noted(getattr(of, name), note)) for of, name, note in notes
-        ]:
-            setattr(of, name, noted)
+        wrapped = []
+        for owner, name, note in notes:
+            wrapped.append((owner, name, self._noted(getattr(owner, name), note)))
+        # only now, so that a vLLM without one of the methods stays as it is
+        for owner, name, method in wrapped:
+            setattr(owner, name, method)
 
     def _noted(self, original: Callable, note: Callable) -> Callable:
-        """Return `original`; after each call `note` gets its answer and its arguments."""
+        """Return `original`, wrapped: after each call `note` gets its answer and its arguments."""
 
         @wraps(original)
         def call(*args, **kwargs):
@@ -106,12 +116,17 @@ class Recorder:
                 self._freed[block.block_id] = None
 
     def _store(self, _, key: bytes, block, num_tokens: int | None = None) -> None:
-        pair = block.block_id, _text(key)
+        pair = (block.block_id, _text(key))
         if pair not in self._cached:
-            self._cached[pair] = self._stored[pair] = None
+            self._cached[pair] = None
+            self._stored[pair] = None
 
     def _drop_of(self, keys: list[bytes], block) -> None:
         self._drop((block.block_id, _text(key)) for key in keys)
+
+    def _reset(self, done: bool) -> None:
+        if done:
+            self._drop(list(self._cached))
 
     def _drop(self, pairs: Iterable[tuple[int, str]]) -> None:
         for pair in pairs:
@@ -125,24 +140,24 @@ class Recorder:
 
     def _scheduled(self, output, *_, **__) -> None:
         scheduler = self._scheduler
-        preempted, finished = (
-            sorted(output.preempted_req_ids or ()),
-            sorted(output.finished_req_ids),
-        )
+        preempted = sorted(output.preempted_req_ids or ())
+        finished = sorted(output.finished_req_ids)
         self._fresh.update(preempted)
         self._fresh.difference_update(finished)
         again = output.scheduled_cached_reqs
         # by group; None where there are none
         blocks = dict(zip(again.req_ids, again.new_block_ids, strict=True))
-        blocks |= {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
+        for new in output.scheduled_new_reqs:
+            blocks[new.req_id] = new.block_ids
+        requests = []
+        for name in output.num_scheduled_tokens:
+            requests.append(self._row(output, name, blocks[name] or ()))
         step = {
             "step": self._steps,
             "time_s": 0.0,
             "budget": scheduler.max_num_scheduled_tokens,
             "kv_cache_usage": round(scheduler.kv_cache_manager.usage, 6),
-            "requests": [
-                self._row(output, name, blocks[name] or ()) for name in output.num_scheduled_tokens
-            ],
+            "requests": requests,
             "taken": list(self._taken),
             "freed": list(self._freed),
             "preempted": [short_id(name) for name in preempted],
@@ -153,58 +168,72 @@ class Recorder:
             "num_blocks": self._pool.num_gpu_blocks - 1,
             "block_size": scheduler.block_size,
         }
-        something = (
-            step["requests"] or finished or preempted or self._arrived or self._freed or self._taken
-        )
-        self._under_way.append(step if something else {})
-        if something:
+        changes = (requests, finished, preempted, self._arrived, self._freed, self._taken)
+        if any(changes):
+            self._under_way.append(step)
             self._steps += 1
             self._begin()
+        else:
+            self._under_way.append({})  # its answers come all the same, and have to find their step
 
     def _row(self, output, name: str, blocks: Iterable[list[int]]) -> dict:
-        """Return what a request does in a step. vLLM has added the step's tokens to the computed ones already."""
-        request, tokens = self._scheduler.requests[name], output.num_scheduled_tokens[name]
-        before, drafted = (
-            request.num_computed_tokens - tokens,
-            len(output.scheduled_spec_decode_tokens.get(name, ())),
-        )
-        decodes = before >= request.num_prompt_tokens and tokens <= 1 + drafted
-        hit = before if name in self._fresh else 0
-        self._fresh.discard(name)
+        """Return what a request does in a step.
+
+        vLLM has added the tokens of the step to the computed ones already.
+        """
+        request = self._scheduler.requests[name]
+        tokens = output.num_scheduled_tokens[name]
+        before = request.num_computed_tokens - tokens
+        drafted = len(output.scheduled_spec_decode_tokens.get(name, ()))
+        prefill_tokens, decode_tokens = tokens, 0
+        if before >= request.num_prompt_tokens and tokens <= 1 + drafted:
+            prefill_tokens, decode_tokens = 0, tokens
+        block_ids = []
+        for group in blocks:
+            block_ids += [block for block in group if block != self._null]
+        prefix_hit_tokens = 0
+        if name in self._fresh:
+            prefix_hit_tokens = before
+            self._fresh.discard(name)
         return {
             "id": short_id(name),
-            "prefill_tokens": 0 if decodes else tokens,
-            "decode_tokens": tokens if decodes else 0,
+            "prefill_tokens": prefill_tokens,
+            "decode_tokens": decode_tokens,
             "computed_tokens": before,
-            "prefix_hit_tokens": hit,
+            "prefix_hit_tokens": prefix_hit_tokens,
             "drafted": drafted,
             "accepted": 0,
-            "blocks": [block for group in blocks for block in group if block != self._null],
+            "blocks": block_ids,
         }
 
     @staticmethod
     def _index_of(answers, short: str) -> int:
-        """Return a request's place among a step's answers."""
+        """Return a request's place among a step's answers. Raises KeyError: it has none."""
         if short in answers.req_id_to_index:
             return answers.req_id_to_index[short]
-        return next(
-            index for name, index in answers.req_id_to_index.items() if short_id(name) == short
-        )
+        for name, index in answers.req_id_to_index.items():
+            if short_id(name) == short:
+                return index
+        raise KeyError(short)
 
     def _updated(self, _, output, answers) -> None:
         step = self._under_way.popleft()
-        for row in step["requests"] if output.scheduled_spec_decode_tokens else ():
-            if row["drafted"]:
-                made = answers.sampled_token_ids[self._index_of(answers, row["id"])]
-                row["accepted"] = max(0, len(made) - 1)
-        if step:
-            self._write(step | {"time_s": round(self._now(), 6)})
+        if not step:
+            return
+        if output.scheduled_spec_decode_tokens:
+            for row in step["requests"]:
+                if row["drafted"]:
+                    index = self._index_of(answers, row["id"])
+                    new_tokens = answers.sampled_token_ids[index]
+                    row["accepted"] = max(0, len(new_tokens) - 1)
+        self._write(step | {"time_s": round(self._now(), 6)})
 
 
 def short_id(name: str) -> str:
-    """Return a request's id as a trace has it: a long one is cut, and ends in a digest that tells it from others.
+    """Return a request's id as a trace has it: a long one is cut, and ends in a digest of the whole.
 
-    Half a surrogate pair, which UTF-8 cannot hold, is written as an escape: else it would end the trace.
+    Half a surrogate pair, which UTF-8 cannot hold, is written as an escape, since it would end the
+    trace.
     """
     if not name.isascii():
         name = name.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -215,19 +244,22 @@ def short_id(name: str) -> str:
 
 
 def _text(key: bytes) -> str:
-    """Return a block's hash as vLLM's events have it: 64 bits of it, without the four bytes of its group."""
+    """Return a block's hash as vLLM's events have it: its last 64 bits, without the group's 4 bytes."""
     return key[:-4][-8:].hex()
 
 
 def line(step: dict) -> bytes:
+    """Return a step as a line of JSON."""
     import msgspec  # vLLM brings it; the json module takes twenty times as long
 
     return msgspec.json.encode(step) + b"\n"
 
 
 def name_of(file: str, index: int) -> str:
-    """Return the file of an engine: with several (data parallel, replicas) each has one of its own."""
-    return f"{file}.{index}" if index else file
+    """Return the file of an engine; of several (data parallel, replicas) each has its own."""
+    if not index:
+        return file
+    return f"{file}.{index}"
 
 
 class Writer:
@@ -237,10 +269,13 @@ class Writer:
     """
 
     def __init__(self, file: str):
-        self._file, self._target = file, open_private(Path(file))
-        self._given, self._written = 0, 0  # bytes
+        self._file = file
+        self._target = open_private(Path(file))
+        self._accepted_bytes = 0
+        self._written_bytes = 0
         self._lines: deque[bytes] = deque()
-        self._end, self._disk = threading.Event(), threading.Lock()
+        self._end = threading.Event()
+        self._disk = threading.Lock()
         threading.Thread(target=self._run, name="trace", daemon=True).start()
 
     def write(self, step: dict) -> None:
@@ -248,11 +283,11 @@ class Writer:
         if self._end.is_set():
             return
         text = line(step)
-        if self._given + len(text) > LIMIT_BYTES:
+        if self._accepted_bytes + len(text) > LIMIT_BYTES:
             raise OverflowError(f"it is {LIMIT_BYTES >> 20} MiB long")
-        if self._given - self._written > BEHIND_BYTES:
+        if self._accepted_bytes - self._written_bytes > BEHIND_BYTES:
             raise OverflowError("the disk is too slow for it")
-        self._given += len(text)
+        self._accepted_bytes += len(text)
         self._lines.append(text)
 
     def lost(self, error: Exception) -> None:
@@ -265,7 +300,7 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Write what is left, and nothing after it."""
+        """Write the lines that wait, and nothing after them."""
         self._end.set()
         self._flush()
 
@@ -275,23 +310,29 @@ class Writer:
 
     def _flush(self) -> None:
         with self._disk:
-            text = b"".join(self._lines.popleft() for _ in range(len(self._lines)))
+            waiting = []
+            for _ in range(len(self._lines)):
+                waiting.append(self._lines.popleft())
+            text = b"".join(waiting)
             try:
-                left = memoryview(text)
-                while left:
-                    left = left[os.write(self._target, left) :]
-                self._written += len(text)
+                remaining = memoryview(text)
+                while remaining:
+                    remaining = remaining[os.write(self._target, remaining) :]
+                self._written_bytes += len(text)
                 return
             except OSError as error:
-                full = error
-                os.ftruncate(self._target, self._written)  # to whole lines
+                failure = error
+                os.ftruncate(self._target, self._written_bytes)  # to whole lines
         self._lines.clear()
         if not self._end.is_set():
-            self.lost(full)
+            self.lost(failure)
 
 
 def open_private(path: Path) -> int:
-    """Return a new, empty file that its owner alone can read. Raises OSError, also where it is another thing."""
+    """Return the descriptor of a new, empty file that its owner alone can read.
+
+    Raises OSError: it cannot be written, or is something else than a file.
+    """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no file")
     descriptor = os.open(
@@ -302,17 +343,22 @@ def open_private(path: Path) -> int:
 
 
 def traced(*args, vllm_config, **kwargs):
-    """Return the scheduler that vLLM would take, with a Recorder that writes the file that FILE_VARIABLE names."""
+    """Return the scheduler that vLLM would take, with a Recorder that writes FILE_VARIABLE's file."""
     config = vllm_config.scheduler_config
     config.scheduler_cls = None
     scheduler = config.get_scheduler_cls()(*args, vllm_config=vllm_config, **kwargs)
     try:
-        writer = Writer(
-            name_of(os.environ[FILE_VARIABLE], vllm_config.parallel_config.data_parallel_index)
-        )
-        began_s, shut_down = time.monotonic(), scheduler.shutdown
+        engine = vllm_config.parallel_config.data_parallel_index
+        writer = Writer(name_of(os.environ[FILE_VARIABLE], engine))
+        began_s = time.monotonic()
+        shut_down = scheduler.shutdown
         Recorder(scheduler, writer.write, lambda: time.monotonic() - began_s, writer.lost)
-        scheduler.shutdown = lambda: (writer.close(), shut_down())
+
+        def close_and_shut_down() -> None:
+            writer.close()
+            shut_down()
+
+        scheduler.shutdown = close_and_shut_down
     except Exception as error:  # a vLLM that is built otherwise
         print(f"[workshop] No trace is written ({error}), and the server goes on.", flush=True)
     return scheduler
