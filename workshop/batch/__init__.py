@@ -1,6 +1,9 @@
-"""Many prompts: a file in, every answer once in a file out. Run it again after an interruption, and it goes on.
+"""Many prompts: a file in, every answer once in a file out.
 
-Each line of the output is one answer with its prompt's place (`row`), tokens and seconds; `load` makes a table of it.
+Run it again after an interruption, and it goes on.
+
+Each line of the output is one answer with its prompt's place (`row`), tokens and seconds; `load`
+makes a table of it.
 
 >>> from workshop import batch, connect
 >>> model = connect().model                 # a server has to run
@@ -26,7 +29,8 @@ if TYPE_CHECKING:  # so that editors know the types of what is imported on deman
     from workshop.batch.send import Limits as Limits
     from workshop.batch.shards import merge as merge
 
-# No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
+# No module is called like what it gives: importing `workshop.batch.run` would put the module in its
+# place.
 _HOMES = {name: f"{__name__}.online:{name}" for name in ("run", "Batch")}
 _HOMES |= {name: f"{__name__}.offline:{name}" for name in ("run_offline", "OfflineBatch")}
 _HOMES |= {name: f"{__name__}.progress:{name}" for name in ("Progress", "Summary")}

@@ -1,7 +1,9 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer, and decides which answers count.
+"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer,
+and decides which answers count.
 
-An answer counts if its key, the hash of the request, is that of a row of the present input. An id is not enough,
-because its row may have been changed. Nor is a row's number, because rows may have been added in front of it.
+An answer counts if its key, the hash of the request, is that of a row of the present input. An id
+is not enough, because its row may have been changed. Nor is a row's number, because rows may have
+been added in front of it.
 """
 
 from __future__ import annotations
@@ -47,19 +49,20 @@ def load(
 ) -> pandas.DataFrame:
     """Return the answers of an output: a row for each sample, in the order of the input.
 
-    Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text, reasoning,
-    tool_calls (a list, as OpenAI's API gives it), refusal, finish_reason, stop_reason, prompt_tokens,
-    completion_tokens (of the whole request), and the input's other fields by their names. A column in which nothing
-    stands is left out.
-    Where a row of the input was changed, the answer to what it says now is here, and no other. A batch that still runs
-    may be read, too.
+    Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text,
+    reasoning, tool_calls (a list, as OpenAI's API gives it), refusal, finish_reason, stop_reason,
+    prompt_tokens, completion_tokens (of the whole request), and the input's other fields by their
+    names. A column in which nothing stands is left out.
+    Where a row of the input was changed, the answer to what it says now is here, and no other. A
+    batch that still runs may be read, too.
 
     prompts: add the prompts, if the input is there unchanged.
     input: where the input lies now, if it was moved.
 
     Raises:
         BadInput: there is no such output, or it is none of a batch.
-        WorkshopError: the input changed between runs and is not there any more: which answers count cannot be told.
+        WorkshopError: the input changed between runs and is not there any more: which answers count
+            cannot be told.
     """
     import pandas
 
@@ -93,7 +96,10 @@ def _decoded(value: object) -> object:
 
 
 def _is_newest(paths: Paths, meta: dict | None) -> bool:
-    """Return True if the Parquet file has every answer of its journal. Raises BadInput: it is no output of a batch."""
+    """Return True if the Parquet file has every answer of its journal.
+
+    Raises BadInput: it is no output of a batch.
+    """
     try:
         parquet_record = json.loads(parquet_meta(paths.output) or b"")
     except ValueError:
@@ -157,7 +163,10 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
 
 
 def _tool_calls(message: dict) -> object:
-    """Return the tools that a message calls; None: it calls none. `function_call` is the name of old servers."""
+    """Return the tools that a message calls; None: it calls none.
+
+    `function_call` is the name of old servers.
+    """
     if message.get("tool_calls"):
         return message["tool_calls"]
     if message.get("function_call"):
@@ -181,9 +190,12 @@ def _dict(value: object) -> dict:
 
 
 def write_parquet(paths: Paths) -> None:
-    """Write the Parquet output from the journal, a group of rows at a time. It is written whole or not at all.
+    """Write the Parquet output from the journal, a group of rows at a time.
 
-    Raises WorkshopError: it cannot be written, or the input is not there to tell which answers count.
+    It is written whole or not at all.
+
+    Raises WorkshopError: it cannot be written, or the input is not there to tell which answers
+    count.
     """
     import pyarrow
     import pyarrow.parquet
@@ -213,7 +225,8 @@ def write_parquet(paths: Paths) -> None:
 def _cell(name: str, value: object) -> object:
     """Return a value as its Parquet column can hold it, because a column has one type.
 
-    Nested values become JSON. A value that is no whole number of 64 bits is left out of a column of such numbers.
+    Nested values become JSON. A value that is no whole number of 64 bits is left out of a column of
+    such numbers.
     """
     if name in WHOLE:
         if type(value) is int and abs(value) < 1 << 63:
@@ -232,14 +245,16 @@ def current(
     input: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Answer, int, object]]:
-    """Yield each answer that counts, the number of its row, and its prompt or messages (None: not known).
+    """Yield each answer that counts, the number of its row,
+    and its prompt or messages (None: not known).
 
-    Where the input is not there as it was (`input`: where it lies now), all answers count, as long as there is one
-    version of each row.
+    Where the input is not there as it was (`input`: where it lies now), all answers count, as long
+    as there is one version of each row.
 
     Raises:
         BadInput: `input` is not the one that was answered.
-        WorkshopError: the input changed between runs, and is not there: nobody can tell which answers count.
+        WorkshopError: the input changed between runs, and is not there: nobody can tell which
+            answers count.
     """
     work = _work(meta, input, shard)
     # a retry that was killed, or that still runs: the later of two answers counts
@@ -261,7 +276,10 @@ def current(
 def _every(
     meta: dict, journals: list[Path], reader: Callable[[Path], Iterator[Answer]]
 ) -> Iterator[tuple[Answer, int, None]]:
-    """Yield every answer, for an input that is missing. Raises WorkshopError: it changed, or a row has two answers."""
+    """Yield every answer, for an input that is missing.
+
+    Raises WorkshopError: it changed, or a row has two answers.
+    """
     facts = meta["input"]
     seen = Bits()
     for answer in itertools.chain.from_iterable(map(reader, journals)):

@@ -1,7 +1,7 @@
 """Connections to a server that are used again only where nothing waits in them.
 
-A server, or a proxy in front of it, that sends an answer twice leaves the second one in the connection. There it would be
-taken for the answer to the next row.
+A server, or a proxy in front of it, that sends an answer twice leaves the second one in the
+connection. There it would be taken for the answer to the next row.
 """
 
 import select
@@ -10,10 +10,13 @@ import aiohttp
 
 
 class CleanConnector(aiohttp.TCPConnector):
-    """Closes a connection in which bytes wait that no request asked for, instead of using it again."""
+    """Closes a connection in which bytes wait that no request asked for,
+    instead of using it again.
+    """
 
     async def _get(self, key, traces):
-        # aiohttp has no public place for this. tests/batch/test_doubled.py fails if a later version has another one.
+        # aiohttp has no public place for this. tests/batch/test_doubled.py fails if a later version
+        # has another one.
         while (connection := await super()._get(key, traces)) is not None:
             if not _holds_bytes(connection.protocol):
                 return connection
@@ -22,7 +25,9 @@ class CleanConnector(aiohttp.TCPConnector):
 
 
 def _holds_bytes(protocol) -> bool:
-    """Whether bytes came since the last answer: read by aiohttp already, or still with the system."""
+    """Whether bytes came since the last answer:
+    read by aiohttp already, or still with the system.
+    """
     if protocol.should_close:
         return True
     socket = protocol.transport.get_extra_info("socket")
@@ -49,6 +54,8 @@ class Response(aiohttp.ClientResponse):
 
 
 def close_connection(answer: aiohttp.ClientResponse) -> None:
-    """Close the connection of an answer that a session of ours gave: all of them give a `Response`."""
+    """Close the connection of an answer that a session of ours gave:
+    all of them give a `Response`.
+    """
     if isinstance(answer, Response):
         answer.close_connection()

@@ -1,4 +1,5 @@
-"""Turns rows into requests for vLLM's engine in this process, and the engine's outputs into OpenAI's answers.
+"""Turns rows into requests for vLLM's engine in this process,
+and the engine's outputs into OpenAI's answers.
 
 Parameters, defaults and limits are those of vLLM's own server, by its own request classes.
 Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
@@ -20,7 +21,8 @@ Made = TypeVar("Made")
 
 @dataclass
 class Request:
-    """One row on its way to the engine; rows that differ in their prompts alone share `vllm_request` and `sampling_params`.
+    """One row on its way to the engine; rows that differ
+    in their prompts alone share `vllm_request` and `sampling_params`.
 
     Any stands for vLLM's classes, which are imported only where an engine runs.
     """
@@ -40,7 +42,10 @@ class Request:
 
     @property
     def token_ids(self) -> list[int]:
-        """The ids of the prompt's tokens. Raises the error with which the tokenizer refused the text."""
+        """The ids of the prompt's tokens.
+
+        Raises the error with which the tokenizer refused the text.
+        """
         if isinstance(self.tokens, Exception):
             raise self.tokens
         if self.tokens is None:
@@ -66,7 +71,8 @@ class Maker:
         self.refusals = _refusals()
 
     def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
-        """Return for each row the engine's request, or why it cannot be asked: too long, a parameter not allowed.
+        """Return for each row the engine's request, or why it cannot be asked:
+        too long, a parameter not allowed.
 
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
@@ -116,7 +122,9 @@ class Maker:
         return Request(*template, text=prompt)
 
     def _tokenize(self, drafts: list[Request]) -> None:
-        """Give each draft the tokens of its text, or the error with which the tokenizer refuses it."""
+        """Give each draft the tokens of its text,
+        or the error with which the tokenizer refuses it.
+        """
         for special in (True, False):
             group = [draft for draft in drafts if draft.vllm_request.add_special_tokens is special]
             if not group:
@@ -142,7 +150,10 @@ class Maker:
         return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
 
     def _finished(self, draft: Request) -> Request:
-        """Return the draft with its SamplingParams. Raises ValueError: its tokens do not fit the model's context."""
+        """Return the draft with its SamplingParams.
+
+        Raises ValueError: its tokens do not fit the model's context.
+        """
         vllm_request = draft.vllm_request
         tokens = draft.token_ids
         limit = getattr(vllm_request, "max_completion_tokens", None)  # of a chat only
@@ -215,7 +226,10 @@ class Maker:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """Return the exceptions with which vLLM refuses one request. Since 0.32 its own classes are no ValueErrors."""
+    """Return the exceptions with which vLLM refuses one request.
+
+    Since 0.32 its own classes are no ValueErrors.
+    """
     from jinja2 import TemplateError
     from vllm import exceptions
 

@@ -1,7 +1,9 @@
-"""The form that a row asks its answer to have (JSON, a JSON schema, a regex, a choice), and whether an answer has it.
+"""The form that a row asks its answer to have (JSON, a JSON schema, a regex, a choice),
+and whether an answer has it.
 
-A server that is told of a form keeps to it, but an answer that ends at `max_tokens` may be half of a JSON object. And
-a parameter that a server does not know, such as an old name, is often ignored without a word.
+A server that is told of a form keeps to it, but an answer that ends at `max_tokens` may be half of
+a JSON object. And a parameter that a server does not know, such as an old name, is often ignored
+without a word.
 """
 
 import json
@@ -19,7 +21,10 @@ FIELDS = ("response_format", "structured_outputs", "guided_json", "guided_regex"
 
 
 class Form(NamedTuple):
-    """A form that was asked for. `value` is the schema as JSON (json), the pattern (regex), or the texts (choice)."""
+    """A form that was asked for.
+
+    `value` is the schema as JSON (json), the pattern (regex), or the texts (choice).
+    """
 
     kind: str  # json, regex or choice
     value: Any
@@ -61,7 +66,9 @@ class Outcomes:
 
 
 def form_text(body: str) -> str | None:
-    """Return the fields of a request (JSON) that ask for a form, as JSON; None if it asks for none."""
+    """Return the fields of a request (JSON) that ask for a form, as JSON;
+    None if it asks for none.
+    """
     if not any(name in body for name in FIELDS):
         return None
     request = json.loads(body)
@@ -72,7 +79,9 @@ def form_text(body: str) -> str | None:
 
 
 def form_of(request: Mapping[str, Any]) -> Form | None:
-    """Return the form that the fields of a request ask for; None if it is none that can be checked."""
+    """Return the form that the fields of a request ask for;
+    None if it is none that can be checked.
+    """
     wanted = request.get("response_format")
     if isinstance(wanted, dict) and wanted.get("type") == "json_object":
         return Form("json", None)
@@ -123,7 +132,10 @@ def _text(choice: dict) -> str:
 
 
 def has_form(text: str, form: str) -> bool:
-    """Return True if a text has the form. What cannot be checked, such as a broken schema, counts as kept to."""
+    """Return True if a text has the form.
+
+    What cannot be checked, such as a broken schema, counts as kept to.
+    """
     matches = _checker(form)
     return matches(text)
 
@@ -163,7 +175,9 @@ def _json_checker(schema: Any):
 
 
 def _validator(schema: Any):
-    """Return a validator of jsonschema, which comes with Jupyter; None if there is none, or the schema is broken."""
+    """Return a validator of jsonschema, which comes with Jupyter;
+    None if there is none, or the schema is broken.
+    """
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)

@@ -1,8 +1,10 @@
-"""Reads a file of prompts, one row at a time, in any of its formats. The file may be larger than the memory.
+"""Reads a file of prompts, one row at a time, in any of its formats.
 
-.json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv, .parquet a column.
-No row is lost or changed in silence: what cannot be read whole is refused with its place, what a file leaves open is
-said (`notes`).
+The file may be larger than the memory.
+
+.json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv,
+.parquet a column. No row is lost or changed in silence: what cannot be read whole is refused with
+its place, what a file leaves open is said (`notes`).
 """
 
 import codecs
@@ -32,14 +34,18 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-Raw = object  # what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
+# what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
+Raw = object
 
 
 class Source:
-    """An input file: `raws()` yields it row by row, `decode()` turns one raw row into a string or a dict.
+    """An input file: `raws()` yields it row by row,
+    `decode()` turns one raw row into a string or a dict.
 
-    `notes` say how the file was understood where it could have been meant otherwise; `tell()` prints them.
-    Raises BadInput: there is no such file, it is not UTF-8, or its name says no format that is read here.
+    `notes` say how the file was understood where it could have been meant otherwise; `tell()`
+    prints them.
+    Raises BadInput: there is no such file, it is not UTF-8, or its name says no format that is read
+    here.
     """
 
     def __init__(self, path: str | Path, column: str | None = None):
@@ -75,7 +81,9 @@ class Source:
             self.notes += self._table.notes
 
     def raws(self) -> Iterator[tuple[int, Raw]]:
-        """Yield (position from 1, raw row); positions are lines, items of an array, or rows of a table."""
+        """Yield (position from 1, raw row); positions are lines, items of an array,
+        or rows of a table.
+        """
         if self.format == ".json":
             yield from enumerate(strict_json.array_items(self.path), 1)
             return
@@ -94,7 +102,8 @@ class Source:
         return self.read(raw)[0]
 
     def read(self, raw: Raw) -> tuple[object, str | None]:
-        """Return a row as `decode` does, and its JSON text as the file has it (None: the file holds no JSON).
+        """Return a row as `decode` does, and its JSON text
+        as the file has it (None: the file holds no JSON).
 
         Raises Malformed: no row can be made of it.
         """
@@ -114,7 +123,9 @@ class Source:
         return raw, None
 
     def tell(self) -> None:
-        """Print the notes that were not printed yet, on stderr: what is printed on stdout may be data."""
+        """Print the notes that were not printed yet, on stderr:
+        what is printed on stdout may be data.
+        """
         for note in self.notes:
             if note not in self._told:
                 print(f"! {plain(note)}", file=sys.stderr)
@@ -130,7 +141,9 @@ class Source:
         return digest.hexdigest()
 
     def stamp(self) -> tuple[int, int]:
-        """Return (bytes, modification time in ns), which change if the file does; zeros if it is gone."""
+        """Return (bytes, modification time in ns), which change if the file does;
+        zeros if it is gone.
+        """
         if not self.path.exists():
             return 0, 0
         stat = self.path.stat()
@@ -167,7 +180,8 @@ class Source:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line from 1, its bytes without its end); '' is an empty line."""
-        # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which keeps every byte so.
+        # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which
+        # keeps every byte so.
         newline = "\r" if self._cr_alone else "\n"
         with self.path.open(newline=newline, encoding="latin-1") as file:
             for number, line in enumerate(file, 1):
@@ -228,14 +242,15 @@ def told_apart(names: list[str]) -> list[str]:
 
 
 class Csv:
-    """A CSV file whose first line names the columns; `names` are those, `notes` say what the file left open.
+    """A CSV file whose first line names the columns;
+    `names` are those, `notes` say what the file left open.
 
-    Rows come from the standard library's `csv` in its strict mode. pandas cannot take its place: with unmatched quotes
-    its Python engine drops rows without an error, and its C engine joins them, so both break
-    test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out and
-    test_a_table_with_one_character_too_many_is_refused_or_holds_it. Neither tells the line of a bad row. The separator
-    comes from the head alone, because csv.Sniffer also reads the prompts, whose punctuation misleads it (see
-    test_the_separator_is_that_of_the_head_whatever_the_prompts_hold).
+    Rows come from the standard library's `csv` in its strict mode. pandas cannot take its place:
+    with unmatched quotes its Python engine drops rows without an error, and its C engine joins
+    them, so both break test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out and
+    test_a_table_with_one_character_too_many_is_refused_or_holds_it. Neither tells the line of a bad
+    row. The separator comes from the head alone, because csv.Sniffer also reads the prompts, whose
+    punctuation misleads it (see test_the_separator_is_that_of_the_head_whatever_the_prompts_hold).
     """
 
     def __init__(self, path: Path, column: str | None):
@@ -295,7 +310,9 @@ class Csv:
         return dict(zip(self.names, cells, strict=False))
 
     def _excels_mark(self) -> str:
-        """Return the separator that Excel names in a first line such as `sep=;`; '' where there is no such line."""
+        """Return the separator that Excel names in a first line such as `sep=;`;
+        '' where there is no such line.
+        """
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             first = file.readline(16).rstrip("\r\n").strip('"')
         named = _EXCELS_LINE.fullmatch(first)
@@ -310,7 +327,9 @@ class Csv:
             yield file
 
     def _head(self, mark: str) -> list[str]:
-        """Return the names in the head if `mark` separates them; none if the quotes do not match then."""
+        """Return the names in the head if `mark` separates them;
+        none if the quotes do not match then.
+        """
         with self._open() as file:
             try:
                 return next(csv.reader(file, delimiter=mark, strict=True), [])

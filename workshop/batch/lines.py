@@ -1,8 +1,8 @@
 """Writes one answer as a line of the output, in OpenAI's batch format, and reads it back.
 
-json.loads, pandas and Parquet can read every line, whatever a server said. NaN and Infinity, which JSON does not have,
-become null; half of a surrogate pair becomes U+FFFD, as in vLLM; a number of more than 64 bits, which many readers
-refuse, becomes text.
+json.loads, pandas and Parquet can read every line, whatever a server said. NaN and Infinity, which
+JSON does not have, become null; half of a surrogate pair becomes U+FFFD, as in vLLM; a number of
+more than 64 bits, which many readers refuse, becomes text.
 """
 
 import json
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 _HEAD = re.compile(rb'\{"custom_id": "(?:[^"\\]|\\.)*", "key": "[0-9a-f]{32}", "row": (\d+), ')
 _START = b'{"custom_id": '
-# What makes a body worth a second look; the separators of lines that only Unicode knows break str.splitlines().
+# What makes a body worth a second look; the separators of lines that only Unicode knows break
+# str.splitlines().
 _HAZARDS = (b"NaN", b"Infinity", b"\\ud", b"\\uD", b"\0", b"\r", b"\n")
 _BEYOND_ASCII = (b"\xed", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xef\xbb\xbf")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
@@ -21,7 +22,9 @@ _UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
 
 
 class Answer(NamedTuple):
-    """One whole line of an output: `line` is its JSON, `raw` its bytes, `end` the position in the file after it."""
+    """One whole line of an output: `line` is its JSON, `raw` its bytes,
+    `end` the position in the file after it.
+    """
 
     line: dict
     raw: bytes
@@ -57,7 +60,9 @@ class Answer(NamedTuple):
         return sorted(indexes) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
-        """Return the line with the present number of its row, because rows may have been added in front of it."""
+        """Return the line with the present number of its row,
+        because rows may have been added in front of it.
+        """
         head = _HEAD.match(self.raw)
         if head is None:
             raise ValueError("this line is no answer of a batch")  # `read_answer` makes none of it
@@ -66,7 +71,10 @@ class Answer(NamedTuple):
 
 
 def choices_of(body: dict) -> list[dict]:
-    """Return the choices of an answer's body, or its embeddings. Raises KeyError: it has neither."""
+    """Return the choices of an answer's body, or its embeddings.
+
+    Raises KeyError: it has neither.
+    """
     if "choices" not in body and body.get("object") == "list":
         return body["data"]
     return body["choices"]
@@ -129,17 +137,24 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
 
 
 def is_torn(raw: bytes) -> bool:
-    """Return True if this could be a truncated answer line. Only such lines are cut off, so foreign files are never damaged."""
+    """Return True if this could be a truncated answer line.
+
+    Only such lines are cut off, so foreign files are never damaged.
+    """
     return raw.startswith(_START) or _START.startswith(raw) or _has_zeros(raw)
 
 
 def is_zeroed(raw: bytes) -> bool:
-    """Return True if a line can be one or more answers of which a power cut left a part as zeros."""
+    """Return True if a line can be one or more answers of which a power cut left a part
+    as zeros.
+    """
     return _has_zeros(raw) and raw.endswith((b"}\n", b"\0\n"))
 
 
 def _has_zeros(raw: bytes) -> bool:
-    """Return True if a line is a part of an answer and then zeros; text in UTF-16, which has zeros too, is not."""
+    """Return True if a line is a part of an answer and then zeros;
+    text in UTF-16, which has zeros too, is not.
+    """
     before, zero, _ = raw.partition(b"\0")
     if not zero or _UTF_16.search(raw):
         return False
@@ -147,7 +162,9 @@ def _has_zeros(raw: bytes) -> bool:
 
 
 def _sound(data: bytes) -> bytes:
-    """Return JSON as it is, or rewritten in ASCII if it holds something that only some readers accept."""
+    """Return JSON as it is, or rewritten in ASCII if it holds something
+    that only some readers accept.
+    """
     hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
     if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
         return data.strip()
@@ -159,7 +176,9 @@ def _sound(data: bytes) -> bytes:
 
 
 def _mended(text: str) -> str:
-    """Return a text in which halves of surrogate pairs are joined, and U+FFFD replaces a single half."""
+    """Return a text in which halves of surrogate pairs are joined,
+    and U+FFFD replaces a single half.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -1,6 +1,7 @@
 """`--offline`: the same batch without a server, with vLLM's `LLM` class in this process.
 
-Rows are fed to the engine as others finish, so that there is no barrier and a kill loses what was in flight at most.
+Rows are fed to the engine as others finish, so that there is no barrier and a kill loses what was
+in flight at most.
 """
 
 import atexit
@@ -27,7 +28,8 @@ from workshop.servers.local import scratch
 from workshop.vllm_package import installed
 from workshop.workarounds import cpu_package_name
 
-QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
+# sequences given to the engine, per sequence that it computes at once: it must never lack one
+QUEUE = 1.5
 AHEAD = 64  # rows that are read and tokenized together
 _vllm_engine_core: Callable[..., None] | None = None  # as it was before `start` replaced it
 
@@ -42,7 +44,8 @@ class OfflineBatch(Session):
     engine_args: any flags of vLLM's engine, such as ("--tensor-parallel-size", "4").
     trace: a file for what the engine does, step by step.
     llm: an `LLM` that is there already, instead of a model.
-    **options: those of `Session`. concurrency: sequences given to the engine at once; by default half as many
+    **options: those of `Session`. concurrency: sequences given to the engine at once; by default
+    half as many
         again as it computes at once.
     """
 
@@ -146,7 +149,10 @@ class Feed:
         return bool(self._flying)
 
     def _step(self) -> None:
-        """Let the engine compute one step, and keep the finished answers. Raises EngineEnded: it cannot."""
+        """Let the engine compute one step, and keep the finished answers.
+
+        Raises EngineEnded: it cannot.
+        """
         try:
             outputs = self._engine.step()
         except Exception as error:  # whatever killed the engine: what came is kept
@@ -159,7 +165,9 @@ class Feed:
                 self._keep(output)
 
     def _add(self, row: Row, request: engine_rows.Request | Exception) -> None:
-        """Give one request to the engine, or write its row to the file of errors if the engine refuses it."""
+        """Give one request to the engine, or write its row to the file of errors
+        if the engine refuses it.
+        """
         name = row.key.hex()
         try:
             if isinstance(request, Exception):
@@ -187,7 +195,8 @@ class Feed:
 def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None):
     """Return vLLM's `LLM` for a model, with the flags of `vllm serve` that concern the engine.
 
-    Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
+    Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the
+    terminal.
     """
     global _vllm_engine_core
     device = local.engine_device()
@@ -230,7 +239,9 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
 
 
 def engine_core(*args, **options) -> None:
-    """Run vLLM's engine core, and end it with the process that started it, also by signal 9; else it keeps the GPU."""
+    """Run vLLM's engine core, and end it with the process that started it, also by signal 9;
+    else it keeps the GPU.
+    """
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
 
@@ -248,5 +259,7 @@ def stop(llm) -> None:
 
 
 def run_offline(input: str | Path, output: str | Path, **options) -> Summary:
-    """Answer every row of `input` once, into `output`, without a server; options are those of `OfflineBatch`."""
+    """Answer every row of `input` once, into `output`, without a server;
+    options are those of `OfflineBatch`.
+    """
     return OfflineBatch(input, output, **options).run()

@@ -1,4 +1,6 @@
-"""`workshop.batch.run`: every row of a file answered exactly once, by one server or several, whatever dies."""
+"""`workshop.batch.run`: every row of a file answered exactly once, by one server or several,
+whatever dies.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,9 @@ WAITING_HELPS = (servers.Busy, TimeoutError)
 
 
 class Batch(Session):
-    """One run; `run()` is what most people call. `stop()` may be called from any thread or signal handler.
+    """One run; `run()` is what most people call.
+
+    `stop()` may be called from any thread or signal handler.
 
     url: servers, each ending in /v1; by default the one that connect(name) finds.
     name: of a server that `workshop servers` lists, where several run.
@@ -85,7 +89,9 @@ class Batch(Session):
         return self._outcome()
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
-        """Return the entry of the model in /v1/models. One server must be there; others may come back later.
+        """Return the entry of the model in /v1/models.
+
+        One server must be there; others may come back later.
 
         If they are only busy, ask again until the patience of `limits` is over.
 
@@ -108,7 +114,9 @@ class Batch(Session):
     async def _ask_all(
         self, fleet: list[servers.Server], timeout_s: float
     ) -> tuple[dict | None, list[Exception]]:
-        """Ask every server what it serves; return the first one's model, and the errors of those that are away."""
+        """Ask every server what it serves; return the first one's model,
+        and the errors of those that are away.
+        """
         first_entry = None
         errors = []
         model = self.model or ""  # after the first answer, the other servers must have the same
@@ -137,7 +145,9 @@ class Batch(Session):
             await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        """Send the rows that are left, and report regularly meanwhile; `entry` is the model's in /v1/models."""
+        """Send the rows that are left, and report regularly meanwhile;
+        `entry` is the model's in /v1/models.
+        """
         facts = {
             "model": entry["id"],
             "model_path": entry.get("root"),
@@ -158,7 +168,9 @@ class Batch(Session):
                 reporting.cancel()
 
     async def _report_regularly(self, ledger: Ledger, fleet: list[servers.Server]) -> None:
-        """Report the progress, with the sums of what the servers' metrics say, until this task is cancelled."""
+        """Report the progress, with the sums of what the servers' metrics say,
+        until this task is cancelled.
+        """
         while True:
             self.report(ledger.look(**_load(fleet)))
             await asyncio.sleep(REPORT_S)
@@ -172,7 +184,9 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _load(fleet: list[servers.Server]) -> dict:
-    """Return the fields of a Progress that tell how busy the servers are; None where no server has metrics."""
+    """Return the fields of a Progress that tell how busy the servers are;
+    None where no server has metrics.
+    """
     in_flight = limit = running = waiting = 0
     usages = []
     away = []
@@ -207,7 +221,10 @@ def _urls_with_errors(fleet: list[servers.Server], errors: list[Exception]) -> s
 
 
 def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
-    """Return the error that no server answers. Its remedy depends on the first cause that has one."""
+    """Return the error that no server answers.
+
+    Its remedy depends on the first cause that has one.
+    """
     remedy = ""
     for server, error in zip(fleet, errors, strict=True):
         remedy = remedy or reach.remedy_for(error, server.url)
@@ -218,7 +235,9 @@ def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopErr
 
 
 def run(input: str | Path, output: str | Path, **options) -> Summary:
-    """Answer every row of `input` once, into `output`; run it again and it goes on. Options are those of `Batch`.
+    """Answer every row of `input` once, into `output`; run it again and it goes on.
+
+    Options are those of `Batch`.
 
         workshop.batch.run("prompts.json", "answers.jsonl", max_tokens=100, temperature=1.0, samples=10)
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4  # requests at once
-# A server that refuses up to this share of the requests is asked as fast as before: what it refuses is asked again soon.
+# A server that refuses up to this share of the requests is asked as fast as before: what it refuses
+# is asked again soon.
 TOLERATED_SHARE = 0.05
 FEWEST_REFUSALS = 6  # … and so few refusals tell no share
 ROUND = 100  # answers and refusals over which the share is taken, at least
@@ -14,11 +15,12 @@ RECOVERY_LOOKS = 8  # looks in which the pace comes back to what it was before a
 class Pace:
     """How many requests at once, found by what the server says of itself.
 
-    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue waiting, so that the
-    engine never lacks work, and no more. Preempted requests are computed twice: then it backs off.
+    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue
+    waiting, so that the engine never lacks work, and no more. Preempted requests are computed
+    twice: then it backs off.
 
-    It is cut to three quarters, once a round trip, while the server refuses requests (429), and comes back step by step,
-    as TCP does, when the refusals have ended.
+    It is cut to three quarters, once a round trip, while the server refuses requests (429), and
+    comes back step by step, as TCP does, when the refusals have ended.
     """
 
     limit: int = FIRST_LIMIT
@@ -75,7 +77,8 @@ class Pace:
         now = self._round
         if now.wants_less and now.outcomes >= now.sent_before_cut:
             self.recover_to = max(self.recover_to, self.limit)
-            # What is in flight was sent at the old pace; only what comes after it tells about the new one.
+            # What is in flight was sent at the old pace; only what comes after it tells about the
+            # new one.
             self._round = Round(sent_before_cut=self.limit)
             self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 3 // 4), False
             self.best_rows_per_s = 0.0

@@ -1,7 +1,7 @@
 """The files of one output, and a check that no run overwrites a file that no batch wrote.
 
-OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appended to) · OUTPUT.errors.jsonl: rows
-without an answer, with the reason · OUTPUT.meta.json: what it came from.
+OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appended to) ·
+OUTPUT.errors.jsonl: rows without an answer, with the reason · OUTPUT.meta.json: what it came from.
 """
 
 import contextlib
@@ -32,9 +32,12 @@ _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
 class Paths:
-    """The files of one output. A link is followed: the files beside an output are beside the file itself.
+    """The files of one output.
 
-    Raises BadInput: there can be no output of that name, or it is one of the `others`, which are only read.
+    A link is followed: the files beside an output are beside the file itself.
+
+    Raises BadInput: there can be no output of that name, or it is one of the `others`, which are
+    only read.
     """
 
     def __init__(self, output: str | Path, *others: str | Path):
@@ -142,7 +145,9 @@ def _is_typed(part: object) -> bool:
 
 
 def write_meta(paths: Paths, meta: dict) -> None:
-    """Write the record, whole or not at all, in ASCII because a file's name may hold bytes that are not UTF-8."""
+    """Write the record, whole or not at all,
+    in ASCII because a file's name may hold bytes that are not UTF-8.
+    """
     with replacement(paths.meta) as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
 

@@ -1,7 +1,8 @@
-"""Checks every row of the input before anything is sent, and finds the answers that the output has already.
+"""Checks every row of the input before anything is sent,
+and finds the answers that the output has already.
 
-The list of rows is in a temporary file; memory holds only a few bits a row. The file is made from input and output at
-every start, so it can be neither stale nor broken.
+The list of rows is in a temporary file; memory holds only a few bits a row. The file is made from
+input and output at every start, so it can be neither stale nor broken.
 """
 
 import json
@@ -54,7 +55,9 @@ class Bits:
 
 
 class Index:
-    """Rows by their ids, for as long as one run lasts, in a temporary file that is unlinked already: no kill leaves it."""
+    """Rows by their ids, for as long as one run lasts,
+    in a temporary file that is unlinked already: no kill leaves it.
+    """
 
     def __init__(self) -> None:
         # The empty name is SQLite's own temporary file.
@@ -93,7 +96,10 @@ class Index:
             ) from None
 
     def _first(self, line: str, *values: object) -> tuple:
-        """Execute a line of SQL; return the first row of its result. Raises LookupError: it has none."""
+        """Execute a line of SQL; return the first row of its result.
+
+        Raises LookupError: it has none.
+        """
         row = self.do(line, *values)
         if row is None:
             raise LookupError(f"no row: {line}")
@@ -108,7 +114,9 @@ class Index:
         self._db.close()
 
     def again(self, row: int, first: str) -> int:
-        """Record that this row repeats the row with the id `first`, and return its count: 2 for the first repeat."""
+        """Record that this row repeats the row with the id `first`, and return its count:
+        2 for the first repeat.
+        """
         self._repeats = True
         update = "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times"
         times = self._first(update, short(first))[0]
@@ -125,7 +133,9 @@ class Index:
         return record[0]
 
     def add(self, row: Row, body: str | None = None) -> bool:
-        """Add a row, with its body if `find` has to return it; return False if its id is there already."""
+        """Add a row, with its body if `find` has to return it;
+        return False if its id is there already.
+        """
         form_id = self._form_id(row.body)
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body, form_id
         added = self.do(
@@ -145,7 +155,9 @@ class Index:
         return form_id
 
     def form_of(self, custom_id: str) -> str | None:
-        """Return the form that a row asks for, as `forms.form_text` gives it; None if it asks for none."""
+        """Return the form that a row asks for, as `forms.form_text` gives it;
+        None if it asks for none.
+        """
         if not self._forms:
             return None
         select = "SELECT form FROM forms WHERE id = (SELECT form FROM ids WHERE id = ?)"
@@ -153,7 +165,9 @@ class Index:
         return record[0] if record else None
 
     def add_retry(self, row: int, max_tokens: int, prompt_tokens: int, earlier: Outcome) -> None:
-        """Note that a row is asked again, with the tokens and the outcome of the answer that it has."""
+        """Note that a row is asked again, with the tokens and the outcome of the answer
+        that it has.
+        """
         self.retry.add(row)
         outcome_json = json.dumps([earlier.finish_reasons, earlier.asks_form, earlier.misses_form])
         self.do(
@@ -161,14 +175,19 @@ class Index:
         )
 
     def retry_of(self, row: int) -> tuple[int, int, Outcome]:
-        """Return (max_tokens, prompt tokens, outcome) of the answer that a row has. Raises LookupError: none."""
+        """Return (max_tokens, prompt tokens, outcome) of the answer that a row has.
+
+        Raises LookupError: none.
+        """
         select = "SELECT max_tokens, prompt_tokens, outcome FROM retries WHERE row = ?"
         max_tokens, prompt_tokens, outcome_json = self._first(select, row)
         reasons, asks_form, misses_form = json.loads(outcome_json)
         return max_tokens, prompt_tokens, Outcome(tuple(reasons), asks_form, misses_form)
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
-        """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""
+        """Return (key, row, samples, body) of an id;
+        the key is empty if the input has no such row.
+        """
         record = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
         return record or (b"", 0, 0, None)
 
@@ -265,10 +284,11 @@ class Work:
             pass
 
     def answered(self, *journals: Path) -> Iterator[tuple[Answer, int, str | None]]:
-        """Yield each answer that counts, the present number of its row, and that row's body (None: not kept).
+        """Yield each answer that counts, the present number of its row,
+        and that row's body (None: not kept).
 
-        An answer counts if it has all samples, and the key that its row has now. An equal id or row number is not
-        enough.
+        An answer counts if it has all samples, and the key that its row has now. An equal id or row
+        number is not enough.
         """
         for journal in journals:
             for answer in self.read_journal(journal):
@@ -283,7 +303,9 @@ class Work:
                     self.superseded += 1
 
     def _count(self, answer: Answer, number: int) -> None:
-        """Count how an answer ended, and note its row for another attempt if it was cut and `retry` is set."""
+        """Count how an answer ended, and note its row for another attempt if it was cut
+        and `retry` is set.
+        """
         ended = outcome(answer.choices, self.index.form_of(answer.custom_id))
         self.outcomes.add(ended)
         if self.retry and ended.is_cut:
@@ -319,7 +341,9 @@ class Work:
         return number % of == which - 1
 
     def rows(self) -> Iterator[Row | None]:
-        """Yield the rows that are not answered yet; sometimes None while rows are skipped, so that others may run."""
+        """Yield the rows that are not answered yet;
+        sometimes None while rows are skipped, so that others may run.
+        """
         index = self.index
         before = index.done.count  # rows answered from now on are ahead of nobody
         for number, (place, raw) in enumerate(self.source.raws()):
@@ -341,7 +365,9 @@ class Work:
             yield row
 
     def _give_more_tokens(self, row: Row) -> bool:
-        """Give a row whose answer was cut more tokens; return False if its context has no room for more."""
+        """Give a row whose answer was cut more tokens;
+        return False if its context has no room for more.
+        """
         max_tokens, prompt_tokens, _ = self.index.retry_of(row.number)
         if max_tokens <= 0:  # it is the row's first retry
             max_tokens = row.token_limit or -max_tokens
@@ -386,13 +412,19 @@ def _whole(count: object) -> int:
 
 
 def _row_of(number: int, place: int, content: Content, times: int) -> Row:
-    """Return the row with this content. If it has no id, it gets one; `times` tells it from equal rows before it."""
+    """Return the row with this content.
+
+    If it has no id, it gets one; `times` tells it from equal rows before it.
+    """
     custom_id = content.custom_id or derived_id(content.url, content.body, times)
     return Row(number, place, custom_id, content.url, content.body, content.extra, content.request)
 
 
 def shard_of(text: str | None) -> tuple[int, int]:
-    """Return (2, 8) for "2/8", the second of eight shards. Raises BadInput: the text names no shard."""
+    """Return (2, 8) for "2/8", the second of eight shards.
+
+    Raises BadInput: the text names no shard.
+    """
     match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
     which = int(match[1]) if match else 0
     of = int(match[2]) if match else 0

@@ -1,4 +1,6 @@
-"""The progress of a batch and its summary at the end, for the terminal's bar, the notebook's widget and scripts."""
+"""The progress of a batch and its summary at the end, for the terminal's bar,
+the notebook's widget and scripts.
+"""
 
 import time
 from collections import deque
@@ -14,7 +16,9 @@ WINDOW_S = 10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One look at a running batch; rates are over the last 10 s, the KV-cache usage is the fullest server's."""
+    """One look at a running batch; rates are over the last 10 s,
+    the KV-cache usage is the fullest server's.
+    """
 
     rows: int
     done: int  # answered, in this run or before
@@ -42,13 +46,15 @@ class Progress:
 class Summary:
     """How a batch ended."""
 
-    state: str  # complete (every row has an answer, or a reason in the file of errors), interrupted, or failed
+    # complete (every row has an answer, or a reason in the file of errors), interrupted, or failed
+    state: str
     rows: int  # of the input
     answered: int  # of them, in the output
     new: int  # of these, from this run
     errors: int  # rows without an answer, with their reason in `errors_file`
     bad: int  # rows that --skip-bad left out
-    superseded: int  # answers in the output to rows that the input no longer has, or that read differently now
+    # answers in the output to rows that the input no longer has, or that read differently now
+    superseded: int
     seconds: float
     prompt_tokens: int
     completion_tokens: int
@@ -67,7 +73,9 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 if every row is answered, 1 if some are not, 75 if the run was interrupted: run it again."""
+        """The exit code: 0 if every row is answered, 1 if some are not,
+        75 if the run was interrupted: run it again.
+        """
         if self.state == INTERRUPTED:
             return EXIT_INTERRUPTED
         if self.state == COMPLETE and self.answered == self.rows - self.bad and not self.errors:

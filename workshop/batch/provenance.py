@@ -1,4 +1,5 @@
-"""The record of where an output came from: model, revision, vLLM's version, sampling parameters, input, times.
+"""The record of where an output came from:
+model, revision, vLLM's version, sampling parameters, input, times.
 
 It also decides whether a later run may continue the output.
 """
@@ -40,7 +41,8 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     """Write the record of the output before anything is sent; return it.
 
     facts: of the engine: model, model_path, max_model_len, vllm_version, and its address.
-    Raises BadInput: the output was begun with another model, other sampling parameters, or as another shard.
+    Raises BadInput: the output was begun with another model, other sampling parameters, or as
+    another shard.
     """
     before = (paths.journal.exists() and work.keep_bytes and read_meta(paths)) or {}
     digest = source.sha256()
@@ -117,7 +119,8 @@ def end(
 def _refuse_another(
     paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str
 ) -> None:
-    """Raise BadInput if the output was begun with another model, other parameters, or as another shard.
+    """Raise BadInput if the output was begun with another model, other parameters,
+    or as another shard.
 
     `before` is the output's record, the others are this run's.
     """
@@ -150,7 +153,9 @@ def _refuse_another(
 
 
 def revision_of(model_path: object) -> str | None:
-    """Return the revision of a model's folder: the commit in the Hub cache's path, or of the download; else None."""
+    """Return the revision of a model's folder:
+    the commit in the Hub cache's path, or of the download; else None.
+    """
     if not isinstance(model_path, str):
         return None
     if commit := re.search(r"/snapshots/([0-9a-f]{40})", model_path):

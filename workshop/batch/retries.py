@@ -20,7 +20,9 @@ LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
 
 
 def can_help(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether asking again can help; `x-should-retry` is the server's own word, as OpenAI's API gives it."""
+    """Whether asking again can help; `x-should-retry` is the server's own word,
+    as OpenAI's API gives it.
+    """
     told = headers.get("x-should-retry", "").lower()
     if told in ("true", "false"):
         return told == "true"
@@ -28,7 +30,9 @@ def can_help(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """Whether this comes from what stands in front of the server, which is away itself: no row is at fault."""
+    """Whether this comes from what stands in front of the server, which is away itself:
+    no row is at fault.
+    """
     if status < 400 and status != 200:
         return False
     if headers.get("x-should-retry", "").lower() == "false":
@@ -41,7 +45,9 @@ def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def pause_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the server asks to wait, in seconds or until a date; None: it does not say, or says 0 or less."""
+    """Return how long the server asks to wait, in seconds or until a date; None:
+    it does not say, or says 0 or less.
+    """
     milliseconds = _number(headers.get("retry-after-ms"))
     text = headers.get("Retry-After")
     if milliseconds is not None:

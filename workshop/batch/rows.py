@@ -41,13 +41,18 @@ class Row:
 
     @cached_property
     def key(self) -> bytes:
-        """The hash of the request and its id. An answer belongs to this key, not to a position in the input."""
+        """The hash of the request and its id.
+
+        An answer belongs to this key, not to a position in the input.
+        """
         content = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
         return blake2b(content, digest_size=KEY_BYTES).digest()
 
     @property
     def samples(self) -> int:
-        """The number of samples that the request asks for; of embeddings, the number of its inputs."""
+        """The number of samples that the request asks for;
+        of embeddings, the number of its inputs.
+        """
         if self.url == EMBEDDINGS:
             return inputs_of(json.loads(self.body).get("input"))
         if '"n":' not in self.body:
@@ -56,7 +61,9 @@ class Row:
 
     @property
     def given_request(self) -> str:
-        """The request's JSON as it was given: the order of its keys and the writing of its numbers are kept."""
+        """The request's JSON as it was given:
+        the order of its keys and the writing of its numbers are kept.
+        """
         request = self.request or self.body
         if self.more_tokens is None:
             return request
@@ -64,7 +71,9 @@ class Row:
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens of an answer, as the request says; None: as many as the context has room for."""
+        """The most tokens of an answer, as the request says; None:
+        as many as the context has room for.
+        """
         body = json.loads(self.body)
         for name in TOKEN_LIMITS:
             if type(body.get(name)) is int:
@@ -76,8 +85,8 @@ class Row:
     def payload(self, model: str, names: Collection[str] = ()) -> bytes:
         """Return the bytes to send.
 
-        If the row names the model, or another of its `names`, they are those of the input. Otherwise the model is
-        added in front, or replaces the one that the row names.
+        If the row names the model, or another of its `names`, they are those of the input.
+        Otherwise the model is added in front, or replaces the one that the row names.
         """
         text = self.given_request
         may_name_one = '"model"' in text or "\\u" in text
@@ -101,7 +110,9 @@ def with_more_tokens(request: str, tokens: int) -> str:
 
 
 def inputs_of(value: object) -> int:
-    """Return how many embeddings an `input` asks for: a text, the ids of tokens, or a list of either."""
+    """Return how many embeddings an `input` asks for:
+    a text, the ids of tokens, or a list of either.
+    """
     if isinstance(value, list) and not _is_token_ids(value):
         return len(value)
     return 1
@@ -162,7 +173,8 @@ class Builder:
     for_keys_alone: bool = False
 
     def content(self, record: object, text: str | None = None) -> Content:
-        """Return what a row asks for; `text` is its JSON as the input has it (None: it stands in a table or a line).
+        """Return what a row asks for; `text` is its JSON
+        as the input has it (None: it stands in a table or a line).
 
         Raises Malformed: no request can be made of it.
         """
@@ -185,7 +197,9 @@ class Builder:
         return isinstance(body, dict) or holds_json or ("url" in record and "method" in record)
 
     def _plain(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
-        """Return (endpoint, canonical body, extra fields, request) of a row with a prompt and fields of any names."""
+        """Return (endpoint, canonical body, extra fields, request) of a row with a prompt
+        and fields of any names.
+        """
         parameters = {}
         parameter_texts = {}
         for name, value in record.items():
@@ -242,7 +256,10 @@ class Builder:
     def _messages(
         self, messages: object, text: str | None, parameters: dict, parameter_texts: dict[str, str]
     ) -> tuple[str, str, dict, str]:
-        """Return the request for a conversation. Raises Malformed: its messages are not those of a chat."""
+        """Return the request for a conversation.
+
+        Raises Malformed: its messages are not those of a chat.
+        """
         if isinstance(messages, str) and self.table:
             text = messages.strip()
             messages = decode(messages)
@@ -259,7 +276,9 @@ class Builder:
         parameters: dict,
         parameter_texts: dict[str, str],
     ) -> tuple[str, str, dict, str]:
-        """Join the parts of a request: return the canonical one, and the one to send with its parts as given."""
+        """Join the parts of a request: return the canonical one,
+        and the one to send with its parts as given.
+        """
         body = self._canonical(content, parameters)
         if self.for_keys_alone:
             return url, body, {}, ""
@@ -272,7 +291,9 @@ class Builder:
         return url, body, {}, "{" + ",".join(parts) + "}"
 
     def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
-        """Return (endpoint, canonical body, extra fields, request) of a row of OpenAI's batch format."""
+        """Return (endpoint, canonical body, extra fields, request) of a row
+        of OpenAI's batch format.
+        """
         openai_fields = ("custom_id", "method", "url", "body")
         extra = {name: record[name] for name in record if name not in openai_fields}
         method = record.get("method") or "POST"
@@ -320,7 +341,10 @@ class Builder:
             raise Malformed(f"it asks for the model {model!r}, and {told}")
 
     def _canonical_of_openai(self, url: str, body: dict) -> str:
-        """Return the canonical JSON of a body in OpenAI's batch format. Raises Malformed: it has no single prompt."""
+        """Return the canonical JSON of a body in OpenAI's batch format.
+
+        Raises Malformed: it has no single prompt.
+        """
         content_fields = ("model", "prompt", "messages", "stream")
         parameters = {name: value for name, value in body.items() if name not in content_fields}
         if url == CHAT:
@@ -334,7 +358,9 @@ class Builder:
         return self._canonical({"prompt": prompt}, parameters)
 
     def _completed(self, text: str, body: dict) -> str:
-        """Return a body as given, with the run's sampling parameters that it lacks added in front."""
+        """Return a body as given, with the run's sampling parameters that it lacks added
+        in front.
+        """
         added = ""
         for name, value in self.sampling.items():
             if name not in body:
@@ -342,7 +368,10 @@ class Builder:
         return "{" + added + text[1:]
 
     def _canonical(self, content: dict, parameters: dict) -> str:
-        """Return a request as canonical JSON. Raises Malformed: it has no sound `n`, or cannot be JSON."""
+        """Return a request as canonical JSON.
+
+        Raises Malformed: it has no sound `n`, or cannot be JSON.
+        """
         body = {**self.sampling, **parameters, **content}
         # tables with gaps say 2.0
         if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:
@@ -383,7 +412,9 @@ def _has_role(message: object) -> bool:
 
 
 def _endpoint(url: object, body: dict) -> str:
-    """Return the endpoint that a row's `url` means: with or without /v1, as OpenAI and Azure write it."""
+    """Return the endpoint that a row's `url` means:
+    with or without /v1, as OpenAI and Azure write it.
+    """
     if url in (None, ""):
         if "messages" in body:
             return CHAT
@@ -403,12 +434,16 @@ def _endpoint(url: object, body: dict) -> str:
 
 
 def _sendable(value: object) -> str:
-    """Return the JSON of a value that was not given as JSON, without the empty fields that a table's types add."""
+    """Return the JSON of a value that was not given as JSON,
+    without the empty fields that a table's types add.
+    """
     return _in_order(_without_nulls(value))
 
 
 def _without_nulls(value: object) -> object:
-    """Return a value without fields that are null: Arrow adds every field of a struct to every row, and servers refuse nulls."""
+    """Return a value without fields that are null:
+    Arrow adds every field of a struct to every row, and servers refuse nulls.
+    """
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -417,13 +452,19 @@ def _without_nulls(value: object) -> object:
 
 
 def derived_id(url: str, body: str, occurrence: int) -> str:
-    """Return an id for a row that has none. It is made of the content, so that new rows in front change nothing."""
+    """Return an id for a row that has none.
+
+    It is made of the content, so that new rows in front change nothing.
+    """
     digest = blake2b(f"{url}\0{body}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{digest}-{occurrence}"
 
 
 def _custom_id(record: dict) -> str | None:
-    """Return the id that a record gives, as text; None: it gives none. Raises Malformed: it is no id."""
+    """Return the id that a record gives, as text; None: it gives none.
+
+    Raises Malformed: it is no id.
+    """
     value = record.get("custom_id")
     if value is None:
         return None

@@ -1,4 +1,6 @@
-"""Sends the rows to the servers: a bounded number at once, without barriers, and again where a retry can help."""
+"""Sends the rows to the servers: a bounded number at once, without barriers,
+and again where a retry can help.
+"""
 
 import asyncio
 import contextlib
@@ -74,7 +76,8 @@ class Attempt:
     def request_id(self) -> str:
         """Return the id of one request: the row's key, with a number from the second request on.
 
-        vLLM puts it into the answer's id; some of its versions refuse an id that another request has.
+        vLLM puts it into the answer's id; some of its versions refuse an id that another request
+        has.
         """
         self.requests_sent += 1
         key = self.row.key.hex()
@@ -98,7 +101,8 @@ class Sender:
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
 
-        Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
+        Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk
+        full.
         """
         helpers = []
         for server in self.fleet:
@@ -139,7 +143,10 @@ class Sender:
             self._wake.set()
 
     def _check_fleet(self) -> None:
-        """Note which servers are silent for too long. Raises WorkshopError: all of them are away for too long."""
+        """Note which servers are silent for too long.
+
+        Raises WorkshopError: all of them are away for too long.
+        """
         now = clock.now()
         patience_s = self.limits.patience_s
         for server in self.fleet:
@@ -189,7 +196,9 @@ class Sender:
         return self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        """Send rows to one server, one after the other, until there are none or it takes fewer at once."""
+        """Send rows to one server, one after the other,
+        until there are none or it takes fewer at once.
+        """
         while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
             attempt = await self._next()
             if attempt is None:
@@ -259,7 +268,9 @@ class Sender:
         self._refused(attempt, server, status, raw, headers)
 
     def _remember(self, row: Row) -> None:
-        """Remember the row's key, by which an answer to it is recognized; forget the oldest of them."""
+        """Remember the row's key, by which an answer to it is recognized;
+        forget the oldest of them.
+        """
         self._keys[row.key.hex()] = None
         if len(self._keys) > KEYS_KEPT:
             self._keys.popitem(last=False)
@@ -267,11 +278,12 @@ class Sender:
     def _check_owner(
         self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes
     ) -> None:
-        """Refuse an answer to another row: its id has that row's key, or the same bytes came before.
+        """Refuse an answer to another row: its id has that row's key,
+        or the same bytes came before.
 
-        Most servers that do not put X-Request-Id into their answers give each answer a new id. If a server does
-        neither, a row whose answer equals an earlier one is sent once more over a connection of its own. After
-        that, equal answers of this server are accepted.
+        Most servers that do not put X-Request-Id into their answers give each answer a new id. If a
+        server does neither, a row whose answer equals an earlier one is sent once more over a
+        connection of its own. After that, equal answers of this server are accepted.
 
         Raises Foreign: the row has to be sent again.
         """
@@ -294,7 +306,9 @@ class Sender:
         server.gives_equal_answers()
 
     def _foreign(self, attempt: Attempt, server: Server, error: Foreign) -> None:
-        """Send the row again over a connection of its own, or give it up after too many answers to other rows."""
+        """Send the row again over a connection of its own,
+        or give it up after too many answers to other rows.
+        """
         attempt.fresh = True
         attempt.foreign += 1
         if attempt.foreign >= self.limits.foreign_answers:
@@ -310,9 +324,11 @@ class Sender:
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
     ) -> None:
-        """Send the row again if the server was restarted: its record has a new key, or is missing for now.
+        """Send the row again if the server was restarted:
+        its record has a new key, or is missing for now.
 
-        `address_and_key` are those that the request was sent with. Raises KeyRefused: they are still the server's.
+        `address_and_key` are those that the request was sent with. Raises KeyRefused: they are
+        still the server's.
         """
         if address_and_key == (server.url, server.api_key):
             changed = await server.read_again()  # meanwhile another row may have done so
@@ -326,7 +342,8 @@ class Sender:
         """Give a whole answer to the ledger.
 
         Raises:
-            Malformed, Cut, Foreign: it is not a whole answer to this row, which has to be sent again.
+            Malformed, Cut, Foreign: it is not a whole answer to this row, which has to be sent
+                again.
             WorkshopError: it is the answer of another model.
         """
         row = attempt.row
@@ -350,7 +367,8 @@ class Sender:
     ) -> None:
         """Send a row again that a proxy or a tunnel answered in the place of its server.
 
-        The row is not at fault, unless the server answers others meanwhile. So it waits as long as there is patience.
+        The row is not at fault, unless the server answers others meanwhile. So it waits as long as
+        there is patience.
         """
         message = received.refusal_message(raw)[:200]
         reason = f"{status} ({message})"
@@ -444,7 +462,9 @@ class Sender:
         self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempt.tries} attempts)")
 
     def _backoff_s(self, attempt: Attempt) -> float:
-        """Return the pause before the next attempt: it doubles, and half of it at most is random."""
+        """Return the pause before the next attempt:
+        it doubles, and half of it at most is random.
+        """
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.tries - 1)
         return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
 
@@ -462,7 +482,8 @@ class Sender:
     async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
         """Send a row again whose connection broke.
 
-        The server may have closed an idle connection, it may have died, or it may have died of this very row.
+        The server may have closed an idle connection, it may have died, or it may have died of this
+        very row.
         """
         reused = isinstance(error, aiohttp.ServerDisconnectedError) and not attempt.deaths
         attempt.deaths += 1

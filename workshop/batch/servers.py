@@ -41,9 +41,11 @@ _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
 
 @dataclass
 class Outage:
-    """The answers that a proxy or a tunnel gave in the place of a server since the server itself answered last.
+    """The answers that a proxy or a tunnel gave in the place
+    of a server since the server itself answered last.
 
-    After some of them the server gets nothing for a while, then a row now and then, to see whether it is back.
+    After some of them the server gets nothing for a while, then a row now and then, to see whether
+    it is back.
     """
 
     since: float | None = None
@@ -96,8 +98,8 @@ class Busy(aiohttp.ClientError):
 class Server:
     """A server that the batch sends to. `url` ends in /v1.
 
-    Its record is read again when it is away or refuses the key, because it may have been restarted. There is no record
-    if the user gave the address, or the key by WORKSHOP_API_KEY.
+    Its record is read again when it is away or refuses the key, because it may have been restarted.
+    There is no record if the user gave the address, or the key by WORKSHOP_API_KEY.
     """
 
     def __init__(
@@ -159,7 +161,8 @@ class Server:
                 await session.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
-        """POST to a path beside /v1, with the present key, without following redirects; return an async context.
+        """POST to a path beside /v1, with the present key, without following redirects;
+        return an async context.
 
         fresh: use a new connection, so that only the answer to this request can come.
         """
@@ -182,7 +185,8 @@ class Server:
         return self._fresh
 
     def came_before(self, raw: bytes) -> bool:
-        """Return True if the same bytes were the answer to an earlier request: it may have been sent twice.
+        """Return True if the same bytes were the answer to an earlier request:
+        it may have been sent twice.
 
         Only the last ANSWERS_KEPT answers are compared.
         """
@@ -196,7 +200,9 @@ class Server:
         return was_seen
 
     def gives_equal_answers(self) -> None:
-        """Record that equal answers mean nothing here: this server gives its answers no ids of their own."""
+        """Record that equal answers mean nothing here:
+        this server gives its answers no ids of their own.
+        """
         self._last_answers = None
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
@@ -225,7 +231,8 @@ class Server:
     async def read_again(self) -> bool | None:
         """Read the record again; return True if the address or the key changed.
 
-        None: the record is missing, or says that the server has failed. False: nothing changed, or there is no record.
+        None: the record is missing, or says that the server has failed. False: nothing changed, or
+        there is no record.
         """
         if self.record is None:
             return False
@@ -284,7 +291,9 @@ class Server:
         return entry
 
     def is_name_of(self, answered: str, model: str) -> bool:
-        """Return True if `answered`, the model of an answer, is a name of the model that was requested."""
+        """Return True if `answered`, the model of an answer,
+        is a name of the model that was requested.
+        """
         if answered == model or answered in self.names:
             return True
         undated = _DATED.sub("", answered)  # OpenAI's gpt-4o-mini answers as gpt-4o-mini-2024-07-18
@@ -305,7 +314,9 @@ class Server:
         return version
 
     async def watch(self, model: str) -> None:
-        """Look at the server as long as the batch runs: adjust the pace, and notice when it is back."""
+        """Look at the server as long as the batch runs:
+        adjust the pace, and notice when it is back.
+        """
         answered_before = self.answered
         looked_at = clock.now()
         has_metrics = True
@@ -399,7 +410,9 @@ class Server:
         return clock.now() - since
 
     def takes_rows(self) -> int:
-        """Return how many requests the server may have at once now: only one if a proxy answers in its place."""
+        """Return how many requests the server may have at once now:
+        only one if a proxy answers in its place.
+        """
         if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
         if self.outage.rests:
@@ -427,7 +440,9 @@ class Server:
 
 
 def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files for `count` more connections, as far as the system allows."""
+    """Raise this process's limit of open files for `count` more connections,
+    as far as the system allows.
+    """
     wanted = len(os.listdir("/dev/fd")) + count + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < wanted:
@@ -442,7 +457,8 @@ def find(
     name: str | None = None,
     accepted: tuple[str, ...] = (),
 ) -> list[Server]:
-    """Return the servers at these addresses, each with this user's own record of it if there is one.
+    """Return the servers at these addresses,
+    each with this user's own record of it if there is one.
 
     Without addresses, return the server that `connect(name)` finds.
 
@@ -470,7 +486,10 @@ def find(
 def _of(
     record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
 ) -> Server:
-    """Return the server of a record. An `api_key` replaces the record's, and then the record is not read again."""
+    """Return the server of a record.
+
+    An `api_key` replaces the record's, and then the record is not read again.
+    """
     if record.where != "given" and not api_key:
         return Server(record.url, record.api_key, concurrency, record, accepted)
     server = Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
@@ -482,7 +501,9 @@ def _of(
 def _session(
     connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options
 ) -> aiohttp.ClientSession:
-    """Open a session that sends nothing beside what we say: no cookies, no proxy of the environment."""
+    """Open a session that sends nothing beside what we say:
+    no cookies, no proxy of the environment.
+    """
     certificates = reach.tls()
     if certificates is not None:
         options["ssl"] = certificates
@@ -496,7 +517,8 @@ def _session(
 
 
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
-    """Return True if two entries of /v1/models are two names of one model: vLLM gives them the same root.
+    """Return True if two entries of /v1/models are two names of one model:
+    vLLM gives them the same root.
 
     in_doubt: the result if the server gives no roots.
     """
@@ -508,7 +530,9 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    """Return the present record of a server, this user's own or a shared one; None if there is none."""
+    """Return the present record of a server, this user's own or a shared one;
+    None if there is none.
+    """
     own_record = records.read(name)
     if own_record:
         return own_record

@@ -1,4 +1,6 @@
-"""The part that every run of a batch shares, with servers or without: arguments, record, journals and counts."""
+"""The part that every run of a batch shares, with servers or without:
+arguments, record, journals and counts.
+"""
 
 import contextlib
 import sys
@@ -49,7 +51,10 @@ class Ledger:
         completion_tokens: int,
         choices: list[dict],
     ) -> None:
-        """Add the answer to a row to the journal; `choices` are those of its body. Raises ValueError: it is not JSON."""
+        """Add the answer to a row to the journal; `choices` are those of its body.
+
+        Raises ValueError: it is not JSON.
+        """
         line = answer_line(row.custom_id, row.key, row.number, body, row.extra, row.more_tokens)
         self.answers.add(line)
         self.work.keep(row, choices)
@@ -58,9 +63,11 @@ class Ledger:
         self.completion_tokens += completion_tokens
 
     def refuse(self, row: Row, status: int | None, code: str, message: str) -> None:
-        """Add the reason why a row has no answer to the file of errors; `message` is what the server said.
+        """Add the reason why a row has no answer to the file of errors;
+        `message` is what the server said.
 
-        Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request itself is wrong.
+        Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request
+        itself is wrong.
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, message))
         self.failed += 1
@@ -70,7 +77,9 @@ class Ledger:
             raise WorkshopError(problem, "Correct what it says, and run the same command again.")
 
     def count_energy(self) -> None:
-        """Read the energy counter of this machine's GPUs, which answer the rows; the summary has the difference."""
+        """Read the energy counter of this machine's GPUs, which answer the rows;
+        the summary has the difference.
+        """
         self._joules_before = energy.taken_joules()
 
     @property
@@ -170,12 +179,15 @@ class Session:
     """One run of a batch; `online.Batch` and `offline.OfflineBatch` say who answers.
 
     input, output: files; what formats they may have says docs/batch.md.
-    model: name that the requests give (offline: a folder, a Hub id, or None for the teaching model).
+    model: name that the requests give (offline: a folder, a Hub id, or None for the teaching
+    model).
     concurrency: requests at once; by default it is found.
     samples: answers to each prompt.
     skip_bad: leave malformed rows out instead of refusing the input.
-    column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such as "2/8".
-    retry: "length": rows whose answer ended in `length` are asked again with RETRY_FACTOR times the tokens. The answer
+    column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such
+    as "2/8".
+    retry: "length": rows whose answer ended in `length` are asked again with RETRY_FACTOR times the
+    tokens. The answer
         that they have stays until the new one is there.
     report: called with a Progress now and then.
     **sampling: vLLM's sampling parameters.
@@ -273,7 +285,9 @@ class Session:
             raise StillReading
 
     def stop(self) -> None:
-        """Send nothing more, keep the answers that came, and return with the state `interrupted`."""
+        """Send nothing more, keep the answers that came,
+        and return with the state `interrupted`.
+        """
         self.stopping = True
 
     @contextlib.contextmanager
@@ -282,7 +296,8 @@ class Session:
     ) -> Iterator[Work]:
         """Check the input and find the rows that are answered already.
 
-        names: other names of the model, which rows may give. any_model: rows may name another model.
+        names: other names of the model, which rows may give. any_model: rows may name another
+        model.
 
         Raises BadInput: a row is malformed.
         """
@@ -300,7 +315,9 @@ class Session:
             yield work
 
     def _remove_replaced(self) -> None:
-        """Remove answers from the journal that later ones of a retry replaced; all at once, or none."""
+        """Remove answers from the journal that later ones of a retry replaced;
+        all at once, or none.
+        """
         self._lock.replace(answer.raw for answer in newest(self.paths.journal))
 
     def _tell_of_retry(self, work: Work) -> None:
@@ -315,10 +332,13 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
-        """Keep the record of a run: before the first request where it came from, afterwards how it ended (`summary`).
+        """Keep the record of a run: before the first request where it came from,
+        afterwards how it ended (`summary`).
 
-        facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
-        Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
+        facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at
+        once it came to.
+        Raises WorkshopError: what ended the run, or kept its end from being written; what came is
+        kept.
         """
         work.max_model_len = work.max_model_len or facts.get("max_model_len")
         meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)

@@ -1,4 +1,6 @@
-"""Merges the outputs of shards: all of them, each once, and only if they answer one input in the same way."""
+"""Merges the outputs of shards: all of them, each once,
+and only if they answer one input in the same way.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,11 +21,13 @@ ALIKE = {"model": "model", "revision": "revision", "sampling parameters": "sampl
 def merge(folder: str | Path, output: str | Path) -> int:
     """Merge the outputs of all shards in a folder into one output; return the number of answers.
 
-    Each row is there once, with its number in the present input. `output` may be that of an earlier merge, which is
-    replaced when the new one is whole. Rows without an answer are in its file of errors.
+    Each row is there once, with its number in the present input. `output` may be that of an earlier
+    merge, which is replaced when the new one is whole. Rows without an answer are in its file of
+    errors.
 
     Raises:
-        BadInput: the folder does not hold all shards of one batch, each once and complete, or `output` is no merge's.
+        BadInput: the folder does not hold all shards of one batch, each once and complete, or
+            `output` is no merge's.
         WorkshopError: somebody writes to `output`, or it cannot be written.
     """
     parts = _parts(Path(folder))
@@ -120,7 +124,9 @@ def _refuse_unlike(parts: list[Part]) -> None:
 
 
 def _copy_errors(paths: Paths, parts: list[Part]) -> None:
-    """Write the rows without an answer of all shards to the file of errors, or remove it if there are none."""
+    """Write the rows without an answer of all shards to the file of errors,
+    or remove it if there are none.
+    """
     files = [part.errors for part, _ in parts if part.errors.exists()]
     if not files:
         return paths.errors.unlink(missing_ok=True)

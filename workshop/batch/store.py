@@ -1,9 +1,10 @@
 """The output: an append-only journal of answers, which one run at a time may write to.
 
-Every whole line is one answer. An answer is on disk (fsync) at most COMMIT_S and the time of fsync after it came, and
-does not count before that. Signal 9, a full disk or a power cut lose only what was not on disk yet. The next run
-removes what they left of a line, cut or as zeros, so that no answer is ever joined to another. A disk that reports
-"written" too early can lose more, but no answer becomes another row's: each line has the key of its request.
+Every whole line is one answer. An answer is on disk (fsync) at most COMMIT_S and the time of fsync
+after it came, and does not count before that. Signal 9, a full disk or a power cut lose only what
+was not on disk yet. The next run removes what they left of a line, cut or as zeros, so that no
+answer is ever joined to another. A disk that reports "written" too early can lose more, but no
+answer becomes another row's: each line has the key of its request.
 """
 
 import contextlib
@@ -24,12 +25,16 @@ _SCAN_BYTES = 1 << 20
 
 
 class Lock:
-    """The lock on an output, so that only this run writes to it. The system frees it however the process ends.
+    """The lock on an output, so that only this run writes to it.
 
-    The lock is on the journal itself, so all names of that file, also links, share it. On a file system without locks
-    nobody can hold one; there the journal notices the lines of another run (see `Journal`).
+    The system frees it however the process ends.
 
-    Raises BadInput: something lies there that no batch wrote; WorkshopError: another run holds it, or writing fails.
+    The lock is on the journal itself, so all names of that file, also links, share it. On a file
+    system without locks nobody can hold one; there the journal notices the lines of another run
+    (see `Journal`).
+
+    Raises BadInput: something lies there that no batch wrote; WorkshopError: another run holds it,
+    or writing fails.
     """
 
     def __init__(self, paths: Paths):
@@ -51,7 +56,9 @@ class Lock:
             raise
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace the lines of the journal, all of them or none; the lock passes to the new file."""
+        """Replace the lines of the journal, all of them or none;
+        the lock passes to the new file.
+        """
         with replacement(self.paths.journal) as file:
             flock(file.fileno())
             file.writelines(lines)
@@ -68,7 +75,10 @@ class Lock:
 
 
 def _open_locked(path: Path) -> int:
-    """Open a file and lock it; return its descriptor. Raises WorkshopError: another run holds the lock."""
+    """Open a file and lock it; return its descriptor.
+
+    Raises WorkshopError: another run holds the lock.
+    """
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -105,7 +115,9 @@ def _has_zeros(path: Path) -> bool:
 
 
 def scan(journal: Path) -> Iterator[Answer]:
-    """Yield each whole answer. A cut last line, which a kill leaves, and zeros, which a power cut leaves, are skipped.
+    """Yield each whole answer.
+
+    A cut last line, which a kill leaves, and zeros, which a power cut leaves, are skipped.
 
     Raises BadInput: the file holds lines that no batch wrote, or cannot be read.
     """
@@ -129,7 +141,8 @@ def scan(journal: Path) -> Iterator[Answer]:
 
 
 def newest(journal: Path) -> Iterator[Answer]:
-    """Yield each whole answer, without those that a later answer to the same request replaced (`--retry`).
+    """Yield each whole answer, without those that a later answer
+    to the same request replaced (`--retry`).
 
     Reads the journal twice. Raises BadInput, as `scan` does.
     """
@@ -143,14 +156,18 @@ def newest(journal: Path) -> Iterator[Answer]:
 
 
 class Journal:
-    """Appends whole lines in group commits: `add` takes a line, `write(take())` returns when they are on disk.
+    """Appends whole lines in group commits:
+    `add` takes a line, `write(take())` returns when they are on disk.
 
-    A commit that fails (full disk, quota) leaves the file as it was after the last one that succeeded. If another
-    process writes to the file, removes it or replaces it, the run ends at the next commit.
+    A commit that fails (full disk, quota) leaves the file as it was after the last one that
+    succeeded. If another process writes to the file, removes it or replaces it, the run ends at the
+    next commit.
     """
 
     def __init__(self, path: Path, keep_bytes: int | None = None):
-        """Open the file for appending, cut after `keep_bytes` (None: cut nothing; 0: begin with an empty file)."""
+        """Open the file for appending, cut after `keep_bytes` (None: cut nothing; 0: begin with an
+        empty file).
+        """
         self.path = path
         self._lines = []
         self.committed = 0
@@ -178,7 +195,10 @@ class Journal:
         return lines
 
     def write(self, lines: list[bytes]) -> int:
-        """Write lines and fsync; return their number. May run in another thread, one call at a time."""
+        """Write lines and fsync; return their number.
+
+        May run in another thread, one call at a time.
+        """
         if not lines:
             return 0
         data = b"\n".join([*lines, b""])

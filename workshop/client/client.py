@@ -1,4 +1,5 @@
-"""A thin client over the official `openai` package that finds the server by its record, not by an address.
+"""A thin client over the official `openai` package that finds the server by its record,
+not by an address.
 
 from workshop import connect
 llm = connect()
@@ -48,7 +49,8 @@ class Client:
         model: the name that requests give.
         url: ends in /v1; `root` does not.
         headers: what every request must carry: the key.
-        http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not meant.
+        http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not
+            meant.
     """
 
     def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
@@ -69,7 +71,9 @@ class Client:
         self.openai = self._official()
 
     def _official(self, **http_options) -> openai.OpenAI:
-        """Make the `openai` client, with the proxy, the certificates and the timeouts of this one."""
+        """Make the `openai` client, with the proxy,
+        the certificates and the timeouts of this one.
+        """
         return openai.OpenAI(
             base_url=self.url,
             api_key=self.record.api_key or "none",
@@ -83,13 +87,15 @@ class Client:
         return f"Client(model={self.model!r}, url={self.url!r})"
 
     def complete(self, prompt: str | list, **sampling):
-        """Return the completion of a prompt (an `openai` Completion, with vLLM's extra fields kept).
+        """Return the completion of a prompt (an `openai` Completion, with vLLM's extra fields
+        kept).
 
         Args:
             prompt: a string, a list of strings, or token ids.
-            **sampling: vLLM's sampling parameters by their own names (max_tokens, min_tokens, temperature,
-                top_k, top_p, min_p, frequency_penalty, logprobs, prompt_logprobs, seed, n, stream, …).
-                logprobs=-1 asks for the whole vocabulary, which the server must allow.
+            **sampling: vLLM's sampling parameters by their own names (max_tokens, min_tokens,
+                temperature, top_k, top_p, min_p, frequency_penalty, logprobs, prompt_logprobs,
+                seed, n, stream, …). logprobs=-1 asks for the whole vocabulary, which the server
+                must allow.
 
         Raises:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
@@ -103,12 +109,14 @@ class Client:
             refuses_minus_one = "`logprobs` must be a positive value" in error.message
             if sampling.get("logprobs") != -1 or not refuses_minus_one:
                 raise
-        # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
+        # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the
+        # vocabulary has.
         whole_vocabulary = {**sampling, "logprobs": self._vocabulary()}
         return self._request(create, schema, whole_vocabulary, prompt=prompt)
 
     def _vocabulary(self) -> int:
-        """Return the size of the model's vocabulary, from its config.json if this machine can read that.
+        """Return the size of the model's vocabulary,
+        from its config.json if this machine can read that.
 
         Raises BadInput: it cannot.
         """
@@ -179,7 +187,9 @@ class Client:
         raise self.odd("the answer to another request")
 
     def _answer_to(self, create: Callable[[], Callable], options: dict):
-        """Send one request under an id of its own, which vLLM puts into the answer's id; return (id, answer)."""
+        """Send one request under an id of its own, which vLLM puts into the answer's id;
+        return (id, answer).
+        """
         request_id = uuid.uuid4().hex
         self._request_ids.append(request_id)
         headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
@@ -197,19 +207,23 @@ class Client:
         return any(other in answer_id for other in self._request_ids)
 
     def _use_each_connection_once(self) -> None:
-        """Close all connections, because answers to other requests wait in them, and reuse none from now on."""
+        """Close all connections, because answers to other requests wait in them,
+        and reuse none from now on.
+        """
         self.openai.close()
         self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
 
     @staticmethod
     def _sent(send):
-        """Send a request; send it once more if the server had closed the idle connection long before."""
+        """Send a request; send it once more if the server had closed the idle connection long
+        before.
+        """
         began = time.monotonic()
         try:
             return send()
         except openai.APIConnectionError as error:
-            # A server may close a connection after an answer without a word, and the next request finds out
-            # (vLLM 0.25 does it after each chat with a model that has no template).
+            # A server may close a connection after an answer without a word, and the next request
+            # finds out (vLLM 0.25 does it after each chat with a model that has no template).
             failed_at_once = time.monotonic() - began <= STALE_S
             if type(error.__cause__).__name__ not in CLOSED or not failed_at_once:
                 raise
@@ -220,7 +234,8 @@ class Client:
     ) -> None:
         """Raise BadInput for a name that is not in the server's schema.
 
-        vLLM itself ignores unknown fields: without this check `temprature=0` would have no effect and no error.
+        vLLM itself ignores unknown fields: without this check `temprature=0` would have no effect
+        and no error.
         """
         for name in names:
             accepted = self._schema(schema)
@@ -233,7 +248,9 @@ class Client:
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
-        """Return the request fields that the server itself publishes; empty if it publishes none."""
+        """Return the request fields that the server itself publishes;
+        empty if it publishes none.
+        """
         try:
             schemas = self.get("/openapi.json")["components"]["schemas"]
             return frozenset(dict(schemas[name]["properties"]))
@@ -300,14 +317,18 @@ class Client:
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that no vLLM server gives; `what` completes "… answers with"."""
+        """Return the error for an answer that no vLLM server gives;
+        `what` completes "… answers with".
+        """
         remedy = (
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
         )
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
-        """Return an error if the record has a new address or key: this client belongs to an earlier start."""
+        """Return an error if the record has a new address or key:
+        this client belongs to an earlier start.
+        """
         with contextlib.suppress(WorkshopError):
             now = reach.choose(self.record.name)
             if (now.url, now.api_key) != (self.record.url, self.record.api_key):
@@ -325,7 +346,9 @@ class Client:
         return WorkshopError(f"{self.url} {problem}.", remedy)
 
     def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
-        """Return the error for a server that does not answer, with the reason that its record gives."""
+        """Return the error for a server that does not answer,
+        with the reason that its record gives.
+        """
         if again := self._started_again():
             return again
         current = None
@@ -380,21 +403,26 @@ class Stream:
         except openai.OpenAIError as error:
             raise self._client.explain(error) from None
         except Exception as error:
-            # Odd JSON, or a connection that broke, in the classes of the httpx that `openai` brings.
+            # Odd JSON, or a connection that broke, in the classes of the httpx that `openai`
+            # brings.
             raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
         if not ended or begun - ended:
             raise self._client.odd("a stream that breaks off")
 
 
 def _why(error: openai.APIConnectionError) -> str:
-    """Return the TLS error that kept a connection from being made; '' if there was another reason."""
+    """Return the TLS error that kept a connection from being made;
+    '' if there was another reason.
+    """
     if not reach.is_tls(error):
         return ""
     return str(error.__cause__ or "")
 
 
 def _who() -> dict[str, str]:
-    """Return the header that names the user, so that a server for a class can give each learner a share."""
+    """Return the header that names the user,
+    so that a server for a class can give each learner a share.
+    """
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
     except (OSError, KeyError):  # a user id without a name, as in some containers
@@ -409,16 +437,21 @@ def _parameters(create) -> frozenset[str]:
 
 
 def connect(name: str | None = None) -> Client:
-    """Return a client of the running server, having checked that it answers with the model that it should.
+    """Return a client of the running server,
+    having checked that it answers with the model that it should.
 
-    Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared with the class
-    in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or failed, or several are there.
+    Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
+    with the class in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or
+    failed, or several are there.
     """
     return connect_to(find(name))
 
 
 def connect_to(record: ServerRecord) -> Client:
-    """Return a client of the server of a record, as `connect` does. Raises WorkshopError: it does not serve its model."""
+    """Return a client of the server of a record, as `connect` does.
+
+    Raises WorkshopError: it does not serve its model.
+    """
     client = Client(record)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:

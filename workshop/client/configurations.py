@@ -1,4 +1,5 @@
-"""What to write into other programs so that they use a server: an address, a model, and where the key comes from.
+"""What to write into other programs so that they use a server:
+an address, a model, and where the key comes from.
 
 No configuration holds a key: each reads it from the environment variable WORKSHOP_API_KEY.
 """
@@ -31,8 +32,9 @@ def configuration(kind: str, name: str, url: str, model: str) -> str:
         url: of the server, ending in /v1.
         model: the name that requests give.
 
-    Sources: docs.vllm.ai (deployment/frameworks/open-webui), docs.litellm.ai (proxy/configs, providers/vllm),
-    opencode.ai/docs/providers, the README of langchain-openai, jupyter_ai_jupyternaut 0.1 (LiteLLM's model names).
+    Sources: docs.vllm.ai (deployment/frameworks/open-webui), docs.litellm.ai (proxy/configs,
+    providers/vllm), opencode.ai/docs/providers, the README of langchain-openai,
+    jupyter_ai_jupyternaut 0.1 (LiteLLM's model names).
 
     Raises:
         BadInput: an unknown kind.
@@ -56,7 +58,8 @@ def configuration(kind: str, name: str, url: str, model: str) -> str:
 
 def _curl(name: str, url: str, model: str) -> str:
     body = {"model": model, "prompt": "Rome is", "max_tokens": 16}
-    # the header comes from a pipe: what stands on a command line is seen by everybody on the machine
+    # the header comes from a pipe: what stands on a command line is seen by everybody on the
+    # machine
     return (
         f'printf "Authorization: Bearer %s" "${KEY}" | curl {shlex.quote(url + "/completions")} \\\n'
         f"  -H @- -H 'Content-Type: application/json' \\\n"

@@ -1,7 +1,9 @@
-"""Ask a server the questions of a task with lm-evaluation-harness, and read the answers that it has kept.
+"""Ask a server the questions of a task with lm-evaluation-harness,
+and read the answers that it has kept.
 
-`lm-eval` runs in a process of its own, against the OpenAI-compatible address. It writes a line for each question
-(`samples_TASK_….jsonl`), which `read` returns. `compare` sets two such runs side by side.
+`lm-eval` runs in a process of its own, against the OpenAI-compatible address. It writes a line for
+each question (`samples_TASK_….jsonl`), which `read` returns. `compare` sets two such runs side by
+side.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def command(
     chat: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the arguments of `lm-eval run`. The key is not among them: lm-eval reads OPENAI_API_KEY.
+    """Return the arguments of `lm-eval run`.
+
+    The key is not among them: lm-eval reads OPENAI_API_KEY.
 
     Args:
         tasks: names of lm-eval's tasks, with commas between them.
@@ -127,13 +131,15 @@ def shown(arguments: Sequence[str]) -> str:
 
 
 def read(path: Path, metric: str | None = None) -> Evaluation:
-    """Return the answers that lm-eval has kept in a folder (the newest of a task) or in a file of samples.
+    """Return the answers that lm-eval has kept in a folder (the newest of a task) or in a file
+    of samples.
 
     Args:
         metric: which of the task's figures decides; by default its first.
 
     Raises:
-        BadInput: there are none, or of several tasks, or the metric is not 0 or 1 for each question.
+        BadInput: there are none, or of several tasks, or the metric is not 0 or 1 for each
+            question.
     """
     rows = _rows(_samples_file(path))
     task_metric = metric or _first_metric(path, rows[0])

@@ -1,7 +1,9 @@
-"""What a server says about each token's probability, as tidy rows: completions, chat, and the prompt.
+"""What a server says about each token's probability, as tidy rows:
+completions, chat, and the prompt.
 
-A logprob is the natural logarithm of a probability; the surprise is −log2 of it, in bits; the perplexity of a text is
-2 to its mean surprise. A response is what the `openai` package returns, or its JSON as a dict. Pure: standard library.
+A logprob is the natural logarithm of a probability; the surprise is −log2 of it, in bits; the
+perplexity of a text is 2 to its mean surprise. A response is what the `openai` package returns, or
+its JSON as a dict. Pure: standard library.
 
 >>> from workshop import connect, logprobs
 >>> answer = connect().complete("San Francisco is a", max_tokens=2, logprobs=3, prompt_logprobs=3)
@@ -42,7 +44,9 @@ class _WithLogprob:
 
     @property
     def surprise_bits(self) -> float | None:
-        """The surprise, −log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
+        """The surprise, −log2 of the probability:
+        0 for a certainty, 1 for a coin toss, 13 for one token of 8,192.
+        """
         if self.logprob is None:
             return None
         return -self.logprob / math.log(2) + 0.0
@@ -50,7 +54,10 @@ class _WithLogprob:
 
 @dataclass(frozen=True)
 class Alternative(_WithLogprob):
-    """A token that could have stood at a position. `rank` 1 is the most probable; None if it is unknown."""
+    """A token that could have stood at a position.
+
+    `rank` 1 is the most probable; None if it is unknown.
+    """
 
     token: str
     logprob: float
@@ -75,17 +82,21 @@ class Row(_WithLogprob):
 
     @property
     def most_probable(self) -> Alternative | None:
-        """The alternative that greedy sampling would have taken; None if there are no alternatives."""
+        """The alternative that greedy sampling would have taken;
+        None if there are no alternatives.
+        """
         return max(self.alternatives, key=_logprob_of, default=None)
 
 
 def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row]:
-    """Return the tokens of a response, prompt first (if it has prompt_logprobs), then the completion.
+    """Return the tokens of a response, prompt first (if it has prompt_logprobs),
+    then the completion.
 
     Args:
         choice: which of the `n` answers.
-        k: what `logprobs=` was. A completion does not say; ranks need it, and without it it is inferred, as far
-            as that goes (a token that comes last in every list may be the k-th, or from further down).
+        k: what `logprobs=` was. A completion does not say; ranks need it, and without it it is
+            inferred, as far as that goes (a token that comes last in every list may be the k-th, or
+            from further down).
 
     Raises BadInput: the response has no logprobs, or none that can be read, or no such choice.
     """
@@ -126,8 +137,9 @@ def next_token_logprobs(
 ) -> dict[Token, float]:
     """Return token → logprob of one generated position, as `sampling` takes it.
 
-    Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that decode to the
-    same text (the pieces of emojis) share one key otherwise, and all but one are lost.
+    Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that
+    decode to the same text (the pieces of emojis) share one key otherwise, and all but one are
+    lost.
     """
     generated = [row for row in rows(response, choice=choice) if row.part == "completion"]
     if not 0 <= position < len(generated):
@@ -143,9 +155,11 @@ def next_token_logprobs(
 
 
 def perplexity(tokens: Iterable[Row]) -> float:
-    """Return the perplexity: among how many equally likely tokens the model was choosing, on average.
+    """Return the perplexity: among how many equally likely tokens the model was choosing,
+    on average.
 
-    It is exp of the mean of −logprob. Tokens without a logprob (the first of a prompt) do not count.
+    It is exp of the mean of −logprob. Tokens without a logprob (the first of a prompt) do not
+    count.
 
     Raises BadInput: no token has a logprob.
     """
@@ -168,8 +182,9 @@ def processed(
 ) -> dict[str, float]:
     """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
 
-    The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be sampled are
-    -inf. Of a truncated list, the mass that it does not show is estimated as in `sampling.Step.seen`.
+    The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be
+    sampled are -inf. Of a truncated list, the mass that it does not show is estimated as in
+    `sampling.Step.seen`.
     """
     scores: dict[Token, float] = {}
     top = []  # without the row's own token where it stands far below: those between are not listed
@@ -191,7 +206,9 @@ def processed(
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
-    """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
+    """Return one dict for each token and alternative:
+    `chosen` marks the token that stands in the text.
+    """
     table = []
     for row in tokens:
         for entry in row.alternatives or (row,):
@@ -206,7 +223,8 @@ def tidy(tokens: Iterable[Row]) -> list[dict]:
 def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None) -> list[Row]:
     """Return the rows of a prompt.
 
-    A position is `{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}`, the prompt's own token first.
+    A position is `{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}`, the prompt's
+    own token first.
     """
     prompt_rows = []
     for number, position in enumerate(positions):
@@ -243,8 +261,8 @@ def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None)
 def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None) -> list[Row]:
     """Return the rows of a completion.
 
-    It has `{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`: k alternatives for each
-    token, and the chosen token.
+    It has `{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`: k
+    alternatives for each token, and the chosen token.
     """
     texts = logprobs["tokens"]
     chosen = logprobs["token_logprobs"]
@@ -263,7 +281,9 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
 
 
 def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> int:
-    """Infer `logprobs=` of the request: k entries where the chosen token is among the top k, otherwise k + 1."""
+    """Infer `logprobs=` of the request: k entries where the chosen token is among the top k,
+    otherwise k + 1.
+    """
     lengths = []  # of the lists in which the chosen token does not come last
     for top, text in zip(listed, texts, strict=True):
         if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text:
@@ -274,8 +294,8 @@ def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
     """Return the rows of a chat's answer.
 
-    It has `[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`, with exactly k
-    alternatives for each token.
+    It has `[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`, with
+    exactly k alternatives for each token.
     """
     chat_rows = []
     for number, entry in enumerate(content):
@@ -301,7 +321,8 @@ def _generated(
     token_id = ids[number] if ids else _id_of(text)
     if logprob is None:  # an echoed prompt's first token
         return Row("completion", number, text, None, token_id)
-    # Ranks within the top k by logprob; equal logprobs share one. The list may be a whole vocabulary.
+    # Ranks within the top k by logprob; equal logprobs share one. The list may be a whole
+    # vocabulary.
     ranks: dict[float, int] = {}
     for index, (_, value) in enumerate(sorted(listed, key=lambda entry: -entry[1])):
         if index < k:
@@ -340,7 +361,8 @@ def _id_of(text: str) -> int | None:
 
 
 def _finite(logprob: float) -> float:
-    """Return a logprob, minus infinity for the -9999 that the server sends for a probability of zero.
+    """Return a logprob, minus infinity for the -9999 that the server sends for a probability
+    of zero.
 
     JSON has no infinity.
     """

@@ -1,8 +1,8 @@
 """Two servers answered the same questions: is the second one worse, or was it chance?
 
-Only the questions that one has right and the other wrong tell the two apart. If nothing had changed, such a question
-would be as likely to get better as to get worse, like a coin. The exact test of McNemar counts how often a fair coin
-would fall at least as unevenly.
+Only the questions that one has right and the other wrong tell the two apart. If nothing had
+changed, such a question would be as likely to get better as to get worse, like a coin. The exact
+test of McNemar counts how often a fair coin would fall at least as unevenly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ TWO_SIDED_95 = 1.959964  # standard deviations that hold 95 % of a normal distri
 
 @dataclass(frozen=True)
 class Comparison:
-    """Right answers before and after, of the same questions. worse: right before and wrong after."""
+    """Right answers before and after, of the same questions. worse:
+    right before and wrong after.
+    """
 
     questions: int
     right_before: int
@@ -41,8 +43,8 @@ class Comparison:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the difference.
 
-        Source: Agresti and Min, Statistics in Medicine 24 (2005) 729: half a question is added to each of the four
-        counts, so that it also holds where nothing has changed.
+        Source: Agresti and Min, Statistics in Medicine 24 (2005) 729: half a question is added to
+        each of the four counts, so that it also holds where nothing has changed.
         """
         size = self.questions + 2
         worse = self.worse + 0.5
@@ -69,7 +71,8 @@ class Comparison:
 
 
 def exact_test(worse: int, better: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test: that of a fair coin thrown worse + better times.
+    """Return the two-sided p-value of McNemar's exact test:
+    that of a fair coin thrown worse + better times.
 
     Raises BadInput: a count below zero.
     """

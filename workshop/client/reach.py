@@ -1,11 +1,13 @@
 """Chooses the server, and how to reach it so that the key goes to that server alone.
 
-A server with a record is on this machine or in this cluster, so it is reached directly, whatever http_proxy says. An
-address that the user gives may lie outside. With https, the environment's web proxy is used, with a note: it sees only
-the address. With plain http it would see the key and every prompt, so it is used only if the user names it in
-WORKSHOP_PROXY. `no_proxy` counts for both. Redirects are never followed, as they may lead to another host.
+A server with a record is on this machine or in this cluster, so it is reached directly, whatever
+http_proxy says. An address that the user gives may lie outside. With https, the environment's web
+proxy is used, with a note: it sees only the address. With plain http it would see the key and every
+prompt, so it is used only if the user names it in WORKSHOP_PROXY. `no_proxy` counts for both.
+Redirects are never followed, as they may lead to another host.
 
-`proxy_to` decides which proxy is used, `tls` which certificates are trusted; every client takes both from here.
+`proxy_to` decides which proxy is used, `tls` which certificates are trusted; every client takes
+both from here.
 """
 
 import functools
@@ -29,7 +31,10 @@ START = "Start one: `workshop serve --background`, or run the panel of notebook 
 
 
 def find(name: str | None = None) -> ServerRecord:
-    """Return the record that `connect` uses, without a request to the server. Raises as `connect` does."""
+    """Return the record that `connect` uses, without a request to the server.
+
+    Raises as `connect` does.
+    """
     url = os.environ.get("WORKSHOP_URL")
     if url and name is None:
         return record_of_address(url, "WORKSHOP_URL")
@@ -66,7 +71,10 @@ def record_of_address(url: str, source: str) -> ServerRecord:
 
 
 class SeveralServers(WorkshopError):
-    """Several servers are ready, and none was named. `command_remedy` is the remedy on a command line."""
+    """Several servers are ready, and none was named.
+
+    `command_remedy` is the remedy on a command line.
+    """
 
     def __init__(self, names: list[str]):
         super().__init__(
@@ -108,7 +116,8 @@ def choose(name: str | None = None) -> ServerRecord:
 
 
 def proxy_to(url: str) -> str | None:
-    """Return the web proxy for an address that the user gave, and say so on stderr; None: no proxy is used.
+    """Return the web proxy for an address that the user gave, and say so on stderr; None:
+    no proxy is used.
 
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
@@ -141,7 +150,9 @@ def proxy_to(url: str) -> str | None:
 
 
 def _named_proxy(scheme: str) -> tuple[str, str]:
-    """Return the web proxy that the environment names for a scheme ('': none), and the variable that names it."""
+    """Return the web proxy that the environment names for a scheme ('': none),
+    and the variable that names it.
+    """
     if proxy := trusted_proxy():
         return proxy, PROXY_VARIABLE
     proxies = getproxies_environment()
@@ -150,7 +161,9 @@ def _named_proxy(scheme: str) -> tuple[str, str]:
 
 
 def _host_and_port(place: SplitResult) -> str:
-    """Return "host:port" of an address, without its user name and password; the default port is 80."""
+    """Return "host:port" of an address, without its user name and password;
+    the default port is 80.
+    """
     try:
         return f"{place.hostname}:{place.port or 80}"
     except ValueError:
@@ -158,7 +171,9 @@ def _host_and_port(place: SplitResult) -> str:
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return the TLS settings with the certificates that the user names; None: the usual certificates count."""
+    """Return the TLS settings with the certificates that the user names; None:
+    the usual certificates count.
+    """
     file = os.environ.get("SSL_CERT_FILE")
     folder = os.environ.get("SSL_CERT_DIR")
     if not file and not folder:
@@ -173,12 +188,16 @@ def tls() -> ssl.SSLContext | None:
 
 
 def options(proxy: str | None) -> dict:
-    """Return the options for httpx's and openai's clients with which they use this proxy alone, and no redirect."""
+    """Return the options for httpx's and openai's clients with which they use this proxy alone,
+    and no redirect.
+    """
     return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
 
 
 def remedy_for(error: BaseException, url: str) -> str:
-    """Return what to do about a server that cannot be reached because of TLS; '' if the cause is another one."""
+    """Return what to do about a server that cannot be reached because of TLS;
+    '' if the cause is another one.
+    """
     text = _text_of(error)
     if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
         if "Hostname mismatch" in text or "doesn't match" in text or "not valid for" in text:
@@ -213,7 +232,9 @@ def _text_of(error: BaseException) -> str:
 
 
 def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
-    """Return the error for an answer that redirects to another address; None if the answer is no redirect."""
+    """Return the error for an answer that redirects to another address;
+    None if the answer is no redirect.
+    """
     if not 300 <= status < 400:
         return None
     problem = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
@@ -221,7 +242,9 @@ def redirected(url: str, status: int, location: str | None) -> WorkshopError | N
 
 
 def keep_off_proxies(url: str) -> None:
-    """Let every HTTP library of this process connect to this server directly, because learners' requests carry its key."""
+    """Let every HTTP library of this process connect to this server directly,
+    because learners' requests carry its key.
+    """
     host = urlsplit(url).hostname
     if host and getproxies_environment() and not proxy_bypass_environment(host):
         hosts = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))

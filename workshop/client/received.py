@@ -1,7 +1,9 @@
-"""Checks a server's answers before they are used. If one is not valid, the error completes "… answers with …".
+"""Checks a server's answers before they are used.
 
-A login page, a proxy's error and a broken server sometimes answer with status 200; `openai` and `json` accept much
-of that. `remedy` says what to do about a refusal, as refusals.toml has it. Pure.
+If one is not valid, the error completes "… answers with …".
+
+A login page, a proxy's error and a broken server sometimes answer with status 200; `openai` and
+`json` accept much of that. `remedy` says what to do about a refusal, as refusals.toml has it. Pure.
 """
 
 import codecs
@@ -22,7 +24,10 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer, with as many choices as were requested. Tokens are 0 if the server does not count them."""
+    """A whole answer, with as many choices as were requested.
+
+    Tokens are 0 if the server does not count them.
+    """
 
     choices: list[dict]
     model: str | None
@@ -69,7 +74,8 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
 
     Args:
         raw: the body of the answer.
-        sequences: how many choices it must have: `n` times the number of prompts; None if that is unknown.
+        sequences: how many choices it must have: `n` times the number of prompts; None if that is
+            unknown.
 
     Raises Malformed: it is no answer, or has fewer or more choices.
     """
@@ -161,7 +167,10 @@ def sequences(prompt: object, n: object) -> int | None:
 
 
 def models(raw: bytes) -> list[dict]:
-    """Return the entries of /v1/models. Each has an id; max_model_len and root are None if the server omits them."""
+    """Return the entries of /v1/models.
+
+    Each has an id; max_model_len and root are None if the server omits them.
+    """
     entries = []
     for entry in _typed(body(raw).get("data"), list, "data that is"):
         entry = _typed(entry, dict, "a model that is")
@@ -173,7 +182,10 @@ def models(raw: bytes) -> list[dict]:
 
 
 def _choice(value: object) -> dict:
-    """Return a choice of an answer. Raises Malformed: it has neither a text nor a message, or one of an odd type."""
+    """Return a choice of an answer.
+
+    Raises Malformed: it has neither a text nor a message, or one of an odd type.
+    """
     choice = _typed(value, dict, "a choice that is")
     _optional(choice.get("finish_reason"), str, "a finish_reason that is")
     _optional(choice.get("logprobs"), dict, "logprobs that are")
@@ -188,7 +200,10 @@ def _choice(value: object) -> dict:
 
 
 def _typed(value: object, kind: type[Kind], subject: str) -> Kind:
-    """Return a value that is of a kind. Raises Malformed: it is of another; `subject` begins the sentence."""
+    """Return a value that is of a kind.
+
+    Raises Malformed: it is of another; `subject` begins the sentence.
+    """
     if isinstance(value, kind) and not isinstance(value, bool):
         return value
     name = "null" if value is None else kind_of(value)
@@ -211,7 +226,9 @@ def remedy(message: str) -> str:
 
 
 def sentence(message: str) -> str:
-    """Return the first line of a refusal without its full stop; of a list of validation errors, the first error."""
+    """Return the first line of a refusal without its full stop;
+    of a list of validation errors, the first error.
+    """
     first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
     if not first.endswith(":"):
         return first

@@ -1,4 +1,5 @@
-"""From one position's logprobs to the distribution that vLLM samples from, step by step and in vLLM's order.
+"""From one position's logprobs to the distribution that vLLM samples from,
+step by step and in vLLM's order.
 
     min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
 
@@ -37,7 +38,8 @@ class Step:
     # among the tokens listed; those of probability zero are left out
     probabilities: dict[Token, float]
     removed: int = 0  # how many listed tokens this step took away
-    # share of the probability that is in the list: exact at temperature 1, at least this below, at most this above
+    # share of the probability that is in the list: exact at temperature 1, at least this below, at
+    # most this above
     seen: float = 1.0
 
     @property
@@ -52,7 +54,8 @@ class Pipeline:
 
     # "model" first, then each parameter that is switched on, in vLLM's order
     steps: tuple[Step, ...]
-    # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them, here the first.
+    # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them,
+    # here the first.
     border: tuple[Token, ...] = ()
 
     @property
@@ -85,22 +88,27 @@ def next_token_probabilities(
     logits: Mapping[Token, float] | None = None,
     exact_top_k: bool = False,
 ) -> dict[Token, float]:
-    """Return the distribution that vLLM samples the next token from: token → probability, without those of zero.
+    """Return the distribution that vLLM samples the next token from:
+    token → probability, without those of zero.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
     `Step.outside` says how much that leaves out.
 
     Args:
         logprobs: token → the model's own logprob (vLLM's default, `raw_logprobs`).
-        output_tokens: what has been generated so far, repeats included: frequency and presence count only these.
+        output_tokens: what has been generated so far, repeats included: frequency and presence
+            count only these.
         prompt_tokens: what repetition_penalty counts besides.
         stop_tokens: what min_tokens forbids (the end-of-text token and `stop_token_ids`).
-        logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a logit minus a
-            constant; every other step ignores that constant, but repetition_penalty divides by it.
-        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's Triton
-            kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once); its PyTorch code keeps them all.
+        logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a
+            logit minus a constant; every other step ignores that constant, but repetition_penalty
+            divides by it.
+        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does
+            vLLM's Triton kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once);
+            its PyTorch code keeps them all.
 
-    Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
+    Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without
+    logits.
     """
     settings = Settings(
         temperature=temperature,
@@ -140,7 +148,8 @@ def pipeline(
 
     Args:
         model: the first step, if it is known already (a slider that moves does not change it).
-        ceiling: of a truncated list: no token outside it has a higher logprob. Default: the lowest one listed.
+        ceiling: of a truncated list: no token outside it has a higher logprob. Default: the lowest
+            one listed.
     """
     scores = _scores(logprobs, logits, settings)
     model = model or model_step(scores, truncated=logits is None)
@@ -182,7 +191,8 @@ def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> St
 
     Args:
         logprobs: token → logprob, or token → logit.
-        truncated: the list may lack tokens: if its probabilities sum to less than 1, the rest is outside of it.
+        truncated: the list may lack tokens: if its probabilities sum to less than 1, the rest is
+            outside of it.
     """
     seen = 1.0
     # scores above 0 are no logprobs: no mass to compare
@@ -226,7 +236,9 @@ def _choose(
 
 
 def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
-    """Return the step of temperature 0, which leaves one token: min_p, top_k and top_p have nothing to do."""
+    """Return the step of temperature 0, which leaves one token:
+    min_p, top_k and top_p have nothing to do.
+    """
     best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
     seen = 1.0
     if not hidden.none_above(scores, [best]):
@@ -254,7 +266,8 @@ def _narrow(
 
 
 def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
-    """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score).
+    """Keep the k most probable, and all that tie with the last
+    of them (vLLM compares with the k-th score).
 
     `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
     """
@@ -274,9 +287,11 @@ def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token
 def _top_p(
     probabilities: dict[Token, float], enough: float
 ) -> tuple[dict[Token, float], tuple[Token, ...]]:
-    """Return the smallest set of tokens whose mass is `enough`, and the tokens that tie at its border.
+    """Return the smallest set of tokens whose mass is `enough`,
+    and the tokens that tie at its border.
 
-    At least one token is kept. The second value is empty if all tokens of the border's probability fit.
+    At least one token is kept. The second value is empty if all tokens of the border's probability
+    fit.
     """
     mass = 0.0
     threshold = math.inf
@@ -301,7 +316,9 @@ def _top_p(
 
 @dataclass(frozen=True)
 class _Hidden:
-    """An upper bound for tokens missing from a truncated list: none has a logprob above `ceiling`."""
+    """An upper bound for tokens missing from a truncated list:
+    none has a logprob above `ceiling`.
+    """
 
     mass: float
     ceiling: float
@@ -327,7 +344,9 @@ class _Hidden:
 def _scores(
     logprobs: Mapping | None, logits: Mapping | None, settings: Settings
 ) -> dict[Token, float]:
-    """Return a copy of the scores in which minus infinity stands for what the server sends in its place."""
+    """Return a copy of the scores in which minus infinity stands for what the server sends
+    in its place.
+    """
     if settings.repetition_penalty != 1 and logits is None:
         problem = "repetition_penalty divides logits, and logprobs no longer are logits."
         raise BadInput(
@@ -372,7 +391,10 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
 
 
 def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
-    """Draw one token. The same state of the generator gives the same token; the server's own draw is another."""
+    """Draw one token.
+
+    The same state of the generator gives the same token; the server's own draw is another.
+    """
     return generator.choices(list(probabilities), weights=list(probabilities.values()))[0]
 
 

@@ -1,7 +1,7 @@
 """The sampling parameters, by vLLM's names and under vLLM's rules. Pure.
 
-`Settings` holds those that shape the distribution of one token. `PARAMETERS` lists all that a request may carry: the
-batch reads its fields from it, and `workshop batch` its options.
+`Settings` holds those that shape the distribution of one token. `PARAMETERS` lists all that a
+request may carry: the batch reads its fields from it, and `workshop batch` its options.
 
 Source: vLLM 0.32, sampling_params.py and entrypoints/openai/*/protocol.py.
 """
@@ -18,7 +18,9 @@ LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, ag
 
 
 class Limits(NamedTuple):
-    """The values that a parameter takes: from `low` (or only above it) to `high`, and the same in words."""
+    """The values that a parameter takes:
+    from `low` (or only above it) to `high`, and the same in words.
+    """
 
     low: float
     high: float
@@ -39,9 +41,11 @@ def _parameter(
 
 @dataclass(frozen=True)
 class Settings:
-    """One set of sampling parameters; the defaults are vLLM's, and switch everything off but temperature 1.
+    """One set of sampling parameters; the defaults are vLLM's,
+    and switch everything off but temperature 1.
 
-    Raises BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest that it takes.
+    Raises BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest
+    that it takes.
     """
 
     temperature: float = _parameter(
@@ -98,9 +102,11 @@ class Settings:
         return replace(self, **{name: getattr(DEFAULTS, name) for name in names})
 
     def request(self) -> dict[str, float | int]:
-        """Return what a request must say: every parameter that is not at its default, and the temperature.
+        """Return what a request must say: every parameter that is not at its default,
+        and the temperature.
 
-        The temperature is always said, because a model's generation_config.json may have another default.
+        The temperature is always said, because a model's generation_config.json may have another
+        default.
         """
         parameters = {"temperature": self.temperature}
         for name, value in asdict(self).items():
@@ -140,14 +146,19 @@ DEFAULTS = Settings()
 
 @dataclass(frozen=True)
 class Parameter:
-    """A sampling parameter of a request. Without `kind` it has no command-line option of its own."""
+    """A sampling parameter of a request.
+
+    Without `kind` it has no command-line option of its own.
+    """
 
     kind: type[int] | type[float] | None = None
     help: str = ""
 
 
 def _of_settings(*names: str) -> dict[str, Parameter]:
-    """Return the parameters that are fields of `Settings`: those named, or all others in their order there."""
+    """Return the parameters that are fields of `Settings`:
+    those named, or all others in their order there.
+    """
     by_name = {parameter.name: parameter for parameter in fields(Settings)}
     return {
         name: Parameter(_kind_of(by_name[name]), by_name[name].metadata["help"])

@@ -1,4 +1,6 @@
-"""Simulate many users: vLLM's own scheduler on the plan's clock. Call the module with a model, a GPU and a load; no GPU is needed.
+"""Simulate many users: vLLM's own scheduler on the plan's clock.
+
+Call the module with a model, a GPU and a load; no GPU is needed.
 
 >>> from workshop import simulate
 >>> load = simulate.drawn(rate=4, seconds=10, prompt=(64, 512), output=(16, 256), seed=1)

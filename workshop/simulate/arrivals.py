@@ -1,4 +1,7 @@
-"""Draw the requests of a load (Poisson, or all at once), or read them from a trace. Lengths in tokens, times in s."""
+"""Draw the requests of a load (Poisson, or all at once), or read them from a trace.
+
+Lengths in tokens, times in s.
+"""
 
 import itertools
 import json
@@ -26,7 +29,8 @@ MOST_OUTPUT_TOKENS = 32_000_000
 LATEST_MS = 1e15  # also of a clock that counts from 1970
 LONGEST_S = 100_000_000  # three years: beyond, a step's milliseconds are lost in the clock's digits
 REMEDY = 'A line is {"arrival_s": 0.5, "prompt_tokens": 300, "output_tokens": 40}, with lengths of at least 1.'
-# The names that a trace may give its fields: ours, Mooncake's (timestamps in ms), those of vllm bench serve.
+# The names that a trace may give its fields: ours, Mooncake's (timestamps in ms), those of vllm
+# bench serve.
 NAMES = {
     "prompt_tokens": ("prompt_tokens", "input_length", "prompt_len"),
     "output_tokens": ("output_tokens", "output_length", "output_len"),
@@ -40,14 +44,17 @@ ANSWER_MARK = -2  # of an answer's tokens: below all other ids
 
 @dataclass(frozen=True)
 class Arrival:
-    """One request: when it arrives, and its lengths. Requests whose prompts begin with the same pieces share them.
+    """One request: when it arrives, and its lengths.
+
+    Requests whose prompts begin with the same pieces share them.
 
     Attributes:
         prefix, prefix_tokens: one piece, with which the prompt begins.
         pieces: or several in their order. What is left of the prompt no other request has.
         answer: the name of this request's answer, so that a later prompt can have it as a piece.
         follows: the place in the load of the request whose answer the client waits for, or None.
-        think_s: from the end of that answer to this request. `arrival_s` is then the earliest possible time.
+        think_s: from the end of that answer to this request. `arrival_s` is then the earliest
+            possible time.
     """
 
     arrival_s: float
@@ -82,7 +89,8 @@ def drawn(
 
     Args:
         prompt, output: (fewest, most) tokens; lengths are uniform in between.
-        prefix: tokens that all prompts share at their beginning; they are part of the prompt's length.
+        prefix: tokens that all prompts share at their beginning; they are part of the prompt's
+            length.
         seed: of arrival times and lengths.
 
     Raises:
@@ -146,12 +154,15 @@ def _poisson_times(rate: float, seconds: float, dice: random.Random) -> list[flo
 def read_trace(path: str | Path) -> list[Arrival]:
     """Return the requests of a JSON-lines file, in order of arrival; the first arrives at 0 s.
 
-    A line is {"arrival_s", "prompt_tokens", "output_tokens", "prefix", "prefix_tokens", "answer"}; the last three are
-    optional. "prefix" is a name with its "prefix_tokens", or a list of named pieces: [["system", 1024], ["agent 3", 824]].
-    "answer" names the request's answer, which a later prompt may have as a piece. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is read as well, without its hashes.
+    A line is {"arrival_s", "prompt_tokens", "output_tokens", "prefix", "prefix_tokens", "answer"};
+    the last three are optional. "prefix" is a name with its "prefix_tokens", or a list of named
+    pieces: [["system", 1024], ["agent 3", 824]]. "answer" names the request's answer, which a later
+    prompt may have as a piece. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is
+    read as well, without its hashes.
 
     Raises:
-        BadInput: the file is missing or empty, or a line is not such a request; the message names the line.
+        BadInput: the file is missing or empty, or a line is not such a request; the message names
+            the line.
     """
     arrivals = [_arrival(line, where) for line, where in _lines(Path(path))]
     if not arrivals:
@@ -241,7 +252,10 @@ def _arrival(line: str, where: str) -> Arrival:
 
 
 def _pieces(rows: list[Any], prompt_tokens: int, where: str) -> tuple[Piece, ...]:
-    """Return the named pieces of a prefix. Raises BadInput: one is not [name, tokens], or they exceed the prompt."""
+    """Return the named pieces of a prefix.
+
+    Raises BadInput: one is not [name, tokens], or they exceed the prompt.
+    """
     remedy = 'A prefix is a list of names with their tokens: [["system", 1024], ["agent 3", 824]].'
     pieces: list[Piece] = []
     for row in rows:
@@ -263,11 +277,14 @@ def _is_length(value: object) -> bool:
 
 
 class Texts:
-    """The token ids of a load's requests. They share the blocks of their common pieces, and no others.
+    """The token ids of a load's requests.
 
-    A block's hash covers all tokens before it, so one token that only this text has, at the beginning of each piece and
-    of the rest, makes the blocks unique. All others are zeros: a list of them takes a fifth of the memory. An answer's
-    tokens are one id that only this answer has, which the simulated engine samples.
+    They share the blocks of their common pieces, and no others.
+
+    A block's hash covers all tokens before it, so one token that only this text has, at the
+    beginning of each piece and of the rest, makes the blocks unique. All others are zeros: a list
+    of them takes a fifth of the memory. An answer's tokens are one id that only this answer has,
+    which the simulated engine samples.
     """
 
     def __init__(self, arrivals: Sequence[Arrival]):
@@ -281,7 +298,9 @@ class Texts:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def answer_token(self, arrival: Arrival) -> int | None:
-        """Return the id that a request's answer consists of, or None if nothing names the answer."""
+        """Return the id that a request's answer consists of,
+        or None if nothing names the answer.
+        """
         if arrival.answer is None:
             return None
         return ANSWER_MARK - self._number(arrival.answer)
@@ -302,12 +321,16 @@ class Texts:
 
 
 def memory_bytes(tokens: int, requests: int) -> int:
-    """Return roughly the memory that the scheduler needs for requests that are unfinished at the same time."""
+    """Return roughly the memory that the scheduler needs for requests
+    that are unfinished at the same time.
+    """
     return tokens * TOKEN_BYTES + requests * REQUEST_BYTES
 
 
 def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
-    """Raise BadInput if unfinished requests with so many prompt tokens would need too much memory."""
+    """Raise BadInput if unfinished requests
+    with so many prompt tokens would need too much memory.
+    """
     size = memory_bytes(tokens, requests)
     if size > MOST_BYTES:
         unfinished = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
@@ -319,7 +342,9 @@ def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
 
 
 def check_size(arrivals: Sequence[Arrival]) -> None:
-    """Raise BadInput for a load whose simulation would need too much memory, as far as the load alone shows it."""
+    """Raise BadInput for a load whose simulation would need too much memory,
+    as far as the load alone shows it.
+    """
     # of the requests that arrive at the same moment
     tokens: Counter[float] = Counter()
     requests: Counter[float] = Counter()
@@ -339,7 +364,9 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
 
 
 def prompts(arrivals: list[Arrival]) -> list[list[int]]:
-    """Return token ids for each request, each used once: two requests share the tokens of their common pieces alone."""
+    """Return token ids for each request, each used once:
+    two requests share the tokens of their common pieces alone.
+    """
     next_token = 0
     texts: dict[str, list[int]] = {}
     all_prompts = []

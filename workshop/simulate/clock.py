@@ -1,8 +1,10 @@
-"""Compute how long one step takes that prefills some requests and decodes others: the simulator's clock.
+"""Compute how long one step takes that prefills some requests and decodes others:
+the simulator's clock.
 
-A step takes the longer of reading the weights and multiplying with them (the roofline). On top of that come attention
-over the cached tokens, attention among the new tokens, small kernels, messages between GPUs, and Python on the host.
-The constants are those of the planner (planner/inference_planner/speed.py) and of `clock_constants`.
+A step takes the longer of reading the weights and multiplying with them (the roofline). On top of
+that come attention over the cached tokens, attention among the new tokens, small kernels, messages
+between GPUs, and Python on the host. The constants are those of the planner
+(planner/inference_planner/speed.py) and of `clock_constants`.
 """
 
 from collections import Counter
@@ -59,7 +61,10 @@ Work = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layers:
-    """The attention layers of one kind. `size` is the tokens of the window or chunk, inf for the whole context."""
+    """The attention layers of one kind.
+
+    `size` is the tokens of the window or chunk, inf for the whole context.
+    """
 
     cached_token_ms: float  # to read one cached token in all of them
     pair_ms: float  # for one new token to attend to one other token
@@ -78,7 +83,9 @@ class Layers:
         return pairs + full
 
     def ms(self, work: list[Work]) -> float:
-        """Return how long these layers take to attend: to what is cached, and among the new tokens of prompts."""
+        """Return how long these layers take to attend:
+        to what is cached, and among the new tokens of prompts.
+        """
         cached = sum(min(before + new, self.size) for new, before in work)
         pairs = sum(self.pairs(new, before) for new, before in work if new > 1)
         return cached * self.cached_token_ms + pairs * self.pair_ms
@@ -86,7 +93,9 @@ class Layers:
 
 @dataclass(frozen=True)
 class Clock:
-    """The times of the parts of a step, summed over all pipeline stages: the GPU's parts first, then the host's."""
+    """The times of the parts of a step, summed over all pipeline stages:
+    the GPU's parts first, then the host's.
+    """
 
     weights_ms: float  # to read the weights that every step needs
     token_ms: float  # arithmetic of one token
@@ -121,15 +130,20 @@ class Clock:
         return ms
 
     def _products_ms(self, tokens: int) -> float:
-        """Return the roofline: reading weights and experts, or multiplying with them, whichever takes longer."""
+        """Return the roofline: reading weights and experts, or multiplying with them,
+        whichever takes longer.
+        """
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         rows = self._rows(tokens) + self.ramp * min(tokens, RAMP_TOKENS)
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
 
     def _rows(self, tokens: int) -> int:
-        """Return the rows that are multiplied: whole tiles. A single tile shrinks with its tokens, to a power of 2.
+        """Return the rows that are multiplied: whole tiles.
 
-        Source: vLLM 0.32.0, csrc/quantization/w8a8/cutlass: tiles of 16 to 128 rows are chosen by the tokens.
+        A single tile shrinks with its tokens, to a power of 2.
+
+        Source: vLLM 0.32.0, csrc/quantization/w8a8/cutlass: tiles of 16 to 128 rows are chosen by
+        the tokens.
         """
         if tokens >= self.rows:
             return self._tiles(tokens) * self.rows
@@ -151,11 +165,15 @@ class Clock:
         return self.fixed_ms + (requests - 1) * self.request_ms + sort_ms
 
     def host_ms(self, work: list[Work]) -> tuple[float, float]:
-        """Return the host's time in ms: (before the first kernel, launching kernels while the GPU runs)."""
+        """Return the host's time in ms: (before the first kernel, launching kernels while the GPU
+        runs).
+        """
         return self.host_step_ms + len(work) * self.host_request_ms, self._launch_ms(work)
 
     def _launch_ms(self, work: list[Work]) -> float:
-        """Return the launch: nothing with a full CUDA graph, more where a step prefills, most without a graph."""
+        """Return the launch: nothing with a full CUDA graph, more where a step prefills,
+        most without a graph.
+        """
         if sum(new for new, _ in work) > self.largest_graph:
             return self.eager_ms
         if any(new > 1 for new, _ in work):
@@ -165,7 +183,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Scans:
-    """The times of recurrent layers' scans in ms: to launch them with a CUDA graph or without, and for one token."""
+    """The times of recurrent layers' scans in ms:
+    to launch them with a CUDA graph or without, and for one token.
+    """
 
     piecewise_ms: float = 0.0
     eager_ms: float = 0.0
@@ -176,7 +196,8 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     """Return the clock of a deployment.
 
     Args:
-        host: how long its host takes for Python and launches, relative to that of the recorded H100.
+        host: how long its host takes for Python and launches, relative to that of the recorded
+            H100.
     """
     terms_ms = _terms_ms(d, 1)
     states_ms = terms_ms.get("states", 0.0)
@@ -225,7 +246,9 @@ def _multiplies_in_fp8(d: Deployment) -> bool:
 
 
 def _token_ms(d: Deployment) -> float:
-    """Return the arithmetic of one of many tokens, at the share of the peak that large products reach."""
+    """Return the arithmetic of one of many tokens,
+    at the share of the peak that large products reach.
+    """
     share = PREFILL_SHARE
     if d.model.moe:
         share = EXPERTS_PREFILL_SHARE
@@ -251,7 +274,9 @@ def _moe_layers(d: Deployment) -> int:
 
 
 def _idle_experts(d: Deployment) -> float:
-    """Return the share of the experts that no token needs, where each data-parallel rank has one token."""
+    """Return the share of the experts that no token needs,
+    where each data-parallel rank has one token.
+    """
     moe = d.model.moe
     if moe is None:
         return 0.0
@@ -316,7 +341,9 @@ def _launched_layers(d: Deployment) -> float:
 
 
 def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
-    """Return what the experts' kernels take on top of a usual layer's launch: (with a graph, without one)."""
+    """Return what the experts' kernels take on top of a usual layer's launch:
+    (with a graph, without one).
+    """
     experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     if experts is None:
         return 0.0, 0.0

@@ -1,9 +1,11 @@
-"""The fitted constants of the simulator's clock: value, unit, meaning, and the recorded loads that they were fitted to.
+"""The fitted constants of the simulator's clock:
+value, unit, meaning, and the recorded loads that they were fitted to.
 
-Each block names its source: a paper, or a record in benchmarks/simulate/records together with the loads that stayed
-out of the fit and test it (docs/simulate.md has both tables). The unit ends the name: `_MS` is milliseconds, `_SHARE`
-a share of a peak, `_TOKENS` and `_ROWS` count, `_FACTOR` multiplies. Constants of single streams and of batches on
-H200 are the planner's own (planner/inference_planner/speed.py).
+Each block names its source: a paper, or a record in benchmarks/simulate/records together with the
+loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the
+name: `_MS` is milliseconds, `_SHARE` a share of a peak, `_TOKENS` and `_ROWS` count, `_FACTOR`
+multiplies. Constants of single streams and of batches on H200 are the planner's own
+(planner/inference_planner/speed.py).
 """
 
 # Source: FlashAttention-3 (arXiv 2407.08608), figure 5: 1k to 4k tokens, head dim 128.
@@ -21,14 +23,14 @@ PIECEWISE_LAYER_MS = 0.31  # ms a layer: launch with piecewise CUDA graphs (a st
 EAGER_LAYER_MS = 0.85  # ms a layer: launch without a graph (more tokens than the largest graph)
 CLIENT_MS = 2.4  # ms a request: the way through AsyncLLM, in and out together
 
-# Fitted to six loads of Qwen3 30B A3B on one H200 (h200_qwen3-30b-a3b), without the load in which one step stood
-# still for a second.
+# Fitted to six loads of Qwen3 30B A3B on one H200 (h200_qwen3-30b-a3b), without the load in which
+# one step stood still for a second.
 EXPERTS_PREFILL_SHARE = 0.52  # share of peak FLOP/s: expert products with thousands of rows
 EXPERTS_SORT_MS = 0.02  # ms a MoE layer: sorting tokens by expert in a step of two tokens or more
 EXPERTS_LAUNCH_FACTOR = 1.4  # times a dense layer's launch: a MoE layer has more kernels
 
-# Fitted to the light and middle loads of Llama 3.1 70B in FP8 on one H200 (h200_llama-3.1-70b-fp8). Its burst and its
-# shared prefix are the test.
+# Fitted to the light and middle loads of Llama 3.1 70B in FP8 on one H200 (h200_llama-3.1-70b-fp8).
+# Its burst and its shared prefix are the test.
 FP8_PREFILL_SHARE = 0.64  # share of peak FLOP/s: FP8 matrix products with thousands of rows
 FP8_TILE_ROWS = 128  # rows of a tile: a product of fewer rows takes as long as a whole tile
 FP8_ODD_TILES = (
@@ -38,42 +40,45 @@ FP8_LAUNCH_FACTOR = 1.5  # times a dense layer's launch: activations are quantiz
 # From decoding 1, 16 and 64 requests, recorded before the loads; 8B is the test.
 FP8_REQUEST_LAYER_MS = 0.05 / 80  # ms a layer: each further request in a step
 
-# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0 (h200_nemotron-nano-9b-v2_0.32): the launch to light
-# and middle, the share to burst and long prompts. Heavy and the shared prefix are the test.
+# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0 (h200_nemotron-nano-9b-v2_0.32):
+# the launch to light and middle, the share to burst and long prompts. Heavy and the shared prefix
+# are the test.
 MAMBA_LAUNCH_MS = (
     2.65  # ms a Mamba layer: launching its scan when a step prefills (Triton, no graph)
 )
 SCAN_SHARE = 0.048  # share of peak FLOP/s: Triton's scan of a Mamba layer
 
-# Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8), its loads, and public loads of
-# Qwen3.8 27B on L20 (benchmarks/accuracy), which has such layers and no experts.
+# Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8), its loads, and
+# public loads of Qwen3.8 27B on L20 (benchmarks/accuracy), which has such layers and no experts.
 DELTA_LAUNCH_MS = 0.5  # ms a gated delta net layer: launching its scan when a step prefills
-# ms a layer with experts whose FP8 weights share a scale in blocks (Triton): quantizing and sorting, on top of a usual
-# layer with experts: in a step with a graph, and without one.
+# ms a layer with experts whose FP8 weights share a scale in blocks (Triton): quantizing and
+# sorting, on top of a usual layer with experts: in a step with a graph, and without one.
 FP8_BLOCK_EXPERTS_MS = 0.52
 FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
 
-# Fitted to the chat load of GLM-4.5-Air FP8 on two H100, vLLM 0.32.0 (h100_glm-4.5-air-fp8_tp2_0.32). Its batch of 64 is
-# the test. ms a layer with experts on top of a usual one, where CUTLASS multiplies experts in FP8: a step with a graph,
-# and one without.
+# Fitted to the chat load of GLM-4.5-Air FP8 on two H100, vLLM 0.32.0
+# (h100_glm-4.5-air-fp8_tp2_0.32). Its batch of 64 is the test. ms a layer with experts on top of a
+# usual one, where CUTLASS multiplies experts in FP8: a step with a graph, and one without.
 CUTLASS_EXPERTS_MS = 0.09
 CUTLASS_EXPERTS_EAGER_MS = 2.4
 
-# Fitted to 8B with its defaults at 30 requests a second on one H200, vLLM 0.32.0 (h200_llama-3.1-8b_slo_default). The
-# tests: fewer tokens a step, an FP8 KV cache, and an H100, whose host took as long. FP8 needs no factor any more
-# (70B FP8 on two H200).
+# Fitted to 8B with its defaults at 30 requests a second on one H200, vLLM 0.32.0
+# (h200_llama-3.1-8b_slo_default). The tests: fewer tokens a step, an FP8 KV cache, and an H100,
+# whose host took as long. FP8 needs no factor any more (70B FP8 on two H200).
 EAGER_LAYER_MS_0_32 = 0.77  # ms a layer: as EAGER_LAYER_MS, where the version launches faster
 
-# Fitted to the busy load of 8B on two H200, tensor parallel 2, vLLM 0.32.0 (h200_llama-3.1-8b_tp2_two).
+# Fitted to the busy load of 8B on two H200, tensor parallel 2, vLLM 0.32.0
+# (h200_llama-3.1-8b_tp2_two).
 EAGER_RANKS_FACTOR = 0.8  # times that launch, where each rank launches in a process of its own
 
-# Fitted to 8B with steps of 512 tokens and an FP8 KV cache on one H200, vLLM 0.32.0 (h200_llama-3.1-8b_slo_kv8_512).
-# The same on an H100 is the test. Products of few rows leave a part of the GPU idle.
+# Fitted to 8B with steps of 512 tokens and an FP8 KV cache on one H200, vLLM 0.32.0
+# (h200_llama-3.1-8b_slo_kv8_512). The same on an H100 is the test. Products of few rows leave a
+# part of the GPU idle.
 RAMP_SHARE = 0.15  # share of a token's time that each of the first RAMP_TOKENS tokens costs extra
 RAMP_TOKENS = 512  # tokens
 
-# Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0 (h200_qwen3-30b-a3b_dp2_0.32). Its
-# other loads are the test.
+# Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0
+# (h200_qwen3-30b-a3b_dp2_0.32). Its other loads are the test.
 EXPERT_PARALLEL_EAGER_FACTOR = (
     1.46  # times the eager launch, where data-parallel ranks share experts
 )

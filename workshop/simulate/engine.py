@@ -1,8 +1,9 @@
 """Run vLLM's own scheduler and KV-cache manager without a model.
 
-vLLM's code decides which requests are in a step, with how many tokens, which blocks they take and share, and which are
-preempted. Only the model's answers are made up. The worker process alone makes an Engine. This module and
-engine.trace_writer are the only ones of the simulator that touch vLLM's internals.
+vLLM's code decides which requests are in a step, with how many tokens, which blocks they take and
+share, and which are preempted. Only the model's answers are made up. The worker process alone makes
+an Engine. This module and engine.trace_writer are the only ones of the simulator that touch vLLM's
+internals.
 """
 
 import os
@@ -40,7 +41,8 @@ class Rules:
 
     num_gpu_blocks: int
     block_size: int = 16
-    # (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own block table
+    # (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own
+    # block table
     groups: tuple[tuple[str, int], ...] = (("full", 0),)
     max_model_len: int = 8192
     max_num_seqs: int = 1024
@@ -48,7 +50,8 @@ class Rules:
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
-    state_blocks: int = 2  # of a request, in each group of states; a third is kept in the step that reads the prompt
+    # of a request, in each group of states; a third is kept in the step that reads the prompt
+    state_blocks: int = 2
     # another server prefilled the prompts: their KV cache is loaded, except the last token's
     prefilled: bool = False
 
@@ -127,7 +130,10 @@ class Engine:
     def add(
         self, name: str, prompt: list[int], max_tokens: int, answer_token: int | None = None
     ) -> None:
-        """Add a request to those that wait. `answer_token` is what it samples, where that matters."""
+        """Add a request to those that wait.
+
+        `answer_token` is what it samples, where that matters.
+        """
         if answer_token is not None:
             self._answer_tokens[name] = answer_token
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
@@ -232,7 +238,9 @@ def _vllm_config(rules: Rules):
 
 
 def _spec(kind: str, size: int, rules: Rules):
-    """Return vLLM's description of a group of layers; bytes are the plan's business, so any shape of a page will do."""
+    """Return vLLM's description of a group of layers;
+    bytes are the plan's business, so any shape of a page will do.
+    """
     import torch
     from vllm.v1 import kv_cache_interface
 

@@ -1,8 +1,10 @@
-"""How far the figures of a simulated load may be off: nine of ten measured ones lie between low and high.
+"""How far the figures of a simulated load may be off:
+nine of ten measured ones lie between low and high.
 
-The shares of a case that was measured are those of the recorded loads on H200 (benchmarks/simulate/comparison.json, 100
-loads): nine of ten measured figures are within them. They are judged by the loads of H100. Elsewhere the doubt about
-the time of a step is added, as the root of the sum of squares (inference_planner/intervals.py).
+The shares of a case that was measured are those of the recorded loads on H200
+(benchmarks/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They
+are judged by the loads of H100. Elsewhere the doubt about the time of a step is added, as the root
+of the sum of squares (inference_planner/intervals.py).
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from inference_planner.intervals import WIDTHS, Interval, of_speed
 
 AT_HOME = WIDTHS["measured here"].time_share
 
-# Shares by which a time may be longer, or shorter, by measure and by figure. No recorded load has e2el; its parts do.
+# Shares by which a time may be longer, or shorter, by measure and by figure. No recorded load has
+# e2el; its parts do.
 SHARES: dict[str, dict[str, float]] = {
     "ttft": {"p50": 0.25, "p95": 0.52, "p99": 0.52, "mean": 0.52},
     "tpot": {"p50": 0.125, "p95": 0.24, "p99": 0.24, "mean": 0.24},
@@ -23,12 +26,15 @@ SHARES: dict[str, dict[str, float]] = {
 TOKENS_SHARE = (
     0.035  # of tokens a second, all loads; most of them are set by how fast requests arrive
 )
-# A step that prefills waits for kernels and a host that no decoding step tells of: its doubt counts so often.
+# A step that prefills waits for kernels and a host that no decoding step tells of: its doubt counts
+# so often.
 TIMES = {"ttft": 2.0, "tpot": 1.0, "itl": 1.0, "e2el": 1.0}
 
 
 def share_of_time(measure: str, figure: str, time_share: float) -> float:
-    """Return the share by which a figure may be off; time_share: that of a decoding step of this plan."""
+    """Return the share by which a figure may be off; time_share:
+    that of a decoding step of this plan.
+    """
     away = max(0.0, time_share**2 - AT_HOME**2)
     return math.sqrt(SHARES[measure][figure] ** 2 + (TIMES[measure] ** 2) * away)
 
@@ -53,7 +59,8 @@ def of_percentiles(
 def of_rate(value: float, seconds: float, arriving_s: float, time_share: float) -> Interval:
     """Return the interval of a rate over the whole load, such as tokens or requests a second.
 
-    While requests arrive, the rate is that of the arrivals; a slower engine only takes longer after the last of them.
+    While requests arrive, the rate is that of the arrivals; a slower engine only takes longer after
+    the last of them.
 
     Args:
         value: the rate.

@@ -1,4 +1,6 @@
-"""Simulate a load on a plan: vLLM's scheduler with the plan's blocks and settings, on the simulator's clock."""
+"""Simulate a load on a plan: vLLM's scheduler with the plan's blocks and settings,
+on the simulator's clock.
+"""
 
 import contextlib
 import inspect
@@ -23,8 +25,8 @@ from workshop.simulate.sessions import Sessions, drawn_sessions
 ROUTERS = ("round-robin", "least-busy", "prefix")
 SESSION_OPTIONS = ("sessions", "turns", "think", "system", "tool")
 MOST_REPLICAS = 64
-# Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy load of two H200,
-# vLLM 0.32.0 (benchmarks/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
+# Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy
+# load of two H200, vLLM 0.32.0 (benchmarks/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
 KV_TRANSFER_S = 0.055
 
 
@@ -69,19 +71,22 @@ class BeyondReach(BadInput):
 
 
 def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) -> Simulation:
-    """Predict how a load is served: how long requests wait, how fast tokens come, how full the KV cache is.
+    """Predict how a load is served: how long requests wait, how fast tokens come,
+    how full the KV cache is.
 
     Args:
         model: a catalog name, a Hub id, or a folder with a config.json.
         gpu: a catalog name.
-        slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that meet them.
+        slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that
+            meet them.
         options: three kinds.
-            The load: rate (requests a second, Poisson) and seconds; or burst (requests at once); or trace (a file);
-            prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Or sessions, whose
-            prompts grow with each turn: see `sessions.Sessions`, whose think_s is `think` here.
-            The servers: replicas, prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
-            for `on_plan`.
-            All others are those of `plan` (tensor_parallel_size, max_model_len, max_num_seqs, …).
+            The load: rate (requests a second, Poisson) and seconds; or burst (requests at once); or
+            trace (a file); prompt and output ((fewest, most) tokens), prefix (tokens that all
+            prompts share), seed. Or sessions, whose prompts grow with each turn: see
+            `sessions.Sessions`, whose think_s is `think` here. The servers: replicas,
+            prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
+            for `on_plan`. All others are those of `plan` (tensor_parallel_size, max_model_len,
+            max_num_seqs, …).
 
     Raises:
         BadInput: the load is impossible, or the plan cannot take it.
@@ -131,7 +136,10 @@ def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
 def _sessions(
     options: dict[str, Any], load: dict[str, Any], trace: str | Path | None
 ) -> list[Arrival]:
-    """Return the requests of sessions. Raises BadInput: options of another kind of load, or not how many sessions."""
+    """Return the requests of sessions.
+
+    Raises BadInput: options of another kind of load, or not how many sessions.
+    """
     if "sessions" not in options:
         raise BadInput(
             f"--{next(iter(options))} is about sessions.", "Say how many: --sessions 40."
@@ -188,18 +196,21 @@ def on_plan(
     """Simulate these requests on a plan.
 
     Args:
-        replicas: servers of this plan behind one router. Each data-parallel rank of a dense model is a replica too.
+        replicas: servers of this plan behind one router. Each data-parallel rank of a dense model
+            is a replica too.
         prefill_replicas: further servers that only prefill; they send the KV cache to the others.
         router: one of ROUTERS.
         slo: limits in ms by name (ttft, tpot, e2el).
-        steps: a new file for the steps, one JSON line each. Several engines write FILE, FILE.1, FILE.2, …
+        steps: a new file for the steps, one JSON line each. Several engines write FILE, FILE.1,
+            FILE.2, …
         force: replace files of those names.
         inputs: files that were read for this simulation; the output never replaces them.
         enable_prefix_caching: None for vLLM's default.
-        host_factor: how long Python and launches take there: 1 on most measured hosts, 0.7 on the fastest.
+        host_factor: how long Python and launches take there: 1 on most measured hosts, 0.7 on the
+            fastest.
         clock, num_gpu_blocks: measured values, instead of the plan's.
-        seen: called a few times a second with the simulation so far. If it returns False, the simulation stops and
-            the result is None.
+        seen: called a few times a second with the simulation so far. If it returns False, the
+            simulation stops and the result is None.
 
     Raises:
         BadInput: the plan cannot take the load, or an option is out of range.
@@ -273,9 +284,11 @@ def steps_files(steps: str | Path, engines: int) -> list[str]:
 
 
 def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
-    """Return how many replicas prefill, and how long their KV cache travels: seconds a request, and a token.
+    """Return how many replicas prefill, and how long their KV cache travels:
+    seconds a request, and a token.
 
-    Every rank sends its part over its own link: the network between nodes, where a server fills half a node or more.
+    Every rank sends its part over its own link: the network between nodes, where a server fills
+    half a node or more.
     """
     d = p.deployment
     link = network_link(d.network)
@@ -289,9 +302,12 @@ def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
 def rules(
     p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
 ) -> Rules:
-    """Return the rules of the plan's scheduler. Since 0.32.0 a hybrid model's states are cached with its prefixes.
+    """Return the rules of the plan's scheduler.
 
-    Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
+    Since 0.32.0 a hybrid model's states are cached with its prefixes.
+
+    Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache
+    none.
     """
     settings = p.settings
     groups = p.fit.layout.groups

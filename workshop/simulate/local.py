@@ -1,7 +1,8 @@
-"""Compare a real server on this machine with its simulation: measure its clock, simulate a load, send the same load.
+"""Compare a real server on this machine with its simulation:
+measure its clock, simulate a load, send the same load.
 
-`vllm bench serve` may be the client: it sends the load of a trace, and measures. `on_a_new_server` starts a server for
-it; `workshop tune --verify` uses that for its best choices.
+`vllm bench serve` may be the client: it sends the load of a trace, and measures. `on_a_new_server`
+starts a server for it; `workshop tune --verify` uses that for its best choices.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ NAME = "tune-verify"  # of a new server
 
 @dataclass(frozen=True)
 class Comparison:
-    """One load, measured and simulated: p50, p95, … of ttft, tpot and e2el in ms (None without values).
+    """One load, measured and simulated: p50, p95, … of ttft,
+    tpot and e2el in ms (None without values).
 
     `steps_ms` is how long a step of one request took before the load and after it.
     """
@@ -81,7 +83,8 @@ class Comparison:
 
 
 def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
-    """Measure the clock of the server that runs here, simulate a load on it, and send the same load.
+    """Measure the clock of the server that runs here, simulate a load on it,
+    and send the same load.
 
     Args:
         seed: of the load.
@@ -182,8 +185,8 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
 async def measure(sender: Sender) -> tuple[Clock, float]:
     """Measure the server's clock, and a rate (requests a second) that keeps it busy but not full.
 
-    Only whole answers are timed, so that a busy client measures the same: answers of few and of many tokens, of one
-    request and of MANY at once, to short prompts and to long ones.
+    Only whole answers are timed, so that a busy client measures the same: answers of few and of
+    many tokens, of one request and of MANY at once, to short prompts and to long ones.
     """
 
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
@@ -258,7 +261,8 @@ class Sender:
 
 
 def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
-    """Start `vllm serve` on this machine, send the requests, and stop it; return what `bench` returns.
+    """Start `vllm serve` on this machine, send the requests, and stop it;
+    return what `bench` returns.
 
     Args:
         model: a folder or Hub id, None for the teaching model.
@@ -280,7 +284,10 @@ def _record(name: str) -> ServerRecord:
 
 
 def trace_of(arrivals: Sequence[Arrival]) -> str:
-    """Return the requests as a trace of Mooncake's form, with times in s. All prompts have different beginnings."""
+    """Return the requests as a trace of Mooncake's form, with times in s.
+
+    All prompts have different beginnings.
+    """
     lines = []
     next_hash = 0
     for arrival in arrivals:

@@ -1,4 +1,6 @@
-"""The worker process of the simulator: started at the first job, kept for the next, stopped with this process."""
+"""The worker process of the simulator:
+started at the first job, kept for the next, stopped with this process.
+"""
 
 import atexit
 import os
@@ -45,7 +47,8 @@ class Worker:
             watch: called with the simulation so far; if it returns False, the job stops.
 
         Raises:
-            WorkshopError: the worker refused the job, or stopped before its answer; with its last words.
+            WorkshopError: the worker refused the job, or stopped before its answer; with its last
+                words.
         """
         try:
             answer = self._process.ask({**job, "watched": watch is not None})

@@ -1,8 +1,10 @@
-"""One replica in virtual time: vLLM's engine loop around its scheduler, each step as long as the clock says.
+"""One replica in virtual time: vLLM's engine loop around its scheduler,
+each step as long as the clock says.
 
-With asynchronous scheduling (vLLM's default) a step is scheduled while the one before still runs, so a request that
-arrives waits for the rest of the running step and for the whole next one. Pipeline stages have as many more under way.
-Source of the loop: vLLM 0.32.0, v1/engine/core.py, step and step_with_batch_queue.
+With asynchronous scheduling (vLLM's default) a step is scheduled while the one before still runs,
+so a request that arrives waits for the rest of the running step and for the whole next one.
+Pipeline stages have as many more under way. Source of the loop: vLLM 0.32.0, v1/engine/core.py,
+step and step_with_batch_queue.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ STUCK_STEPS = 100  # empty ones in a row
 
 
 class Replica:
-    """One server with its clock. `seen(replica, steps, end_s)` is called for every step, before its tokens are returned.
+    """One server with its clock.
 
-    Data-parallel ranks that share experts are the `engines` of one replica: they take each step together, so each takes
-    as long as the slowest, and one without work runs a dummy batch. Source: vLLM 0.32.0, v1/engine/core.py
-    DPEngineCoreProc.run_busy_loop; v1/worker/dp_utils.py _synchronize_dp_ranks (all run the widest batch's graph).
+    `seen(replica, steps, end_s)` is called for every step, before its tokens are returned.
+
+    Data-parallel ranks that share experts are the `engines` of one replica: they take each step
+    together, so each takes as long as the slowest, and one without work runs a dummy batch. Source:
+    vLLM 0.32.0, v1/engine/core.py DPEngineCoreProc.run_busy_loop; v1/worker/dp_utils.py
+    _synchronize_dp_ranks (all run the widest batch's graph).
     """
 
     def __init__(
@@ -69,7 +74,8 @@ class Replica:
         """Add a request. Before that, advance() to its arrival plus the clock's `way_in_s`.
 
         Args:
-            answer_token: the token that its answer consists of, where a later prompt has the answer.
+            answer_token: the token that its answer consists of, where a later prompt has the
+                answer.
         """
         if not self._under_way:
             self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
@@ -136,7 +142,9 @@ class Replica:
         return end_s
 
     def _tokens_ready_s(self, steps: list[tuple[Engine, ScheduledStep]]) -> float:
-        """Return when the first stage has the tokens that these requests sampled last, which the last stage sends."""
+        """Return when the first stage has the tokens that these requests sampled last,
+        which the last stage sends.
+        """
         ready_s = 0.0
         for _, step in steps:
             for name, _, _, _ in step.work:

@@ -59,7 +59,10 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
 
 @dataclass(slots=True)
 class Outcome:
-    """The record of one served request; times as the client sees them. `hit_tokens` of its prompt were in the prefix cache."""
+    """The record of one served request; times as the client sees them.
+
+    `hit_tokens` of its prompt were in the prefix cache.
+    """
 
     arrival_s: float
     prompt_tokens: int
@@ -109,7 +112,8 @@ class Simulation:
     kv_cache_usage_max: float
     wall_s: float
     over_time: dict[str, list] = field(repr=False)  # t_s, running, waiting, kv_cache_usage
-    # If a watcher was given: the consecutive steps with the most tokens, each (begin s, end s, prefill, decode tokens)
+    # If a watcher was given: the consecutive steps with the most tokens, each (begin s, end s,
+    # prefill, decode tokens)
     busiest: list[Sequence[float]] = field(repr=False)
 
     @cached_property
@@ -147,7 +151,9 @@ class Simulation:
 
     @cached_property
     def keeps_up(self) -> bool:
-        """Return False if requests pile up: many more are unfinished in the last quarter than in the second."""
+        """Return False if requests pile up: many more are unfinished in the last quarter than
+        in the second.
+        """
         last_s = max(request.arrival_s for request in self.requests)
         if last_s == 0:
             return True
@@ -175,7 +181,9 @@ class Simulation:
         return percentiles(values)
 
     def figures(self, measure: str) -> dict[str, dict[str, float | None]]:
-        """Return p50, p95, p99 and mean of a measure as "ttft_ms", and beside it "ttft_ms_low" and "ttft_ms_high"."""
+        """Return p50, p95, p99 and mean of a measure as "ttft_ms",
+        and beside it "ttft_ms_low" and "ttft_ms_high".
+        """
         values = self.of(measure)
         low, high = of_percentiles(measure, values, self.time_share)
         return {f"{measure}_ms": values, f"{measure}_ms_low": low, f"{measure}_ms_high": high}

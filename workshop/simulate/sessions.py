@@ -1,4 +1,6 @@
-"""Draw sessions of agents: each turn's prompt is the whole conversation so far, with the answers, and new tokens."""
+"""Draw sessions of agents: each turn's prompt is the whole conversation so far, with the answers,
+and new tokens.
+"""
 
 import random
 from dataclasses import dataclass
@@ -37,9 +39,12 @@ class Sessions:
 
 
 def drawn_sessions(options: Sessions) -> list[Arrival]:
-    """Return the requests of all sessions, one session after the other. Raises BadInput: a number out of range.
+    """Return the requests of all sessions, one session after the other.
 
-    All but the first of a session follow an answer: the time at which they are sent is that of its end, and thinking.
+    Raises BadInput: a number out of range.
+
+    All but the first of a session follow an answer: the time at which they are sent is that of its
+    end, and thinking.
     """
     _check(options)
     dice = random.Random(options.seed)

@@ -1,4 +1,6 @@
-"""How many tokens a second a server writes while many requests decode at once: one step of the simulation's clock."""
+"""How many tokens a second a server writes while many requests decode at once:
+one step of the simulation's clock.
+"""
 
 from inference_planner.parallelism import Plan
 
@@ -9,9 +11,11 @@ REQUESTS = (32, 256)
 
 
 def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> float:
-    """Return the tokens per second of all requests together while each decodes, without prefill and waiting.
+    """Return the tokens per second of all requests together while each decodes,
+    without prefill and waiting.
 
-    With pipeline stages each computes its part of the requests at a time; data-parallel engines share them.
+    With pipeline stages each computes its part of the requests at a time; data-parallel engines
+    share them.
     """
     parts = plan.pipeline_parallel_size * plan.data_parallel_size
     requests_of_part = max(1, round(requests / parts))
@@ -24,5 +28,7 @@ def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> fl
 
 
 def most_at_once(plan: Plan, context: int = CONTEXT_TOKENS) -> int:
-    """Return how many requests of this context run at once: as many as the KV cache and max_num_seqs allow."""
+    """Return how many requests of this context run at once:
+    as many as the KV cache and max_num_seqs allow.
+    """
     return min(plan.kv_cache_tokens // context, plan.deployment.settings.max_num_seqs)

@@ -1,4 +1,6 @@
-"""Find the GPUs, split and settings that serve a load best: simulate the candidates, and list those that none beats."""
+"""Find the GPUs, split and settings that serve a load best:
+simulate the candidates, and list those that none beats.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
-# How far a refused choice is from a possible one: an impossible split is the farthest, then too little memory; nearer
-# ones are the milliseconds that one request alone takes.
+# How far a refused choice is from a possible one: an impossible split is the farthest, then too
+# little memory; nearer ones are the milliseconds that one request alone takes.
 SPLIT = 1e99
 MEMORY = 1e98
 
@@ -64,7 +66,10 @@ class Power:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to serve the load, with its simulation. `arguments` are the keyword arguments of plan()."""
+    """One way to serve the load, with its simulation.
+
+    `arguments` are the keyword arguments of plan().
+    """
 
     arguments: dict
     simulation: Simulation
@@ -85,7 +90,8 @@ class Choice:
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """The price of a million output tokens, at this load and not at the most that the GPUs could give.
+        """The price of a million output tokens,
+        at this load and not at the most that the GPUs could give.
 
         It is the hire of the GPUs and their electricity, as far as prices of them were given.
         """
@@ -112,7 +118,8 @@ class Choice:
     def merits(self) -> tuple[float, ...]:
         """The figures by which choices are compared; smaller ones are better.
 
-        They are: misses the SLO, GPUs, requests lost, parts in fewer bits, batch settings, latencies.
+        They are: misses the SLO, GPUs, requests lost, parts in fewer bits, batch settings,
+        latencies.
         """
         quantized = self.arguments["quantization"] is not None
         small_cache = self.arguments["kv_cache_dtype"] != "auto"
@@ -134,7 +141,9 @@ class Choice:
 
     @property
     def rank(self) -> tuple:
-        """The order of choices, smaller is better: where the limits are missed, the share of the requests lost comes before the GPUs."""
+        """The order of choices, smaller is better:
+        where the limits are missed, the share of the requests lost comes before the GPUs.
+        """
         return (self.merits[0], self.merits[0] and self.merits[2], self.merits)
 
     def __str__(self) -> str:
@@ -179,7 +188,8 @@ def tune(
     report: Callable[[str], None] = lambda text: None,
     **options: object,
 ) -> list[Choice]:
-    """Return the choices that no other beats in GPUs, requests within the SLO and latency; the best first.
+    """Return the choices that no other beats in GPUs, requests within the SLO and latency;
+    the best first.
 
     The best one lets at least ENOUGH of the requests meet the SLO on the fewest GPUs.
 
@@ -194,7 +204,8 @@ def tune(
 
     Raises:
         BadInput: the load or a limit is impossible, or nothing fits on max_gpus.
-        WorkshopError: no number of GPUs up to max_gpus serves the load; the message names the nearest choice.
+        WorkshopError: no number of GPUs up to max_gpus serves the load; the message names the
+            nearest choice.
     """
     if not slo:
         raise BadInput(
@@ -239,9 +250,11 @@ def power_of(kwh_price: float | None, watts: float | None) -> Power | None:
 
 
 def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
-    """Serve the best choices on this machine's GPUs, one after the other, and measure each with `vllm bench serve`.
+    """Serve the best choices on this machine's GPUs, one after the other,
+    and measure each with `vllm bench serve`.
 
-    Of several replicas one is served, with its share of the load. The result has what `bench` returns for each choice.
+    Of several replicas one is served, with its share of the load. The result has what `bench`
+    returns for each choice.
 
     Raises:
         BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
@@ -262,7 +275,8 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
-    """Yield plan()'s keyword arguments for each candidate: splits, weights and KV cache as they are and in FP8.
+    """Yield plan()'s keyword arguments for each candidate:
+    splits, weights and KV cache as they are and in FP8.
 
     MoE models are also tried with data and expert parallelism.
     """
@@ -337,8 +351,8 @@ class _Search:
     def attempt(self, plan_options: dict, replicas: int) -> Choice | None:
         """Simulate a candidate; return None if it is impossible or of no interest.
 
-        Impossible is a split that does not divide the heads, or a step longer than the SLO. Of no interest is a choice
-        that was tried, or one with too many GPUs.
+        Impossible is a split that does not divide the heads, or a step longer than the SLO. Of no
+        interest is a choice that was tried, or one with too many GPUs.
         """
         try:
             p = plan(self.model, self.gpu, **plan_options)
@@ -403,7 +417,9 @@ class _Search:
                 low = middle
 
     def promising(self) -> list[Choice]:
-        """Return the choices to refine: the best, and the best on fewer GPUs, or else the second best."""
+        """Return the choices to refine: the best, and the best on fewer GPUs,
+        or else the second best.
+        """
         ranked = sorted(self.tried, key=lambda choice: choice.rank)
         if not ranked:
             return []
@@ -420,7 +436,10 @@ class _Search:
             self.attempt({**choice.arguments, **sizes}, choice.simulation.replicas)
 
     def best(self) -> list[Choice]:
-        """Return the choices that no other beats, the best first. Raises an error if none serves the load."""
+        """Return the choices that no other beats, the best first.
+
+        Raises an error if none serves the load.
+        """
         if not self.tried:
             raise self.refused[1]
         nearest = min(self.tried, key=lambda choice: choice.rank)

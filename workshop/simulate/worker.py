@@ -1,6 +1,8 @@
-"""Run simulations in a process of their own, the only one that loads vLLM: `python -m workshop.simulate.worker`.
+"""Run simulations in a process of their own, the only one that loads vLLM:
+`python -m workshop.simulate.worker`.
 
-The process reads jobs from its input (`process.py` writes them), answers each, and waits for the next.
+The process reads jobs from its input (`process.py` writes them), answers each, and waits for the
+next.
 """
 
 import io
@@ -27,8 +29,8 @@ POINTS = 200  # of the curves over time
 SLICE_S = 0.005  # that servers run on while a client may send its next request
 EVERY_S = 0.2  # seconds between two reports to a watcher
 SHOWN_STEPS = 60  # consecutive steps: those with the most tokens
-# The prefix router leaves a prefix's home when it has more requests than CROWDED times those of the idlest replica,
-# plus CROWDED_REQUESTS.
+# The prefix router leaves a prefix's home when it has more requests than CROWDED times those of the
+# idlest replica, plus CROWDED_REQUESTS.
 CROWDED = 1.5
 CROWDED_REQUESTS = 4
 
@@ -43,9 +45,10 @@ def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> 
     """Simulate a job; return the outcome of every request, and the state of the engines over time.
 
     Args:
-        job: rules, clock, arrivals, replicas, engines (those of one replica, which share experts), router, steps (a
-            file for each engine, or None), prefill (None, or replicas that only prefill, with wait_s and token_s: the
-            seconds that a request's KV cache travels, and each token of it).
+        job: rules, clock, arrivals, replicas, engines (those of one replica, which share experts),
+            router, steps (a file for each engine, or None), prefill (None, or replicas that only
+            prefill, with wait_s and token_s: the seconds that a request's KV cache travels, and
+            each token of it).
         report: called now and then with the answer so far. It may raise Stopped.
     """
     rules = job["rules"]
@@ -59,7 +62,9 @@ def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> 
 
 
 def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
-    """Serve the requests by disaggregated prefill: some replicas prefill, the others receive the KV cache and decode."""
+    """Serve the requests by disaggregated prefill:
+    some replicas prefill, the others receive the KV cache and decode.
+    """
     rules = job["rules"]
     arrivals = job["arrivals"]
     prefill = job["prefill"]
@@ -79,7 +84,9 @@ def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
 
 
 class Cluster:
-    """All replicas of a job: those that decode, and with disaggregated prefill those that prefill."""
+    """All replicas of a job: those that decode,
+    and with disaggregated prefill those that prefill.
+    """
 
     def __init__(
         self, job: dict[str, Any], files: ExitStack, report: Callable[[Answer], None] | None
@@ -185,7 +192,9 @@ class Cluster:
 
 
 class Queue:
-    """The requests that were not sent yet. One that follows an answer gets its time when that answer has ended.
+    """The requests that were not sent yet.
+
+    One that follows an answer gets its time when that answer has ended.
 
     `arrivals` are all requests in their order, with their times as far as they are known.
     """
@@ -205,7 +214,9 @@ class Queue:
         return bool(self._times or self._followers)
 
     def next_s(self, now_s: float, busy: bool) -> float:
-        """Return until when the servers can run: to the next request, or SLICE_S while an answer may bring another."""
+        """Return until when the servers can run:
+        to the next request, or SLICE_S while an answer may bring another.
+        """
         slice_s = now_s + SLICE_S
         if not self._times:
             return slice_s
@@ -238,7 +249,9 @@ def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
 
 
 class States:
-    """The states of a replica's steps in order, in an array: millions of steps need little memory."""
+    """The states of a replica's steps in order, in an array:
+    millions of steps need little memory.
+    """
 
     WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
 
@@ -263,7 +276,8 @@ class Watch:
     """Records the state of each step.
 
     Args:
-        after_step: called after each step. With it, the steps of the first replica are recorded for a drawing.
+        after_step: called after each step. With it, the steps of the first replica are recorded for
+            a drawing.
     """
 
     def __init__(self, after_step: Callable[[], None] | None):
@@ -341,7 +355,9 @@ class Watch:
 
 
 def _total(states: list[tuple[int, int, float]]) -> tuple[int, int, int, float]:
-    """Return the requests, those that run and those that wait, over all replicas, and the fullest KV cache."""
+    """Return the requests, those that run and those that wait, over all replicas,
+    and the fullest KV cache.
+    """
     running, waiting, usage = zip(*states, strict=True)
     return sum(running) + sum(waiting), sum(running), sum(waiting), max(usage)
 
@@ -353,8 +369,8 @@ def route(
 
     Args:
         number: how many requests were routed before this one.
-        homes: piece of a prompt → the replica that has it in its prefix cache; updated here. The last one that is known
-            decides: a session's own text before the prompt that all share.
+        homes: piece of a prompt → the replica that has it in its prefix cache; updated here. The
+            last one that is known decides: a session's own text before the prompt that all share.
     """
     if router == "round-robin":
         return replicas[number % len(replicas)]

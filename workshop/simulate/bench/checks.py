@@ -1,4 +1,6 @@
-"""What can spoil a measurement: each fault is one sentence, from figures that were observed beside the measurement."""
+"""What can spoil a measurement: each fault is one sentence,
+from figures that were observed beside the measurement.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ BUSY_CLIENT = 0.9  # of one core: vllm bench serve is one thread of Python
 LATE_CLIENT = 1.1  # times as long to send all requests as their rate says
 LATE_BY_S = 0.5  # a shorter delay is the start of the client
 COUNTED = 0.9  # of the requests: the last ones may be counted a moment after their answer
-FULL_LOAD = 2.0  # times as long as an answer takes: shorter loads end before the server is as full as it gets
+# times as long as an answer takes: shorter loads end before the server is as full as it gets
+FULL_LOAD = 2.0
 SAFE_PORTS = {"http": 80, "https": 443}
 
 
@@ -33,8 +36,9 @@ class Fault:
 def accidental_share(requests: int, vocabulary: int) -> float:
     """Return the share of random prompts that may be equal to another one by accident.
 
-    vllm bench serve's random prompts are consecutive token ids from a random start, so two with the same start are the
-    same prompt. Of n starts among v, n²/2v pairs are expected to be equal; four standard deviations more are allowed.
+    vllm bench serve's random prompts are consecutive token ids from a random start, so two with the
+    same start are the same prompt. Of n starts among v, n²/2v pairs are expected to be equal; four
+    standard deviations more are allowed.
     """
     expected = requests**2 / (2 * vocabulary)
     return math.ceil(expected + 4 * math.sqrt(expected)) / requests
@@ -43,10 +47,11 @@ def accidental_share(requests: int, vocabulary: int) -> float:
 def prefix_hits(
     before: Metrics, after: Metrics, accidental: float = 0.0
 ) -> tuple[float | None, Fault | None]:
-    """Return the share of prompt tokens that came from the prefix cache, and the fault if it is above `accidental`.
+    """Return the share of prompt tokens that came from the prefix cache,
+    and the fault if it is above `accidental`.
 
-    The prompts are random, so a hit means that the server had read the same prompts before: an earlier run with the
-    same seed. None: this server publishes no such counter.
+    The prompts are random, so a hit means that the server had read the same prompts before: an
+    earlier run with the same seed. None: this server publishes no such counter.
     """
     if before.prefix_hits_total is None or after.prefix_hits_total is None:
         return None, None
@@ -67,7 +72,9 @@ def prefix_hits(
 
 
 def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
-    """Return the fault if the server answered other clients' requests too, or was started again meanwhile."""
+    """Return the fault if the server answered other clients' requests too,
+    or was started again meanwhile.
+    """
     if before.requests_total is None or after.requests_total is None:
         return None
     answered = after.requests_total - before.requests_total
@@ -89,7 +96,9 @@ def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
 
 
 def listening_pids(port: int) -> set[int]:
-    """Return the processes of this machine that listen on a TCP port, as far as this user may see them."""
+    """Return the processes of this machine that listen on a TCP port,
+    as far as this user may see them.
+    """
     pids = set()
     for connection in psutil.net_connections(kind="tcp"):
         if (
@@ -103,7 +112,8 @@ def listening_pids(port: int) -> set[int]:
 
 
 def other_process(server: ServerRecord) -> Fault | None:
-    """Return the fault if another process listens at the record's address than the one that the record names.
+    """Return the fault if another process listens at the record's address than the one
+    that the record names.
 
     None also where that cannot be seen: a server on another machine, or another user's process.
     """
@@ -167,7 +177,8 @@ def too_short(
 
     Args:
         requests: how many were answered.
-        arriving_s: seconds between the first and the last request of a load with a rate; None with a concurrency.
+        arriving_s: seconds between the first and the last request of a load with a rate; None with
+            a concurrency.
         answer_s: how long nine of ten answers took at most, in seconds.
         more: what gives more requests, where that is not --requests.
     """

@@ -1,4 +1,6 @@
-"""Runs the client of `vllm bench serve` in a process of its own, and watches how busy that process is."""
+"""Runs the client of `vllm bench serve` in a process of its own,
+and watches how busy that process is.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,26 @@ POLL_S = 0.25
 
 @dataclass(frozen=True)
 class ClientRun:
-    """One finished run. result: what `--save-result --save-detailed` wrote. cpu_share: of one core, while it sent."""
+    """One finished run. result: what `--save-result --save-detailed` wrote. cpu_share:
+    of one core, while it sent.
+    """
 
     result: dict[str, Any]
     cpu_share: float | None
 
 
 class Client:
-    """A process that has loaded vLLM's benchmark client, and sends one load after the other to one server.
+    """A process that has loaded vLLM's benchmark client,
+    and sends one load after the other to one server.
 
-    Loading vLLM takes longer than many a load, so all points share the process. Use it in a `with` statement.
+    Loading vLLM takes longer than many a load, so all points share the process. Use it in a `with`
+    statement.
     """
 
     def __init__(self, server: ServerRecord):
-        """Start the process. server: its address and key; the key travels in the environment, not on a command line."""
+        """Start the process. server: its address and key;
+        the key travels in the environment, not on a command line.
+        """
         self._server = server
         self._folder = tempfile.TemporaryDirectory()
         self._worker = WorkerProcess(
@@ -63,7 +71,8 @@ class Client:
             flags: of vllm bench serve, without values.
 
         Raises:
-            WorkshopError: the client failed, or some requests were not answered; with its last line.
+            WorkshopError: the client failed, or some requests were not answered; with its last
+                line.
         """
         result_file = Path(self._folder.name, "result.json")
         result_file.unlink(missing_ok=True)
@@ -136,7 +145,9 @@ class _CpuWatch:
         self._thread.join(timeout=5)
 
     def share_of_last(self, seconds: float) -> float | None:
-        """Return the mean share of one core over the last `seconds`; None if that was too short to see."""
+        """Return the mean share of one core over the last `seconds`;
+        None if that was too short to see.
+        """
         if len(self._samples) < 3 or seconds < 4 * POLL_S:
             return None
         end_s, end_cpu = self._samples[-1]

@@ -1,7 +1,8 @@
 """Sends loads with vLLM's own benchmark client: `python -m workshop.simulate.bench.client_process`.
 
-Each message is the list of arguments of one `vllm bench serve`. The answer is sent once that run has ended: true, or
-false after an error. The result is in the file that the arguments name; what vLLM prints is on standard error.
+Each message is the list of arguments of one `vllm bench serve`. The answer is sent once that run
+has ended: true, or false after an error. The result is in the file that the arguments name; what
+vLLM prints is on standard error.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Measures sessions of agents: each turn is sent when the answer before it has come and was thought about."""
+"""Measures sessions of agents: each turn is sent when the answer before it has come
+and was thought about.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def loads(sessions: Sequence[int], options: Mapping[str, Any]) -> list[Sessions]
     """Return the sessions to measure, one entry for each number of them.
 
     Args:
-        options: fields of Sessions; None leaves one at its default. Without a seed each entry has lengths of its own.
+        options: fields of Sessions; None leaves one at its default. Without a seed each entry has
+            lengths of its own.
 
     Raises BadInput: a number out of range.
     """
@@ -111,7 +114,9 @@ def measure(
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
-    """Return the share of all prompt tokens that an earlier prompt or answer of the load had at the same place."""
+    """Return the share of all prompt tokens that an earlier prompt or answer
+    of the load had at the same place.
+    """
     prompts: set[tuple[tuple[str, int], ...]] = set()
     returning = 0
     for arrival in arrivals:
@@ -127,7 +132,8 @@ def returning_share(arrivals: Sequence[Arrival]) -> float:
 def hits_of_sessions(
     before: Metrics, after: Metrics, returning: float
 ) -> tuple[float | None, Fault | None]:
-    """Return the share of prompt tokens that came from the prefix cache, and the fault if prefixes were lost.
+    """Return the share of prompt tokens that came from the prefix cache,
+    and the fault if prefixes were lost.
 
     Args:
         returning: share of the prompts' tokens that came before; hits cannot be more.
@@ -152,7 +158,9 @@ def predict(simulate: Simulate, arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    """Send every request at its time, or after the answer that it follows; return the outcomes in the same order."""
+    """Send every request at its time, or after the answer that it follows;
+    return the outcomes in the same order.
+    """
     headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
     limits = httpx.Limits(max_connections=None, keepalive_expiry=points.IDLE_S)
     async with httpx.AsyncClient(
@@ -186,7 +194,9 @@ async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) ->
 
 
 class _Sender:
-    """Sends requests whose prompts consist of named pieces; an answer is a piece of later prompts."""
+    """Sends requests whose prompts consist of named pieces;
+    an answer is a piece of later prompts.
+    """
 
     def __init__(self, http: httpx.AsyncClient, model: str, url: str):
         self._http = http

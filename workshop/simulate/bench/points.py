@@ -1,4 +1,6 @@
-"""One measured point for each rate or concurrency: a new seed, a warm-up, the figures, and what could spoil them."""
+"""One measured point for each rate or concurrency:
+a new seed, a warm-up, the figures, and what could spoil them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
 SMALL_VOCABULARY = 32_000
-IDLE_S = 1.0  # that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
+# that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
+IDLE_S = 1.0
 NO_METRICS = Fault(
     "no metrics",
     "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or whether others "
@@ -44,7 +47,10 @@ Figures = dict[str, dict[str, float | None]]  # measure → p50, p95, p99 and me
 
 @dataclass(frozen=True)
 class Load:
-    """One load of random prompts. Exactly one of rate (requests a second, Poisson) and concurrency is set."""
+    """One load of random prompts.
+
+    Exactly one of rate (requests a second, Poisson) and concurrency is set.
+    """
 
     requests: int
     prompt_tokens: int
@@ -97,9 +103,10 @@ class SessionLoad:
 class Point:
     """One measured load.
 
-    figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without an SLO.
-    prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the same figures and
-    tokens_per_s from the simulation; None if nothing could be simulated.
+    figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without
+    an SLO.
+    prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the
+    same figures and tokens_per_s from the simulation; None if nothing could be simulated.
     """
 
     load: Load | SessionLoad
@@ -131,7 +138,10 @@ def loads(
     prompt_tokens: int,
     output_tokens: int,
 ) -> list[Load]:
-    """Return the loads to measure. Raises BadInput: both or neither of the lists, or a number out of range."""
+    """Return the loads to measure.
+
+    Raises BadInput: both or neither of the lists, or a number out of range.
+    """
     if bool(rates) == bool(concurrencies):
         raise BadInput(
             "It is not clear how requests are sent.",
@@ -174,7 +184,8 @@ def measure(
         tokenizer: a folder or a Hub id.
         slo: limits such as "ttft=500ms,tpot=50ms".
         seed: of the prompts; None draws a new one, so that no prompt was seen before.
-        sender: the client's process, which several points share; None starts one for this point alone.
+        sender: the client's process, which several points share; None starts one for this point
+            alone.
 
     Raises:
         WorkshopError: the client failed, or some requests were not answered.
@@ -254,7 +265,8 @@ def _goodput(slo: str | None) -> dict[str, str | list[str]]:
 def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
     """Send a few other prompts of the same length, so that nothing is compiled while it counts.
 
-    vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits the prefix cache.
+    vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits
+    the prefix cache.
     """
     dice = random.Random()
     headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
@@ -310,7 +322,9 @@ def _server_faults(
 
 
 def _vocabulary(tokenizer: str) -> int:
-    """Return how many tokens a model in a folder knows; of a Hub id what every model of today has at least."""
+    """Return how many tokens a model in a folder knows;
+    of a Hub id what every model of today has at least.
+    """
     try:
         config = json.loads(Path(tokenizer, "config.json").read_text(encoding="utf-8"))
         return int((config.get("text_config") or config)["vocab_size"])
@@ -332,7 +346,8 @@ def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:
 
 
 def tokenizer_of(server: ServerRecord, root: str | None, tokenizer: str | None) -> str:
-    """Return the tokenizer for the client: the one given, else the model's folder or Hub id as the server names it.
+    """Return the tokenizer for the client:
+    the one given, else the model's folder or Hub id as the server names it.
 
     Raises BadInput: the server's model lies in a folder of another machine.
     """

@@ -1,6 +1,7 @@
 """The simulated figures of a load, to stand beside the measured ones.
 
-A server on this machine's CPU is simulated on a clock that is measured first; a server on GPUs on the planner's clock.
+A server on this machine's CPU is simulated on a clock that is measured first; a server on GPUs on
+the planner's clock.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ async def _measured_clock(server: ServerRecord):
 
 
 def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
-    """Return a simulation of a plan. options: of `plan`. Raises BadInput: the plan cannot be made, or does not fit."""
+    """Return a simulation of a plan. options: of `plan`.
+
+    Raises BadInput: the plan cannot be made, or does not fit.
+    """
     from workshop.engine.exact import plan
     from workshop.simulate.load import on_plan
 
@@ -77,7 +81,9 @@ def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
 
 
 def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
-    """Return the simulated tokens_per_s, and p50, p95, p99 and mean of ttft_ms, tpot_ms and e2el_ms."""
+    """Return the simulated tokens_per_s, and p50, p95, p99 and mean of ttft_ms,
+    tpot_ms and e2el_ms.
+    """
     if load.rate is not None:
         outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
     else:
@@ -86,7 +92,9 @@ def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
 
 
 def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms, of measured or simulated outcomes."""
+    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms,
+    of measured or simulated outcomes.
+    """
     first_s = min(outcome.arrival_s for outcome in outcomes)
     last_s = max(outcome.last_s for outcome in outcomes)
     tokens = sum(outcome.output_tokens for outcome in outcomes)
@@ -97,7 +105,9 @@ def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
-    """Return the times in ms that a measure (ttft, tpot, e2el) has; an answer of one token has no tpot."""
+    """Return the times in ms that a measure (ttft, tpot, e2el) has;
+    an answer of one token has no tpot.
+    """
     times_ms = []
     for outcome in outcomes:
         time_ms = getattr(outcome, f"{measure}_ms")
@@ -107,7 +117,9 @@ def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
 
 
 def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals as vllm bench serve sends them: stretched so that they take requests ÷ rate seconds."""
+    """Return Poisson arrivals as vllm bench serve sends them:
+    stretched so that they take requests ÷ rate seconds.
+    """
     dice = random.Random(seed)
     times_s = []
     now_s = 0.0
@@ -124,8 +136,9 @@ def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
 def _closed_loop(simulate: Simulate, load: Load, concurrency: int) -> list[Outcome]:
     """Return the outcomes where a new request is sent as soon as one is answered.
 
-    The simulator takes arrival times, and here they depend on the answers. So it is run again and again: request
-    number n + concurrency arrives when the n-th answer of the round before came, until the times no longer change.
+    The simulator takes arrival times, and here they depend on the answers. So it is run again and
+    again: request number n + concurrency arrives when the n-th answer of the round before came,
+    until the times no longer change.
     """
     requests = min(load.requests, GENERATIONS * concurrency)
     at_once = min(concurrency, requests)
