@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import itertools
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from inference_planner import machines
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
@@ -39,15 +39,22 @@ def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
 
 
 def test_the_figures_of_the_guide_are_the_plans():
-    p = plan(HUB, "h100-nvl", gpus_per_node=2, usage="serve")
+    model, gpu = "Qwen/Qwen3.5-122B-A10B", "a100-80gb-pcie"
+    whole = plan(model, gpu, gpus_per_node=4)
+    short = plan(model, gpu, gpus_per_node=4, max_model_len=65536)
+    fp8 = plan(model, gpu, gpus_per_node=4, max_model_len=65536, kv_cache_dtype="fp8")
     text = (Path(__file__).parents[2] / "docs" / "vm.md").read_text()
-    fits = int(re.search(r"--max-model-len (\d+)", p.advice[0])[1])
-    assert not p.fits and 65_536 < fits < 131_072
+    assert short.gpus == 4 and f"--gpu {gpu} --gpus-per-node 4 --max-model-len 64K" in text
+    # Parameters of its language model, from the config.json: 122,104,728,576, of two bytes.
     for figure in (
-        f"{fits:,}",
-        f"{p.weights_gib_per_gpu:.1f} GiB",
-        "141.1 GB",
-        f"{141.1 / 0.25 / 60:.0f} minutes",
+        f"{whole.max_concurrency:.2f} requests of the whole context ({whole.max_model_len:,} tokens)",
+        f"{short.max_concurrency:.2f} requests of 65,536 tokens",
+        f"{short.weights_gib_per_gpu:.1f} GiB",
+        f"{fp8.kv_cache_tokens / short.kv_cache_tokens:.1f} times as many tokens",
+        "244.2 GB",
+        f"{244.2 / 0.25 / 60:.0f} minutes",
+        machines.disk_problem("qwen3.5-122b-a10b", 120),
+        f"{len(machines.list_machines())} common cloud VMs",
     ):
         assert figure in text
 
