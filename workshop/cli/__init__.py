@@ -1,4 +1,7 @@
-"""`workshop …`: thin commands over the package. Each module here holds one `command`, loaded when it is called."""
+"""`workshop …`: thin commands over the package.
+
+Each module here holds one `command`, loaded when it is called.
+"""
 
 # ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
 
@@ -24,7 +27,8 @@ from workshop.errors import WorkshopError
 
 LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 
-# group -> name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
+# group -> name (a module under workshop.cli) -> help. The help stands here so that
+# `workshop --help` imports nothing else.
 GROUPS = {
     "Start": {
         "doctor": "Show what this machine or cluster has and lacks, with remedies.",
@@ -96,7 +100,9 @@ ALIASES = {
 
 
 def nearest_command(word: str) -> str | None:
-    """Return the command that somebody who typed this word probably meant; None if nothing is near."""
+    """Return the command that somebody who typed this word probably meant;
+    None if nothing is near.
+    """
     word = word.lower()
     if word in ALIASES and ALIASES[word] in COMMANDS:
         return ALIASES[word]
@@ -154,7 +160,9 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line: what goes wrong becomes one sentence and an exit code, never a traceback."""
+    """Run the command line: what goes wrong becomes one sentence and an exit code,
+    never a traceback.
+    """
     _make_streams_sure()
     try:
         code = group.main(standalone_mode=False)
@@ -188,7 +196,9 @@ def _show(error: WorkshopError) -> NoReturn:
 
 
 def _make_streams_sure() -> None:
-    """Let every text be printed: names of files with half a character, and to streams that are closed (2>&-)."""
+    """Let every text be printed: names of files with half a character,
+    and to streams that are closed (2>&-).
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -41,9 +41,11 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Send one PROMPT to a server, and show the answer as it comes. "-" reads the prompt from standard input.
+    """Send one PROMPT to a server, and show the answer as it comes. "-" reads the prompt
+    from standard input.
 
-    The prompt is sent as a user's message. A model without a chat template continues it, as with --complete.
+    The prompt is sent as a user's message. A model without a chat template continues it, as with
+    --complete.
     """
     if name and url:
         raise BadInput("--name and --url are both given.", "Give one of the two.")
@@ -68,7 +70,9 @@ def command(
 
 
 def connect(name: str | None, url: str | None) -> Client:
-    """Return a client of the server that was named, of the one at an address, or of the one that is known."""
+    """Return a client of the server that was named, of the one at an address,
+    or of the one that is known.
+    """
     from workshop.client import client, reach  # they import openai, which takes a second
 
     if url is None:
@@ -96,7 +100,10 @@ def _answer(
 
 
 def _read(stream: Any, show: bool) -> dict[str, Any]:
-    """Read the pieces of an answer. On a terminal each is shown when it comes; a pipe gets the text alone."""
+    """Read the pieces of an answer.
+
+    On a terminal each is shown when it comes; a pipe gets the text alone.
+    """
     text = ""
     reasoning = ""
     finish_reason = None

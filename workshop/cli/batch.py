@@ -27,7 +27,9 @@ LINE_S = 10.0  # between lines where there is no terminal
 
 
 def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each sampling parameter that has a kind; click lists the last one added first."""
+    """Add an option for each sampling parameter that has a kind;
+    click lists the last one added first.
+    """
     for name, parameter in reversed(PARAMETERS.items()):
         if parameter.kind is not None:
             flag = "--" + name.replace("_", "-")
@@ -111,14 +113,16 @@ def command(
     check: bool,
     **options,
 ) -> None:
-    """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
+    """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again,
+    and it goes on where it ended.
 
-    INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's batch format), .csv or
-    .parquet (--column). OUTPUT: .jsonl (OpenAI's batch format) or .parquet. Beside it: OUTPUT.errors.jsonl (rows
-    without an answer, and why) and OUTPUT.meta.json (what it came from).
+    INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's
+    batch format), .csv or .parquet (--column). OUTPUT: .jsonl (OpenAI's batch format) or .parquet.
+    Beside it: OUTPUT.errors.jsonl (rows without an answer, and why) and OUTPUT.meta.json (what it
+    came from).
 
-    Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM, SIGUSR1, Ctrl-C) with
-    everything kept: run it again.
+    Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM,
+    SIGUSR1, Ctrl-C) with everything kept: run it again.
     """
     if merge:
         return _merge(input, output)

@@ -201,7 +201,10 @@ def _refuse_session_options(of_sessions: dict[str, Any]) -> None:
 
 
 def _exactly(name: str, tokens: tuple[int, int]) -> int:
-    """Return the one length of random prompts or answers. Raises BadInput: a range, which sessions alone have."""
+    """Return the one length of random prompts or answers.
+
+    Raises BadInput: a range, which sessions alone have.
+    """
     if tokens[0] != tokens[1]:
         raise BadInput(
             f"{name} {tokens[0]}:{tokens[1]} is a range, and random prompts have one length.",
@@ -222,7 +225,9 @@ def _server(name: str | None, url: str | None) -> ServerRecord:
 
 
 def _model(server: ServerRecord) -> tuple[str, str | None]:
-    """Return the name that requests give, and the model's folder or Hub id as the server names it."""
+    """Return the name that requests give,
+    and the model's folder or Hub id as the server names it.
+    """
     models = client.Client(server).models()
     if not models:
         raise WorkshopError(f"{server.url} serves no model.", "Is this a vLLM server?")

@@ -66,11 +66,12 @@ def command(
 ) -> None:
     """Simulate a class against a server, and say whether it will hold.
 
-    Everybody runs the same cells of the notebooks within a few seconds: short completions, 20 samples, log
-    probabilities, the batch of notebook 06, chat where there is one; cut to what the server allows.
+    Everybody runs the same cells of the notebooks within a few seconds: short completions, 20
+    samples, log probabilities, the batch of notebook 06, chat where there is one; cut to what the
+    server allows.
 
-    Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use. Ctrl-C prints what
-    was measured so far.
+    Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use.
+    Ctrl-C prints what was measured so far.
     """
     if minutes is not None and seconds is not None:
         raise BadInput("--minutes and --seconds are both given.", "Give one of the two.")

@@ -35,8 +35,8 @@ def command() -> None:
 def add(name: str | None, roster: Path | None, to: Path | None, as_json: bool) -> None:
     """Make a key for NAME and show it, this once: only its digest is kept.
 
-    With --roster, the keys go into a file that only you may read. Run it again after new names were added: all other
-    keys stay as they are.
+    With --roster, the keys go into a file that only you may read. Run it again after new names were
+    added: all other keys stay as they are.
     """
     if to is not None and roster is None:
         raise BadInput("--to is for the keys of a roster.", "Give --roster class.csv, too.")
@@ -98,7 +98,9 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option("The name.")
 def revoke(name: str, as_json: bool) -> None:
-    """Take NAME's key back: servers that run refuse it, and end what it asked for, within a second."""
+    """Take NAME's key back: servers that run refuse it, and end what it asked for,
+    within a second.
+    """
     keys.revoke(name)
     if as_json:
         say_json({"name": name, "revoked": True})

@@ -23,7 +23,8 @@ RUNS = ("ready", "starting")
 def command(name: str, follow: bool, tail: int | None) -> None:
     """Show what the server NAME (see `workshop servers`) of this machine has written: its log.
 
-    The log of a server that has ended stays until the next one of that name starts. For a job: workshop slurm logs.
+    The log of a server that has ended stays until the next one of that name starts. For a job:
+    workshop slurm logs.
     """
     record = records.read(name)
     path = _log_of(name, record)
@@ -43,7 +44,10 @@ def command(name: str, follow: bool, tail: int | None) -> None:
 
 
 def _log_of(name: str, record: ServerRecord | None) -> Path:
-    """Return the log of a server of this machine. Raises BadInput: there is none, or the server is elsewhere."""
+    """Return the log of a server of this machine.
+
+    Raises BadInput: there is none, or the server is elsewhere.
+    """
     if record is not None and record.where == "slurm":
         raise BadInput(f"{name} is a job of SLURM.", f"Its log: workshop slurm logs {name}")
     if record is not None and record.log:

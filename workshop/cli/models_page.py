@@ -53,7 +53,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _commands(rows: list[Row]) -> list[str]:
-    """Return the command of each model on the kind of GPU of which it needs the fewest, as a block of code."""
+    """Return the command of each model on the kind of GPU of which it needs the fewest,
+    as a block of code.
+    """
     lines = []
     for row in rows:
         places = [place for place in row.places if place.plan is not None and place.gpus]

@@ -28,16 +28,17 @@ def command(
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
-    MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
-    Exit code 0 if it fits, 1 if not, 2 for wrong use.
+    MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face
+    config.json. Exit code 0 if it fits, 1 if not, 2 for wrong use.
 
     \b
       workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4
       workshop plan ./my-model --gpu h200 --max-model-len 32K --json
       workshop plan llama-3.3-70b --machines
 
-    Nine of ten measured figures lie between the low and the high value of ours (--json); --explain says how far apart
-    these are, and why. `basis` is how near your case was measured: docs/cards.md.
+    Nine of ten measured figures lie between the low and the high value of ours (--json); --explain
+    says how far apart these are, and why. `basis` is how near your case was measured:
+    docs/cards.md.
 
     Manifests and units from the same options: workshop kubernetes, workshop vm.
     """

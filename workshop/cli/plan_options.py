@@ -1,4 +1,6 @@
-"""The options of `workshop plan`, which other commands share: the planner's table, as click's options."""
+"""The options of `workshop plan`, which other commands share:
+the planner's table, as click's options.
+"""
 
 from __future__ import annotations
 

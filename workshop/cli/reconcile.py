@@ -62,7 +62,8 @@ def command(
     anonymise: bool,
     as_json: bool,
 ) -> None:
-    """Compare the plan with vLLM's own LOG, line by line: why they differ, and which flag to change.
+    """Compare the plan with vLLM's own LOG, line by line:
+    why they differ, and which flag to change.
 
     \b
       workshop reconcile vllm.log --gpu h100             compare
@@ -169,7 +170,9 @@ def _print(result) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a value as people read it: tokens with commas, the rest with three digits that count."""
+    """Write a value as people read it: tokens with commas,
+    the rest with three digits that count.
+    """
     if value is None:
         return "–"
     if isinstance(value, int):

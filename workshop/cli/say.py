@@ -1,4 +1,6 @@
-"""Print text and progress bars on a terminal, with the control characters of foreign text made harmless."""
+"""Print text and progress bars on a terminal,
+with the control characters of foreign text made harmless.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def plain_lines(text: str) -> str:
-    """Return text of several lines with its control characters, but for the line breaks, as escapes."""
+    """Return text of several lines with its control characters, but for the line breaks,
+    as escapes.
+    """
     return "\n".join(map(plain, text.split("\n")))
 
 
@@ -30,7 +34,10 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> 
 
 
 class Seconds(click.FloatRange):
-    """How long to wait, in seconds: from `min` to four months. NaN, which is neither below nor above, is refused."""
+    """How long to wait, in seconds: from `min` to four months.
+
+    NaN, which is neither below nor above, is refused.
+    """
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -73,7 +80,9 @@ def waiting(message: str) -> Status:
 
 
 def shown(text: object) -> str:
-    """Return text for rich's console and tables: brackets are brackets, and control characters are escapes."""
+    """Return text for rich's console and tables:
+    brackets are brackets, and control characters are escapes.
+    """
     from rich.markup import escape
 
     return escape(plain(str(text)))
@@ -85,7 +94,8 @@ class Bar:
     Call it with each Progress, from any thread; it draws what changed.
 
     Args:
-        every_s: least seconds between two lines without a terminal; by default each new message is a line.
+        every_s: least seconds between two lines without a terminal; by default each new message is
+            a line.
         bare: the messages say how far it is, so the bar shows no percentage and no time.
     """
 

@@ -10,7 +10,8 @@ from workshop.servers.local import supervise
 
 
 class Forwarding(click.Command):
-    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL.
+    """Splits the arguments into ours and vLLM's,
+    so that a value of an unknown flag is not taken for MODEL.
 
     vLLM's names have underscores and its flags dashes: both are taken.
     """
@@ -80,9 +81,10 @@ def _is_flag(text: str) -> bool:
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
-    MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not listed here go to
-    `vllm serve` as they are: --help=NAME explains one, --help=all every one. Only this machine is let in unless --host
-    says otherwise. Every path but /health needs the server's key, which `workshop.connect()` finds by itself.
+    MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not
+    listed here go to `vllm serve` as they are: --help=NAME explains one, --help=all every one. Only
+    this machine is let in unless --host says otherwise. Every path but /health needs the server's
+    key, which `workshop.connect()` finds by itself.
     """
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:

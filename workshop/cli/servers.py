@@ -36,7 +36,8 @@ Look = metrics.Metrics | WorkshopError | None
     help="--watch: new looks.",
 )
 def command(name: str | None, client: str | None, as_json: bool, watch: bool, every: float) -> None:
-    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED); with NAME, that one.
+    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED);
+    with NAME, that one.
 
     \b
       workshop servers
@@ -66,7 +67,9 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
 
 
 def _say_configuration(record: ServerRecord, kind: str) -> None:
-    """Print the configuration alone on standard output, and what it needs beside it on standard error."""
+    """Print the configuration alone on standard output,
+    and what it needs beside it on standard error.
+    """
     say(configurations.configuration(kind, record.name, record.url, record.model))
     path = records.path_of(record.name)
     note = f"The key is read from {configurations.KEY}."
@@ -101,7 +104,9 @@ def _say_record(record: ServerRecord) -> None:
 
 
 def _with_energy(record: ServerRecord) -> dict:
-    """Return a record as --json prints it, with what its answers have taken; None without counters."""
+    """Return a record as --json prints it, with what its answers have taken;
+    None without counters.
+    """
     taken = energy.of_server(record)
     return {**record.public(), "energy": taken.to_dict() if taken else None}
 
@@ -120,7 +125,8 @@ def _look(record: ServerRecord) -> Look:
 
 
 def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list[list[str]]:
-    """Return a row for each server: name, state, running, waiting, KV cache, tokens/s, first token; "" is not known.
+    """Return a row for each server: name, state, running, waiting, KV cache, tokens/s,
+    first token; "" is not known.
 
     before: what each said at the look before this, by its address.
     """
@@ -137,7 +143,9 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
 
 
 def _cells(look: metrics.Metrics, last: Look) -> list[str]:
-    """Return running, waiting, KV cache, tokens/s and first token of a server; `last` is the look before."""
+    """Return running, waiting, KV cache, tokens/s and first token of a server;
+    `last` is the look before.
+    """
     running, waiting, usage, tokens_per_s, first_token = "", "", "", "", ""
     if look.requests_running is not None:
         running = str(look.requests_running)

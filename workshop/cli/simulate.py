@@ -45,7 +45,9 @@ class Range(click.ParamType):
 
 
 def inputs(model: str, trace: str | None) -> list[Path]:
-    """Return the files that a command reads for a model and a trace; no output may replace one of them."""
+    """Return the files that a command reads for a model and a trace;
+    no output may replace one of them.
+    """
     files = [Path(trace)] if trace else []
     place = existing(model)
     if place and place.is_dir():
@@ -108,7 +110,10 @@ LOAD = [
 
 
 def required(value: str | None, name: str, example: str) -> str:
-    """Return the value of an argument that a command requires. Raises BadInput with an example: it is missing."""
+    """Return the value of an argument that a command requires.
+
+    Raises BadInput with an example: it is missing.
+    """
     if not value:
         raise BadInput(f"{name} is missing.", f"For example: workshop {example}.")
     return value
@@ -238,7 +243,9 @@ def as_text(s: Simulation) -> str:
 
 
 def _ranges(s: Simulation) -> str:
-    """Return between which values nine of ten measured figures lie: tokens/s, first token, time per token."""
+    """Return between which values nine of ten measured figures lie:
+    tokens/s, first token, time per token.
+    """
     tokens = s.tokens_per_s_interval
     parts = [f"{tokens.low:,.0f} to {tokens.high:,.0f} tokens/s"]
     for measure in ("ttft", "tpot"):

@@ -30,7 +30,9 @@ class WithSbatchOptions(click.Command):
         return super().parse_args(ctx, own)
 
     def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return the words of this command's options, MODEL with stray words, and sbatch's options."""
+        """Return the words of this command's options, MODEL with stray words,
+        and sbatch's options.
+        """
         own, positional, passed = [], [], []
         waiting = list(args)
         while waiting:
@@ -49,7 +51,9 @@ class WithSbatchOptions(click.Command):
         return own, positional, passed
 
     def _take(self, word: str, waiting: list[str]) -> tuple[list[str], list[str]]:
-        """Return (this command's words, sbatch's words) of a word that holds options, and their values."""
+        """Return (this command's words, sbatch's words) of a word that holds options,
+        and their values.
+        """
         name, equals, value = word.partition("=")
         option = self._own(name) or self._own(f"--{sbatch_options.full_name(name[2:])}")
         if option and word.startswith("--"):
@@ -77,7 +81,9 @@ class WithSbatchOptions(click.Command):
 
 @click.group
 def command() -> None:
-    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster: slurm/site.sh, or your own (`site`)."""
+    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster:
+    slurm/site.sh, or your own (`site`).
+    """
 
 
 @command.command(cls=WithSbatchOptions)
@@ -168,9 +174,11 @@ def _print(submission, dry_run: bool) -> None:
 @command.command("script")
 @click.argument("name")
 def script(name: str) -> None:
-    """Print the script NAME of slurm/ (70b, 405b, 405b-fp8, 70b-offline, model) with what slurm/site.sh changes in it.
+    """Print the script NAME of slurm/ (70b, 405b, 405b-fp8, 70b-offline, model)
+    with what slurm/site.sh changes in it.
 
-    For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch my-70b.sbatch
+    For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch
+    my-70b.sbatch
     """
     click.echo(slurm.script_for_site(name), nl=False)
 
@@ -179,7 +187,8 @@ def script(name: str) -> None:
 def site() -> None:
     """Make your own site.sh, in your own folder, and print where it is: edit it there.
 
-    It counts instead of the one that came with the workshop. An upgrade never touches it, nor does this command.
+    It counts instead of the one that came with the workshop. An upgrade never touches it, nor does
+    this command.
     """
     path, is_new = slurm_site.make_own_file()
     if is_new:
@@ -205,7 +214,9 @@ def cluster_option(command):
 @cluster_option
 @json_option("The job's state, stage, address, error and files.")
 def status(job: str, cluster: str | None, as_json: bool) -> None:
-    """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
+    """Show where JOB (its number, or the name of its server) is:
+    queue, loading, address, or the first real error.
+    """
     now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
     if as_json:
         say_json(asdict(now))
@@ -222,7 +233,9 @@ def status(job: str, cluster: str | None, as_json: bool) -> None:
     "--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended."
 )
 def logs(job: str, cluster: str | None, follow: bool) -> None:
-    """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
+    """Show what JOB (its number, or the name of its server) has said:
+    all of it, or with --follow as it comes.
+    """
     number = slurm_status.resolve(job)
     where = _cluster(job, cluster)
     if not follow:

@@ -27,7 +27,9 @@ def questions() -> dict[str, Exercise]:
     '{"right", "of", "before", "answers"}; before: right answers of the pre-test, null if there was none.'
 )
 def command(when: str, answers: str | None, as_json: bool) -> None:
-    """Ask ten questions: `pre` before the course, without the solutions; `post` after it, with all of them."""
+    """Ask ten questions: `pre` before the course, without the solutions;
+    `post` after it, with all of them.
+    """
     exercises_by_key = questions()
     if answers is None:
         answers = ""
@@ -57,7 +59,10 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
 
 
 def _letters(answers: str, exercises_by_key: dict[str, Exercise]) -> dict[str, str]:
-    """Return the letter for each question. Raises BadInput: there are more or fewer, or others than a to d."""
+    """Return the letter for each question.
+
+    Raises BadInput: there are more or fewer, or others than a to d.
+    """
     letters = dict(zip(exercises_by_key, map(letter, answers), strict=False))
     count = len(exercises_by_key)
     problem = BadInput(

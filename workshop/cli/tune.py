@@ -43,8 +43,9 @@ from workshop.servers import gpus
 def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
-    It tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and
-    max_num_seqs. It lists the choices that no other beats in GPUs, requests within the limits and latency, the best first.
+    It tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
+    max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
+    requests within the limits and latency, the best first.
 
     \b
       workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms --price 2.5

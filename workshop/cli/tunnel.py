@@ -29,8 +29,9 @@ LOGIN = "YOU@LOGIN-NODE"  # stands in the printed commands when --login is not g
 def command(name: str | None, login: str | None, port: int | None, only_print: bool) -> None:
     """Reach the server NAME of a cluster from your laptop.
 
-    On the laptop, with --login: opens an ssh tunnel; `workshop.connect()` finds the server while it is open, also after
-    the server has started again on another node. On the cluster: prints the `ssh -L` command to type on the laptop.
+    On the laptop, with --login: opens an ssh tunnel; `workshop.connect()` finds the server while it
+    is open, also after the server has started again on another node. On the cluster: prints the
+    `ssh -L` command to type on the laptop.
     """
     if login:
         tunnel.checked_login(login)

@@ -18,8 +18,9 @@ from workshop.files import check_output, is_stream, output
 def command(trace: str, html: str | None, force: bool, first: int | None) -> None:
     """Make one page of TRACE, which needs no server and no network: open it by a double click.
 
-    It replays what `workshop serve --trace FILE` or `workshop simulate … --steps FILE` wrote: each request over the
-    steps, the budget, the pool of KV blocks; and it asks what the next step will be.
+    It replays what `workshop serve --trace FILE` or `workshop simulate … --steps FILE` wrote: each
+    request over the steps, the budget, the pool of KV blocks; and it asks what the next step will
+    be.
 
     \b
       workshop serve --trace trace.jsonl
