@@ -80,19 +80,21 @@ def browser():
         chromium.close()
 
 
+# What the tests of each mark share, so they run on one worker: the SLURM bed, or the server, the browser and the GPU-less
+# machine. Quick tests need nothing of this, and run anywhere.
+GROUPS = {"slurm": "slurm", "browser": "machine", "starts": "machine", "live": "machine"}
+# Quick tests first, then those on the shared server, then those that start servers of their own.
+ORDER = {"live": 1, "starts": 2, "browser": 2, "slurm": 3}
+
+
 def pytest_collection_modifyitems(items) -> None:
-    """Run quick tests first, then those on the shared server, then those that start servers of their own."""
-
-    def weight(item) -> int:
+    """Sort the tests, and let `-n 2 --dist loadgroup` run those of the SLURM bed beside all others."""
+    weights = {}
+    for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        return (
-            3
-            if "slurm" in marks
-            else 2
-            if "browser" in marks or "starts" in marks
-            else 1
-            if "live" in marks
-            else 0
-        )
-
-    items.sort(key=weight)
+        weights[item] = max((ORDER.get(mark, 0) for mark in marks), default=0)
+        for mark, group in GROUPS.items():
+            if mark in marks:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
+    items.sort(key=weights.__getitem__)
