@@ -65,7 +65,7 @@ def _models() -> dict[str, str]:
 
 def _memory() -> dict[str, str]:
     h100, a100 = load_gpu("h100"), load_gpu("a100-40gb")
-    p = plan("llama-3.1-8b", "h100", max_model_len=8192)
+    p = plan("qwen3.5-27b", "h100", max_model_len=32768)
     bits = {
         32: DTYPE_BYTES["float32"],
         16: rules.BYTES["Float16"],
@@ -82,10 +82,11 @@ def _memory() -> dict[str, str]:
         "gib.percent": f"{GIB / 1e9 - 1:.0%}",
         "table.tokens": f"{rules.REQUEST_TOKENS:,}",
         "70b.fp8_gb": f"{weight_bytes(load_model('llama-3.1-70b-fp8')) / 1e9:.1f}",
-        "8b.kv_tokens": f"{p.kv_cache_tokens:,}",
-        "8b.concurrency": f"{p.max_concurrency:.1f}",
-        "8b.max_len": f"{p.max_model_len:,}",
-        "8b.max_len_flag": f"{p.max_model_len}",
+        "fill.model": "Qwen3.5 27B",
+        "fill.kv_tokens": f"{p.kv_cache_tokens:,}",
+        "fill.concurrency": f"{p.max_concurrency:.1f}",
+        "fill.max_len": f"{p.max_model_len:,}",
+        "fill.max_len_flag": f"{p.max_model_len}",
         "tight.requests": f"{TIGHT['requests']}",
         "tight.context": f"{TIGHT['context']:,}",
         "fewest.context": f"{65536:,}",
@@ -177,15 +178,14 @@ def _log() -> dict[str, str]:
 def _others() -> dict[str, str]:
     from inference_planner.catalog import list_models
 
-    mistral, mixtral, qwen = (
-        load_model("mistral-7b-v0.1"),
+    oss, mixtral, qwen = (
+        load_model("gpt-oss-120b"),
         load_model("mixtral-8x7b"),
         load_model("qwen3-30b-a3b"),
     )
     jamba, minicpm = load_model("jamba-v0.1"), load_model("minicpm-2b")
     names = {
-        "yi": "Yi 34B",
-        "mistral": "Mistral 7B v0.1",
+        "oss": "gpt-oss 120B",
         "mixtral": "Mixtral 8×7B",
         "qwen": "Qwen3 30B-A3B",
         "deepseek": "DeepSeek V3, R1",
@@ -194,7 +194,7 @@ def _others() -> dict[str, str]:
     }
     return {
         **{f"tiny.{key}": name for key, name in names.items()},
-        "mistral.window": f"{next(w for w in mistral.layer_windows if w):,}",
+        "oss.window": f"{next(w for w in oss.layer_windows if w):,}",
         "mixtral.used": _number(mixtral.moe.experts_per_token),
         "mixtral.experts": f"{mixtral.moe.num_experts}",
         "qwen.active": f"{active_parameters(qwen) / 1e9:.1f}",

@@ -187,8 +187,8 @@ def gib_table() -> Chart:
 
 
 def gpu_fill() -> Canvas:
-    """What lies in an H100 that serves 8B: the plan's parts, to scale."""
-    p = plan("llama-3.1-8b", "h100", max_model_len=8192)
+    """What lies in an H100 that serves Qwen3.5 27B: the plan's parts, to scale."""
+    p = plan("qwen3.5-27b", "h100", max_model_len=32768)
     unused = p.gpu_memory_gib - p.requested_gib_per_gpu
     over = sum(o.bytes for o in p.overheads) / 2**30
     parts = (
@@ -199,7 +199,7 @@ def gpu_fill() -> Canvas:
     )
     c = Canvas(
         270,
-        "An H100 that serves Llama 3.1 8B, in GiB: "
+        "An H100 that serves Qwen3.5 27B, in GiB: "
         + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts)
         + ".",
     )

@@ -52,7 +52,7 @@ EXPECTED = {
     "falcon.heads": "71",
     "mixtral.used": "two",
     "mixtral.experts": "8",
-    "mistral.window": "4,096",
+    "oss.window": "128",
     "jamba.attention": f"{32 // 8}",
     "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}",
     "fewest.context": "65,536",
