@@ -178,8 +178,14 @@ def _text(content: object) -> object:
     """Return the text of a message's content, which some servers give in parts."""
     if not isinstance(content, list):
         return content
-    texts = [part.get("text") if isinstance(part, dict) else part for part in content]
-    return "".join(text for text in texts if isinstance(text, str))
+    texts = []
+    for part in content:
+        text = part
+        if isinstance(part, dict):
+            text = part.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+    return "".join(texts)
 
 
 def _dict(value: object) -> dict:
@@ -200,9 +206,8 @@ def write_parquet(paths: Paths) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    schema = pyarrow.schema(
-        [(name, pyarrow.int64() if name in WHOLE else pyarrow.string()) for name in COLUMNS]
-    )
+    types = dict.fromkeys(COLUMNS, pyarrow.string()) | dict.fromkeys(WHOLE, pyarrow.int64())
+    schema = pyarrow.schema(types)
     meta = read_meta(paths)
     if meta is None:
         problem = f"{paths.meta}, which says what {paths.output.name} came from, is gone."
@@ -281,10 +286,15 @@ def _every(
     Raises WorkshopError: it changed, or a row has two answers.
     """
     facts = meta["input"]
-    seen = Bits()
+    answered_rows = Bits()
     for answer in itertools.chain.from_iterable(map(reader, journals)):
-        if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
-            problem = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
+        is_new = answer.row < facts.get("rows", 0) and answered_rows.add(answer.row)
+        if facts.get("changed") or not is_new:
+            problem = (
+                f"{journals[0]} has answers to several versions of its input, and"
+                f" {facts.get('path')} is not there as it was last: which of them count cannot be"
+                " told."
+            )
             raise WorkshopError(
                 problem,
                 "Put it back, say where it lies (load's argument `input`), or run the batch again.",

@@ -17,11 +17,11 @@ class CleanConnector(aiohttp.TCPConnector):
     async def _get(self, key, traces):
         # aiohttp has no public place for this. tests/batch/test_doubled.py fails if a later version
         # has another one.
-        while (connection := await super()._get(key, traces)) is not None:
-            if not _holds_bytes(connection.protocol):
-                return connection
+        connection = await super()._get(key, traces)
+        while connection is not None and _holds_bytes(connection.protocol):
             connection.close()
-        return None
+            connection = await super()._get(key, traces)
+        return connection
 
 
 def _holds_bytes(protocol) -> bool:

@@ -82,13 +82,15 @@ def form_of(request: Mapping[str, Any]) -> Form | None:
     """Return the form that the fields of a request ask for;
     None if it is none that can be checked.
     """
-    wanted = request.get("response_format")
-    if isinstance(wanted, dict) and wanted.get("type") == "json_object":
-        return Form("json", None)
-    if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
-        described = wanted.get("json_schema")
-        schema = described.get("schema") if isinstance(described, dict) else None
-        return Form("json", schema)
+    response_format = request.get("response_format")
+    if isinstance(response_format, dict):
+        if response_format.get("type") == "json_object":
+            return Form("json", None)
+        if response_format.get("type") == "json_schema":
+            json_schema = response_format.get("json_schema")
+            if not isinstance(json_schema, dict):
+                json_schema = {}
+            return Form("json", json_schema.get("schema"))
     structured = request.get("structured_outputs")
     if not isinstance(structured, dict):
         structured = {}

@@ -88,7 +88,10 @@ class Source:
             yield from enumerate(strict_json.array_items(self.path), 1)
             return
         empty = 0
-        for number, raw in self._table.rows() if self.table else self._lines():
+        rows = self._lines()
+        if self.table:
+            rows = self._table.rows()
+        for number, raw in rows:
             if raw or isinstance(raw, Malformed):
                 yield number, raw
             else:
@@ -135,7 +138,7 @@ class Source:
         """Return the SHA-256 of the file in hexadecimal."""
         digest = hashlib.sha256()
         with self.path.open("rb") as file:
-            while chunk := file.read(1 << 20):
+            for chunk in iter(lambda: file.read(1 << 20), b""):
                 self.poll()
                 digest.update(chunk)
         return digest.hexdigest()
@@ -241,6 +244,11 @@ def told_apart(names: list[str]) -> list[str]:
     return unique_names
 
 
+def _has_odd_bytes(text: str) -> bool:
+    """Return True if a text that was read with `surrogateescape` holds bytes that are not UTF-8."""
+    return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
+
+
 class Csv:
     """A CSV file whose first line names the columns;
     `names` are those, `notes` say what the file left open.
@@ -258,22 +266,27 @@ class Csv:
         self._path = path
         self.notes = []
         named_mark = self._excels_mark()
-        self._lines_before_head = 1 if named_mark else 0
-        marks = [named_mark] if named_mark else [*SEPARATORS]
+        self._lines_before_head = 0
+        marks = [*SEPARATORS]
+        if named_mark:
+            self._lines_before_head = 1
+            marks = [named_mark]
         heads = {mark: self._head(mark) for mark in marks}
-        wanted = {column} if column else {*PROMPTS, REQUESTS}
-        with_prompts = [mark for mark, names in heads.items() if wanted & set(names)]
+        prompt_columns = {*PROMPTS, REQUESTS}
+        if column:
+            prompt_columns = {column}
+        with_prompts = [mark for mark, names in heads.items() if prompt_columns & set(names)]
         with_several = [mark for mark, names in heads.items() if len(names) > 1]
         self._mark = [*with_prompts, *with_several, named_mark or ","][0]
         written = heads[self._mark]
-        if any("\udc80" <= character <= "\udcff" for name in written for character in name):
+        if _has_odd_bytes("".join(written)):
             raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
         self.names = told_apart(written)
         if self._mark != "," and not named_mark:
             self.notes.append(f"{path} is read with {SEPARATORS[self._mark]} between its columns.")
         if self.names != written:
             self.notes.append(repeated(path, written, self.names))
-        if len(written) == 1 and not wanted & set(written):
+        if len(written) == 1 and not prompt_columns & set(written):
             self.notes.append(
                 f"{path} is read with {written[0]!r} as the name of its only column, not as a prompt."
             )
@@ -303,7 +316,7 @@ class Csv:
         if cells and len(cells) != len(self.names):
             return Malformed(f"it has {len(cells)} cells, and the head has {len(self.names)}")
         whole = "".join(cells)
-        if not whole.isascii() and any("\udc80" <= character <= "\udcff" for character in whole):
+        if _has_odd_bytes(whole):
             return Malformed("it is not UTF-8")
         if "\0" in whole:
             return Malformed("it holds a NUL byte")
@@ -316,7 +329,9 @@ class Csv:
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             first = file.readline(16).rstrip("\r\n").strip('"')
         named = _EXCELS_LINE.fullmatch(first)
-        return named[1].replace("\\t", "\t") if named else ""
+        if named is None:
+            return ""
+        return named[1].replace("\\t", "\t")
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[TextIO]:
@@ -354,10 +369,12 @@ class Parquet:
 
         batches = self._read(lambda: self._file().iter_batches(batch_size=1024))
         before = 0
-        while (batch := self._read(lambda: next(batches, None))) is not None:
+        batch = self._read(lambda: next(batches, None))
+        while batch is not None:
             named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
             yield from enumerate(self._read(named.to_pylist), before + 1)
             before += len(batch)
+            batch = self._read(lambda: next(batches, None))
 
     def _file(self):
         import pyarrow.parquet

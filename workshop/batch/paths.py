@@ -88,14 +88,21 @@ class Paths:
 
     def _check_files(self, others: tuple[str | Path, ...]) -> None:
         """Raise BadInput if one of the files is no plain file, or is one of the `others`."""
-        seen = {_identity(Path(other)): other for other in others}
+        files = {_identity(Path(other)): other for other in others}
         for path in dict.fromkeys([self.output, self.journal, self.errors, self.meta]):
-            if (kind := _kind(path)) and not stat.S_ISREG(kind):
-                raise BadInput(f"The output {path} is {'a folder' if stat.S_ISDIR(kind) else 'no plain file'}.",
-                               "Give the name of a file that may be written.")  # fmt: skip
-            if (other := seen.setdefault(_identity(path), path)) is not path:
-                raise BadInput(f"{self.output} is input and output at once: {path} would be written, and is the same "
-                               f"file as {other}.", "Give another output.")  # fmt: skip
+            kind = _kind(path)
+            if kind and not stat.S_ISREG(kind):
+                what = "no plain file"
+                if stat.S_ISDIR(kind):
+                    what = "a folder"
+                raise BadInput(
+                    f"The output {path} is {what}.", "Give the name of a file that may be written."
+                )
+            other = files.setdefault(_identity(path), path)
+            if other is not path:
+                problem = f"{self.output} is input and output at once: {path} would be written,"
+                problem += f" and is the same file as {other}."
+                raise BadInput(problem, "Give another output.")
 
     def refuse_strangers(self) -> None:
         """Refuse to overwrite a file that no batch wrote.

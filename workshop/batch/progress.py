@@ -166,6 +166,6 @@ def summary_line(progress: Progress) -> str:
     if progress.errors:
         parts.append(f"{progress.errors:,} errors")
     if progress.rows_per_s > 0 and progress.done < progress.rows:
-        left = progress.rows - progress.done - progress.errors
-        parts.append(f"{duration(left / progress.rows_per_s)} left")
+        remaining_rows = progress.rows - progress.done - progress.errors
+        parts.append(f"{duration(remaining_rows / progress.rows_per_s)} left")
     return " · ".join(filter(None, [*parts, progress.message]))

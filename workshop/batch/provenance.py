@@ -158,7 +158,8 @@ def revision_of(model_path: object) -> str | None:
     """
     if not isinstance(model_path, str):
         return None
-    if commit := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
+    commit = re.search(r"/snapshots/([0-9a-f]{40})", model_path)
+    if commit:
         return commit[1]
     downloads = sorted(Path(model_path).glob(".cache/huggingface/download/*.metadata"))
     # `hf download --local-dir` writes the commit into their first lines

@@ -20,17 +20,17 @@ LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
 
 
 def can_help(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether asking again can help; `x-should-retry` is the server's own word,
+    """Return True if asking again can help; `x-should-retry` is the server's own word,
     as OpenAI's API gives it.
     """
-    told = headers.get("x-should-retry", "").lower()
-    if told in ("true", "false"):
-        return told == "true"
+    should_retry = headers.get("x-should-retry", "").lower()
+    if should_retry in ("true", "false"):
+        return should_retry == "true"
     return status >= 500 or status in TRY_AGAIN
 
 
 def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """Whether this comes from what stands in front of the server, which is away itself:
+    """Return True if this comes from what stands in front of the server, which is away itself:
     no row is at fault.
     """
     if status < 400 and status != 200:
@@ -45,18 +45,19 @@ def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def pause_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the server asks to wait, in seconds or until a date; None:
-    it does not say, or says 0 or less.
+    """Return how long the server asks to wait, in seconds or until a date;
+    None: it does not say, or says 0 or less.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     text = headers.get("Retry-After")
+    seconds = _number(text)
     if milliseconds is not None:
         seconds = milliseconds / 1000
-    elif (number := _number(text)) is not None:
-        seconds = number
-    else:
+    elif seconds is None:
         seconds = _until(text)
-    return min(seconds, LONGEST_PAUSE_S) if seconds is not None and seconds > 0 else None
+    if seconds is None or seconds <= 0:
+        return None
+    return min(seconds, LONGEST_PAUSE_S)
 
 
 def _number(text: str | None) -> float | None:
@@ -64,14 +65,18 @@ def _number(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return None if math.isnan(number) else number
+    if math.isnan(number):
+        return None
+    return number
 
 
 def _until(date: str | None) -> float | None:
     """Return the seconds until a date as HTTP writes it: Sun, 06 Nov 1994 08:49:37 GMT."""
     try:
         parsed = email.utils.parsedate_tz(date or "")
-        return email.utils.mktime_tz(parsed) - time.time() if parsed else None
+        if parsed is None:
+            return None
+        return email.utils.mktime_tz(parsed) - time.time()
     except (TypeError, ValueError, OverflowError, OSError):
         return None
 

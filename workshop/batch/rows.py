@@ -71,8 +71,8 @@ class Row:
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens of an answer, as the request says; None:
-        as many as the context has room for.
+        """The most tokens of an answer, as the request says;
+        None: as many as the context has room for.
         """
         body = json.loads(self.body)
         for name in TOKEN_LIMITS:
@@ -337,8 +337,8 @@ class Builder:
     def _check_model(self, model: object) -> None:
         """Raise Malformed if a row names another model than the server's."""
         if model and self.model and model not in (self.model, *self.names) and not self.any_model:
-            told = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
-            raise Malformed(f"it asks for the model {model!r}, and {told}")
+            served = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
+            raise Malformed(f"it asks for the model {model!r}, and {served}")
 
     def _canonical_of_openai(self, url: str, body: dict) -> str:
         """Return the canonical JSON of a body in OpenAI's batch format.
@@ -374,7 +374,8 @@ class Builder:
         """
         body = {**self.sampling, **parameters, **content}
         # tables with gaps say 2.0
-        if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:
+        n = body.get("n", 1)
+        if type(n) not in (int, float) or not n >= 1 or n % 1:
             raise Malformed(f"its n is {n!r}, not a whole number from 1")
         try:
             return _encode(body)

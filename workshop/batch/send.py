@@ -263,8 +263,9 @@ class Sender:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
             return await self._key_refused(attempt, server, address_and_key)
-        if error := reach.redirected(server.url, status, headers.get("Location")):
-            raise error
+        redirect = reach.redirected(server.url, status, headers.get("Location"))
+        if redirect:
+            raise redirect
         self._refused(attempt, server, status, raw, headers)
 
     def _remember(self, row: Row) -> None:

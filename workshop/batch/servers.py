@@ -220,8 +220,9 @@ class Server:
         session = self._connected()
         async with session.get(self.root + path, allow_redirects=False, **options) as answer:
             location = answer.headers.get("Location")
-            if error := reach.redirected(self.root + path, answer.status, location):
-                raise error
+            redirect = reach.redirected(self.root + path, answer.status, location)
+            if redirect:
+                raise redirect
             try:
                 await answer.content.readexactly(LARGEST_BYTES)
             except asyncio.IncompleteReadError as whole:
@@ -443,12 +444,12 @@ def allow_connections(count: int) -> None:
     """Raise this process's limit of open files for `count` more connections,
     as far as the system allows.
     """
-    wanted = len(os.listdir("/dev/fd")) + count + SPARE_FILES
+    open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < wanted:
+    if 0 <= soft < open_files:
         if hard >= 0:  # a negative limit is none
-            wanted = min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            open_files = min(open_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
 
 
 def find(

@@ -95,7 +95,8 @@ class Ledger:
         while self._writes and self._writes[0].done():
             self._writes.popleft().result()
         for journal in (self.answers, self.errors):
-            if lines := journal.take():
+            lines = journal.take()
+            if lines:
                 self._writes.append(self._disk.submit(journal.write, lines))
 
     def close(self) -> None:
@@ -118,11 +119,13 @@ class Ledger:
     def summary(self, state: str, reason: str) -> Summary:
         """Return how the run ended, with its counts."""
         index = self.work.index
-        errors_file = self._paths.errors if self._paths.errors.exists() else None
-        taken = None
+        errors_file = None
+        if self._paths.errors.exists():
+            errors_file = self._paths.errors
+        used_energy = None
         if self._joules_before is not None:
             joules_now = energy.taken_joules()
-            taken = energy.between(self._joules_before, joules_now, self.completion_tokens)
+            used_energy = energy.between(self._joules_before, joules_now, self.completion_tokens)
         return Summary(
             state=state,
             rows=self.work.rows_of_shard,
@@ -142,7 +145,7 @@ class Ledger:
             form_missed=self.work.outcomes.form_missed,
             retried=self.work.retried,
             full=self.work.full,
-            energy=taken,
+            energy=used_energy,
         )
 
     def look(self, ended: Summary | None = None, **more) -> Progress:

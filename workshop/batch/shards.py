@@ -96,18 +96,27 @@ def _parts(folder: Path) -> list[Part]:
 def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
     """Raise BadInput unless each shard is there once and complete."""
     for part, meta in parts:
-        state = meta["runs"][-1].get("state") if meta["runs"] else "never run"
+        state = "never run"
+        if meta["runs"]:
+            state = meta["runs"][-1].get("state")
         if state != COMPLETE:
             raise BadInput(
                 f"{part.output} is not complete ({state}).", "Run that shard again, then merge."
             )
     shards = [str(meta["input"].get("shard", "1/1")) for _, meta in parts]
-    of = shards[0].split("/")[-1] if shards else "0"
-    wanted = [f"{which}/{of}" for which in range(1, int(of) + 1)] if of.isdigit() else []
-    if sorted(shards) != sorted(wanted) or not shards:
-        raise BadInput(f"{folder} holds the shards {', '.join(sorted(shards)) or 'of nothing'}.",
-                       f"Each of 1/{of} to {of}/{of} is needed, once." if shards else
-                       "Give the folder of the shards' outputs.")  # fmt: skip
+    if not shards:
+        raise BadInput(
+            f"{folder} holds the shards of nothing.", "Give the folder of the shards' outputs."
+        )
+    of = shards[0].split("/")[-1]
+    complete = []
+    if of.isdigit():
+        complete = [f"{which}/{of}" for which in range(1, int(of) + 1)]
+    if sorted(shards) != sorted(complete):
+        raise BadInput(
+            f"{folder} holds the shards {', '.join(sorted(shards))}.",
+            f"Each of 1/{of} to {of}/{of} is needed, once.",
+        )
 
 
 def _refuse_unlike(parts: list[Part]) -> None:

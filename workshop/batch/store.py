@@ -106,7 +106,7 @@ def _has_zeros(path: Path) -> bool:
     """Return True if a file holds a zero byte, which only a power cut leaves there."""
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_SCAN_BYTES):
+            for chunk in iter(lambda: file.read(_SCAN_BYTES), b""):
                 if b"\0" in chunk:
                     return True
         return False
@@ -128,7 +128,8 @@ def scan(journal: Path) -> Iterator[Answer]:
         with journal.open("rb", buffering=_SCAN_BYTES) as file:
             for number, raw in enumerate(file, 1):
                 end += len(raw)
-                if (answer := read_answer(raw, end)) is not None:
+                answer = read_answer(raw, end)
+                if answer is not None:
                     yield answer
                 elif not is_zeroed(raw):
                     # the last line: cut, by a kill or a full disk
