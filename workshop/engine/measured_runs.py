@@ -1,4 +1,4 @@
-"""The recorded runs of vLLM (the planner's data/runs, and data/tuning here): what the plan is measured against, and what tuning found."""
+"""The recorded runs of vLLM (the planner's data/runs, data/tuning here), which plans are compared with."""
 
 from pathlib import Path
 
@@ -17,48 +17,64 @@ TUNING = DATA / "tuning"
 
 
 def tuning() -> list[dict]:
-    """Return every run of the tuning log (docs/gpu.md): what was changed, the speeds, and a step's kernels by kind.
+    """Return every run of the tuning log (docs/gpu.md): the change, the speeds, a step's kernels by kind.
 
-    "layers" is there where fewer than all layers were measured; "kernels" has ms of one decoding step on rank 0.
+    "layers" is there if fewer than all layers were measured; "kernels" has the ms of one decoding step
+    on rank 0.
     """
     return runs(TUNING)
 
 
 def tuned(name: str) -> dict:
     """Return the run of that name in the tuning log."""
-    return next(run for run in tuning() if run["name"] == name)
+    runs_of_name = [run for run in tuning() if run["name"] == name]
+    return runs_of_name[0]
 
 
 def measured(name: str) -> dict:
     """Return the run of that name; of several, one that was measured with up to 256 requests at once."""
-    return max(
-        (run for run in runs() if run["name"] == name), key=lambda run: "batch256_tok_s" in run
-    )
+    runs_of_name = [run for run in runs() if run["name"] == name]
+    return max(runs_of_name, key=lambda run: "batch256_tok_s" in run)
 
 
 def limit_tokens_per_s(run: dict) -> float:
-    """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
-    m = model_of(run)
-    if quantization := run.get("extra", {}).get("quantization"):
-        m = m.with_quantization(from_name(quantization))
-    return bandwidth_limit_tokens_per_s(m, load_gpu(run["gpu"]), run["tp"])
+    """Return the tokens/s of one stream if a token took only the reading of all weights.
+
+    The weights are read once for each token, at full bandwidth.
+    """
+    model = model_of(run)
+    quantization = run.get("extra", {}).get("quantization")
+    if quantization:
+        model = model.with_quantization(from_name(quantization))
+    return bandwidth_limit_tokens_per_s(model, load_gpu(run["gpu"]), run["tp"])
 
 
 def model_of(run: dict) -> ModelConfig:
     """Return the run's model as its config.json was."""
     config = run.get("config", {})
-    base = {} if "architectures" in config else load_model(run["model"]).raw
-    return from_dict({**base, **config}, name=run["name"]) if config else load_model(run["model"])
+    if not config:
+        return load_model(run["model"])
+    if "architectures" not in config:  # only what differs from the catalog's
+        config = load_model(run["model"]).raw | config
+    return from_dict(config, name=run["name"])
 
 
 def plan_of(run: dict, **changes: object) -> Plan:
-    """Return the plan by the formulas alone for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
+    """Return the plan of a run, by the formulas alone.
+
+    A run that says nothing else is of the LLM class on an H200.
+
+    Args:
+        changes: arguments of `plan` that replace those of the run.
+    """
     settings = {
+        "learned": (),
         "usage": "llm",
         "tensor_parallel_size": run["tp"],
         "pipeline_parallel_size": run["pp"],
+        "max_model_len": run["max_model_len"],
+        "vllm_version": run["vllm_version"],
+        **run["extra"],
+        **changes,
     }
-    settings |= (
-        {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
-    )
-    return plan(model_of(run), run.get("gpu", "h200"), **{"learned": (), **settings})
+    return plan(model_of(run), run.get("gpu", "h200"), **settings)

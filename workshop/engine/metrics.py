@@ -1,10 +1,11 @@
 """Read a running vLLM's /metrics: a snapshot, and the rates between two snapshots.
 
-Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10). Both are read, and a value that
-a version does not publish is None.
+Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10). Both are
+read, and a value that a version does not publish is None.
 """
 
 import math
+import operator
 import re
 import time as clock
 from collections.abc import Iterable
@@ -19,8 +20,10 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
-# name, without "vllm:", → (labels, value) of each
-Samples = dict[str, list[tuple[dict[str, str], float]]]
+# (labels, value) of one sample
+Sample = tuple[dict[str, str], float]
+# name, without "vllm:", → its samples
+Samples = dict[str, list[Sample]]
 COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
@@ -31,7 +34,10 @@ def _called(*names: str) -> Any:
 
 @dataclass(frozen=True)
 class Metrics:
-    """One snapshot of /metrics. With several engines (data parallel) kv_cache_usage is the fullest's, the rest are sums."""
+    """One snapshot of /metrics.
+
+    With several engines (data parallel) kv_cache_usage is that of the fullest one, the rest are sums.
+    """
 
     time: float  # seconds, of one clock
     requests_running: int | None = _called("num_requests_running")
@@ -44,7 +50,8 @@ class Metrics:
         "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
     )
     requests_total: float | None = _called("request_success_total")
-    # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by place in the draft
+    # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by place
+    # in the draft
     drafts_total: float | None = _called("spec_decode_num_drafts_total")
     drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
     accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
@@ -64,7 +71,10 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates between two snapshots. The mean is over the requests whose first token came in between; None without any."""
+    """Rates between two snapshots.
+
+    The mean is over the requests whose first token came in between, or None if there were none.
+    """
 
     seconds: float
     prompt_tokens_per_s: float
@@ -74,16 +84,7 @@ class Rates:
 
 def parse(text: str, time: float | None = None) -> Metrics:
     """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
-    samples: Samples = {}
-    try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name.startswith(PREFIX):
-                    series = samples.setdefault(sample.name.removeprefix(PREFIX), [])
-                    if 0 <= sample.value < math.inf:  # neither NaN nor below 0
-                        series.append((sample.labels, sample.value))
-    except (ValueError, KeyError, IndexError) as error:
-        raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
+    samples = _samples(text)
     if not samples:
         raise BadInput(
             "This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK
@@ -96,19 +97,42 @@ def parse(text: str, time: float | None = None) -> Metrics:
             if value is not None and metric.name in ("requests_running", "requests_waiting"):
                 value = int(value)
             values[metric.name] = value
-    time = clock.time() if time is None else time
+    if time is None:
+        time = clock.time()
     return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
+
+
+def _samples(text: str) -> Samples:
+    """Return vLLM's samples of a /metrics page. Raises BadInput: it is no Prometheus text."""
+    samples: Samples = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if not sample.name.startswith(PREFIX):
+                    continue
+                series = samples.setdefault(sample.name.removeprefix(PREFIX), [])
+                if 0 <= sample.value < math.inf:  # neither NaN nor below 0
+                    series.append((sample.labels, sample.value))
+    except (ValueError, KeyError, IndexError) as error:
+        raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
+    return samples
 
 
 def fetch(
     url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None
 ) -> Metrics:
-    """Ask a server: `url` is its address with or without /v1 or /metrics; through no web proxy but the one given.
+    """Return a snapshot of a server's metrics.
+
+    Args:
+        url: the server's address, with or without /v1 or /metrics.
+        proxy: the only web proxy that may be used.
 
     Raises WorkshopError: it does not answer, refuses the key, or answers with something else.
     """
     address = metrics_url(url)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers: dict[str, str] = {}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
     try:
         answer, page = http.get(address, timeout_s, headers=headers, proxy=proxy, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -126,41 +150,64 @@ def fetch(
 def metrics_url(url: str) -> str:
     """Return where a server's metrics are: /metrics stands beside /v1, not under it."""
     base = url.rstrip("/").removesuffix("/metrics").removesuffix("/v1").rstrip("/")
-    return f"{base if '://' in base else 'http://' + base}/metrics"
+    if "://" not in base:
+        base = f"http://{base}"
+    return f"{base}/metrics"
 
 
 def rates(before: Metrics, after: Metrics) -> Rates:
-    """Return the rates between two snapshots of one server. Raises BadInput: `after` is not later than `before`."""
+    """Return the rates between two snapshots of one server.
+
+    Raises BadInput: `after` is not later than `before`.
+    """
     seconds = after.time - before.time
     if seconds <= 0:
         raise BadInput(
             f"The second look is {-seconds:g} s before the first.", "Give them in their order."
         )
-    grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS]
-    # a restart: counters begin at zero again, and what they show came after it
-    if any(value < 0 for value in grown):
-        grown = [getattr(after, name) or 0.0 for name in COUNTERS]
-    prompt_tokens, generation_tokens, count, sum_s = grown
+    old = _counters(before)
+    new = _counters(after)
+    differences = list(map(operator.sub, new, old))
+    # After a restart counters begin at zero again, and what they show came after it.
+    if min(differences) < 0:
+        differences = new
+    prompt_tokens, generation_tokens, count, sum_s = differences
+    ttft_mean_s = None
+    if count > 0:
+        ttft_mean_s = sum_s / count
     return Rates(
         seconds,
-        prompt_tokens / seconds,
-        generation_tokens / seconds,
-        sum_s / count if count > 0 else None,
+        prompt_tokens_per_s=prompt_tokens / seconds,
+        generation_tokens_per_s=generation_tokens / seconds,
+        ttft_mean_s=ttft_mean_s,
     )
 
 
-def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]]:
-    return next((rows for name in names if (rows := samples.get(name))), [])
+def _counters(metrics: Metrics) -> list[float]:
+    """Return the values of COUNTERS, 0 for those that are not published."""
+    return [getattr(metrics, name) or 0.0 for name in COUNTERS]
+
+
+def _first(samples: Samples, names: Iterable[str]) -> list[Sample]:
+    """Return the samples of the first name that has any."""
+    for name in names:
+        if samples.get(name):
+            return samples[name]
+    return []
 
 
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
+    """Return the sum over the engines, or the largest value; None without any."""
     values = [value for _, value in _first(samples, names)]
     if not values:
         return None
-    return max(values) if largest else sum(values)
+    if largest:
+        return max(values)
+    return sum(values)
 
 
 def _accepted_at(samples: Samples) -> tuple[float, ...]:
+    """Return the accepted tokens at each place in a draft."""
     accepted: dict[int, float] = {}
     for labels, value in _first(samples, ("spec_decode_num_accepted_tokens_per_pos_total",)):
         position = labels.get("position", "")
@@ -170,7 +217,11 @@ def _accepted_at(samples: Samples) -> tuple[float, ...]:
 
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:
-    info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
+    """Return the size of the KV cache, as an information metric's labels give it."""
+    info: dict[str, str] = {}
+    series = _first(samples, ("cache_config_info",))
+    if series:
+        info, _ = series[0]
     return {
         "num_blocks": _whole(info.get("num_gpu_blocks", "")),
         "block_size": _whole(info.get("block_size", "")),
@@ -178,4 +229,6 @@ def _cache_config(samples: Samples) -> dict[str, int | None]:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+    if re.fullmatch("[0-9]{1,18}", text):
+        return int(text)
+    return None

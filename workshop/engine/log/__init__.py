@@ -1,7 +1,7 @@
-"""What a vLLM log says: version, arguments, weights, KV cache, graphs, throughput, and the first real error.
+"""Read what a vLLM log says: version, arguments, weights, KV cache, throughput, the first real error.
 
-Pure: the standard library only. `read(path)` for a whole log; `Reader` for one that is still being written.
-Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its lines.
+Pure: the standard library only. `read(path)` reads a whole log; `Reader` one that is still being
+written. Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its lines.
 """
 
 import codecs
@@ -35,7 +35,7 @@ EXPECTED = (
 
 
 def read(path: str | Path) -> EngineLog:
-    """Read what a vLLM log says: version, arguments, weights, KV cache, CUDA graphs, and the first real error.
+    """Return the facts of a vLLM log: version, arguments, weights, KV cache, CUDA graphs, first error.
 
     Compressed files are not read.
 
@@ -55,7 +55,7 @@ def read(path: str | Path) -> EngineLog:
 
 
 def text_of(path: str | Path) -> str:
-    """Return the text of a log. Raises BadInput, as `read` does, also for a file that is no log of vLLM."""
+    """Return the text of a log. Raises BadInput, as `read` does."""
     path = Path(path)
     text = "".join(_chunks(path))
     parse(text, str(path))
@@ -71,17 +71,21 @@ def _chunks(path: Path) -> Iterator[str]:
                 "Give the path of the file that vLLM's output went to.",
             )
         if not path.is_file():  # a pipe would wait for somebody to write
-            kind = "a folder" if path.is_dir() else "a pipe or a device"
+            kind = "a pipe or a device"
+            if path.is_dir():
+                kind = "a folder"
             raise BadInput(
                 f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to."
             )
         opened = open_regular(path)
         file = io.TextIOWrapper(opened, encoding=_encoding(opened), errors="replace", newline="")
         with file:
-            while chunk := file.read(CHUNK_CHARS):
+            chunk = file.read(CHUNK_CHARS)
+            while chunk:
                 if "\0" in chunk:
                     raise BadInput(f"{path} is not a text file.", EXPECTED)
                 yield chunk
+                chunk = file.read(CHUNK_CHARS)
     except OSError as error:
         raise BadInput(
             f"{path} cannot be read: {error.strerror}.", "Give a file that you may read."
@@ -89,10 +93,12 @@ def _chunks(path: Path) -> Iterator[str]:
 
 
 def _encoding(file: IO[bytes]) -> str:
-    """Return the encoding of a log: PowerShell's `>` writes UTF-16, everybody else what begins like UTF-8."""
+    """Return the encoding of a log: PowerShell's `>` writes UTF-16, everything else UTF-8."""
     begin = file.read(2)
     file.seek(0)
-    return "utf-16" if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+    if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    return "utf-8"
 
 
 def parse(text: str, name: str = "the text") -> EngineLog:
@@ -105,8 +111,8 @@ def parse(text: str, name: str = "the text") -> EngineLog:
 def _finish(reader: Reader, name: str) -> EngineLog:
     reader.close()
     if not reader.recognised and not (reader.log.error and reader.mentions_vllm):
-        content = (
-            f"its first line is {reader.first_line[:80]!r}" if reader.first_line else "it is empty"
-        )
+        content = "it is empty"
+        if reader.first_line:
+            content = f"its first line is {reader.first_line[:80]!r}"
         raise BadInput(f"{name} is not a vLLM log: {content}.", EXPECTED)
     return reader.log

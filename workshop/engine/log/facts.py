@@ -1,4 +1,4 @@
-"""What can be read out of a vLLM log, as plain data. Pure."""
+"""The facts that a vLLM log can have, as plain data. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workshop.engine.log.failures import Failure
 
 @dataclass
 class RankFacts:
-    """What one worker said of itself; None where it said nothing."""
+    """The memory that one worker reports, GiB; None where it reports nothing."""
 
     weights_gib: float | None = None
     available_kv_gib: float | None = None  # below zero where weights and overhead took more
@@ -35,13 +35,15 @@ class Throughput:
 
 
 def _over_ranks(name: str, choose: Callable, docstring: str) -> property:
-    """The largest or smallest of what the ranks said; None where none did."""
+    """Return a property: the largest or smallest value of the ranks; None where none has one."""
 
     def value(log: EngineLog) -> float | None:
-        return choose(
-            (number for rank in log.ranks.values() if (number := getattr(rank, name)) is not None),
-            default=None,
-        )
+        numbers: list[float] = []
+        for rank in log.ranks.values():
+            number = getattr(rank, name)
+            if number is not None:
+                numbers.append(number)
+        return choose(numbers, default=None)
 
     return property(value, doc=docstring)
 
@@ -72,9 +74,8 @@ class EngineLog:
     block_size: int | None = None
     enforce_eager: bool | None = None
     enable_prefix_caching: bool | None = None
-    moe_backend: str | None = (
-        None  # the kernels of experts that it took, as --moe-backend names them
-    )
+    # the kernels of experts that it took, as --moe-backend names them
+    moe_backend: str | None = None
     platform: str | None = None
     gpu: str | None = None
     ranks: dict[str, RankFacts] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class EngineLog:
 
     @property
     def says_what_fits(self) -> bool:
-        """Whether a figure was read that only an engine of vLLM prints: its weights, KV cache or tokens."""
+        """True if the log has a figure that only vLLM prints: weights, KV cache or tokens."""
         figures = (self.weights_gib, self.available_kv_gib, self.kv_cache_tokens)
         return any(figure is not None for figure in figures)
 

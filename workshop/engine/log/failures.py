@@ -1,4 +1,4 @@
-"""Diagnose why a start failed from the lines of its log; failures.toml lists the known failures. Pure."""
+"""Diagnose from the lines of a log why a start failed; failures.toml lists the failures. Pure."""
 
 import importlib
 import re
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so does what is
-# often survived (a look-up at the Hub that failed). Of errors that explain as much, the first counts.
+# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so
+# does what is often survived (a look-up at the Hub that failed). Of errors that explain as much, the
+# first counts.
 SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
 RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found
 LOOKED_AT_CHARS = 1000  # the message is at the front
-FARTHEST_CHARS = (
-    300  # between two parts of a pattern: without a limit they would cost the square of the length
-)
+# between two parts of a pattern: without a limit they would cost the square of the length
+FARTHEST_CHARS = 300
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,34 @@ class Failure:
 
 @lru_cache(maxsize=1)
 def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
-    """Return the known failures with their patterns, and one pattern for all: nearly every line is none of these."""
+    """Return the known failures with their patterns, and one pattern for all of them.
+
+    The one pattern is fast: nearly every line of a log is no failure.
+    """
     rows = []
-    # A job's Python may be 3.10, which has no tomllib; with no reader at all its errors are quoted as they are.
+    # A job's Python may be 3.10, which has no tomllib; with no reader at all its errors are quoted
+    # as they are.
     for name in ("tomllib", "tomli", "pip._vendor.tomli"):
         with suppress(ImportError):
             text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
             rows = importlib.import_module(name).loads(text)["failure"]
             break
-    patterns = [re.compile(_bounded("|".join(row["says"]))) for row in rows]
-    unnamed = [re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in patterns]
-    any_pattern = "|".join(f"(?:{pattern})" for pattern in unnamed) or "(?!)"
-    return list(zip(rows, patterns, strict=True)), re.compile(any_pattern)
+    failures: list[tuple[dict, re.Pattern]] = []
+    alternatives: list[str] = []
+    for row in rows:
+        pattern = _bounded("|".join(row["says"]))
+        failures.append((row, re.compile(pattern)))
+        without_names = re.sub(r"[?]P<[a-z]+>", "?:", pattern)
+        alternatives.append(f"(?:{without_names})")
+    matches_nothing = "(?!)"
+    return failures, re.compile("|".join(alternatives) or matches_nothing)
 
 
 def _bounded(pattern: str) -> str:
     """Return a pattern whose `.*`, `\\S*` and `\\S+` go no farther than FARTHEST_CHARS."""
     pattern = re.sub(r"(?<!\\)\.\*", f".{{0,{FARTHEST_CHARS}}}", pattern)
-    return re.sub(
-        r"\\S([*+])", lambda match: rf"\S{{{int(match[1] == '+')},{FARTHEST_CHARS}}}", pattern
-    )
+    pattern = pattern.replace(r"\S*", rf"\S{{0,{FARTHEST_CHARS}}}")
+    return pattern.replace(r"\S+", rf"\S{{1,{FARTHEST_CHARS}}}")
 
 
 def diagnose(text: str) -> Failure | None:
@@ -60,11 +68,25 @@ def diagnose(text: str) -> Failure | None:
     rows, any_of_them = table()
     if not any_of_them.search(text):
         return None
-    row, match = next((row, match) for row, pattern in rows if (match := pattern.search(text)))
-    captured = match.groupdict()
-    # alternatives name their own group
-    fallback = next((value for value in captured.values() if value), "?")
-    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in captured.items()}
-    rank, fatal = RANKS.get(row.get("rank", ""), KNOWN), row.get("fatal", False)
-    what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)
-    return Failure(what, remedy, text.strip()[:500], row["key"], rank, fatal)
+    for row, pattern in rows:
+        match = pattern.search(text)
+        if match:
+            return _failure(row, match.groupdict(), text)
+    return None
+
+
+def _failure(row: dict, captured: dict[str, str | None], text: str) -> Failure:
+    """Return the failure of a row of the table, with what its pattern captured in a line."""
+    # The alternatives of a pattern name their own group, so what one of them captured fills all.
+    fallback = next(filter(None, captured.values()), "?")
+    groups: dict[str, str] = {}
+    for name, value in captured.items():
+        groups[name] = (value or fallback)[:LONGEST_GROUP]
+    return Failure(
+        what=row["what"].format(**groups),
+        remedy=row["remedy"].format(**groups),
+        line=text.strip()[:500],
+        key=row["key"],
+        rank=RANKS.get(row.get("rank", ""), KNOWN),
+        fatal=row.get("fatal", False),
+    )

@@ -14,8 +14,9 @@ from workshop.engine.log.lines import (
 )
 from workshop.engine.log.rules import apply_line
 
-# A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
-# starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes longer, and says so.
+# A start, in its order, and the share of it that is done when the stage begins. The shares are those
+# of real starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes
+# longer, and says so.
 STAGES: dict[str, float] = {
     "starting": 0.0,
     "configuring": 0.08,
@@ -69,9 +70,11 @@ SHUTDOWN = re.compile(
     r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|Shutting down FastAPI|"
     r"trigger received signal=SIG"
 )
-# pydantic puts what is wrong on the next line: "1 validation error for ModelConfig", then "  Value error, …".
+# pydantic puts what is wrong on the next line: "1 validation error for ModelConfig", then
+# "  Value error, …"
 EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|  Value error)(?:[:,] (?P<text>.*))?$"
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|  Value error)"
+    r"(?:[:,] (?P<text>.*))?$"
 )
 VALIDATION = re.compile(r"^\S*ValidationError: \d+ validation error")
 USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's command
@@ -85,16 +88,19 @@ REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's word
 
 
 class Reader:
-    """Feed it a log piece by piece, cut anywhere; what it knows is the same as from the whole.
+    """Reads a log piece by piece, cut anywhere. The result is the same as from the whole.
 
-    stage: one of STAGES; fraction: 0 to 1, never falls; message: a short line for people; error: None or the
-    first real Failure; log: what was read so far.
+    stage: one of STAGES; fraction: 0 to 1, never falls; message: a short line for people; error: None
+    or the first real Failure; log: what was read so far.
     """
 
     def __init__(self) -> None:
         self.log = EngineLog()
-        self.stage, self.fraction, self.message = "starting", 0.0, "starting"
-        self.recognised = self.mentions_vllm = False
+        self.stage = "starting"
+        self.fraction = 0.0
+        self.message = "starting"
+        self.recognised = False
+        self.mentions_vllm = False
         self.first_line = ""
         self._rest = ""
         self._stopping = False
@@ -110,42 +116,40 @@ class Reader:
         return self.log.ready
 
     def feed(self, text: str) -> list[str]:
-        """Read more of the log; return what is worth saying: lines with facts, warnings, the end, and why it failed.
+        """Read more of the log, and return what is worth saying.
 
-        Progress bars (carriage returns) are read as they come.
+        These are lines with facts, warnings, the end of the start, and why it failed. Progress bars
+        (carriage returns) are read as they come.
         """
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
-        written = (part for raw in lines if raw.strip() for part in parts(raw))
         events = []
-        for part in written:
-            if event := self._line(parse_line(part, self._prefixes)):
-                events.append(event)
+        for raw in lines:
+            if not raw.strip():
+                continue
+            for part in parts(raw):
+                event = self._line(parse_line(part, self._prefixes))
+                if event:
+                    events.append(event)
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
         return events
 
     def close(self) -> list[str]:
-        """Read what is left without a line break: the log has ended."""
-        return self.feed("\n") if self._rest else []
+        """Read the last line, which has no line break: the log has ended."""
+        if not self._rest:
+            return []
+        return self.feed("\n")
 
     def _line(self, line: Line) -> str:
+        """Read one line; return what is worth saying of it, or an empty text."""
         self.first_line = self.first_line or line.text
-        stage, fraction, error, running = self.stage, self.fraction, self.log.error, self.running
+        stage = self.stage
+        fraction = self.fraction
+        error = self.log.error
+        running = self.running
         has_facts = apply_line(self.log, line)
-        self.mentions_vllm = (
-            self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
-        )
-        self.recognised = (
-            self.recognised
-            or (line.level is not None and ".py:" in line.source)
-            or (has_facts and self.mentions_vllm and self.log.says_what_fits)
-        )
-        self.log.server = (
-            self.log.server
-            or line.process.endswith("APIServer")
-            or SERVER.search(line.text) is not None
-        )
+        self._recognise(line, has_facts)
         if SHUTDOWN.search(line.text):
             self._stopping = True
         self._mark(line.text)
@@ -158,12 +162,24 @@ class Reader:
         if self.log.error not in (None, error):
             return self.log.error.what
         if self.stage != stage:
-            return line.text if self.stage == "ready" else ""
-        return (
-            line.text
-            if self.fraction == fraction and (has_facts or line.level == "WARNING")
-            else ""
-        )
+            worth_saying = self.stage == "ready"
+        elif self.fraction == fraction:
+            worth_saying = has_facts or line.level == "WARNING"
+        else:
+            worth_saying = False
+        return line.text if worth_saying else ""
+
+    def _recognise(self, line: Line, has_facts: bool) -> None:
+        """Note what a line shows of the log as a whole: that it is vLLM's, and a server's."""
+        if not self.mentions_vllm:
+            self.mentions_vllm = "vllm" in line.text.lower() or bool(USAGE.search(line.text))
+        if line.level is not None and ".py:" in line.source:
+            self.recognised = True
+        if has_facts and self.mentions_vllm and self.log.says_what_fits:
+            self.recognised = True
+        if not self.log.server:
+            of_server = line.process.endswith("APIServer")
+            self.log.server = of_server or bool(SERVER.search(line.text))
 
     @property
     def running(self) -> bool:
@@ -178,40 +194,45 @@ class Reader:
     def _progress(self, text: str) -> None:
         if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:
             return
-        if match := SHARDS.search(text):
-            done, total = int(match["done"]), int(match["total"])
+        shards = SHARDS.search(text)
+        if shards:
+            done = int(shards["done"])
+            total = int(shards["total"])
             self.log.shards_loaded = max(self.log.shards_loaded, done)
             self.log.shards_total = max(self.log.shards_total, total)
-            self._advance(
-                "loading weights",
-                done / max(1, total),
-                f"loading weights: {done} of {total} shards",
-            )
-        elif match := GRAPHS.search(text):
-            done, total = int(match["done"]), int(match["total"])
-            self._advance(
-                "capturing graphs",
-                done / max(1, total),
-                f"capturing CUDA graphs: {done} of {total}",
-            )
+            message = f"loading weights: {done} of {total} shards"
+            self._advance("loading weights", done / max(1, total), message)
+            return
+        graphs = GRAPHS.search(text)
+        if graphs:
+            done = int(graphs["done"])
+            total = int(graphs["total"])
+            message = f"capturing CUDA graphs: {done} of {total}"
+            self._advance("capturing graphs", done / max(1, total), message)
 
     def _advance(self, stage: str, share: float, message: str) -> None:
-        """Move on, never back: several ranks say the same at different moments."""
+        """Move on, never back: several ranks say the same at different moments.
+
+        Args:
+            share: how much of the stage is done, from 0.
+        """
         place = ORDER.index(stage)
         if place < ORDER.index(self.stage):
             return
-        end = STAGES[ORDER[place + 1]] if place + 1 < len(ORDER) else 1.0
         begin = STAGES[stage]
+        end = 1.0
+        if place + 1 < len(ORDER):
+            end = STAGES[ORDER[place + 1]]
         fraction = begin + (end - begin) * min(1.0, share)
         if stage != self.stage or fraction >= self.fraction:
             self.message = message
-        self.stage, self.fraction = stage, max(self.fraction, fraction)
+        self.stage = stage
+        self.fraction = max(self.fraction, fraction)
 
     def _failure(self, line: Line) -> None:
         """Keep the error that explains most; of those that explain as much, the first."""
-        quiet = (
-            line.level in HARMLESS and "exited unexpectedly" not in line.text
-        ) or line.text.startswith("INFO: ")
+        quiet = line.level in HARMLESS and "exited unexpectedly" not in line.text
+        quiet = quiet or line.text.startswith("INFO: ")
         is_code = CODE.match(line.text) and not REFUSED_ARGUMENT.match(line.text)
         if quiet or is_code or (self._stopping and self.log.error is None):
             return
@@ -232,6 +253,11 @@ class Reader:
         ):
             return None
         message = (match["text"] or match["type"]).strip()
-        return Failure(f"vLLM stopped with {match['type'].strip()}: {message[:300]}",
-                       "Search vLLM's issues for this message; the traceback above it says where it came from.",
-                       line.text[:500], "unexplained", UNEXPLAINED)  # fmt: skip
+        return Failure(
+            what=f"vLLM stopped with {match['type'].strip()}: {message[:300]}",
+            remedy="Search vLLM's issues for this message; the traceback above it says where it "
+            "came from.",
+            line=line.text[:500],
+            key="unexplained",
+            rank=UNEXPLAINED,
+        )

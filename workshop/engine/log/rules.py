@@ -1,8 +1,9 @@
 """The patterns that find facts in vLLM's log lines, and what they do with them. Pure.
 
-Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing cost about two
-microseconds. `<name>` in a pattern is a number, or a named group is text, which becomes the fact of that name; a third
-part is what else to do with the match. Messages: vLLM 0.6.4 to 0.33, from their sources.
+Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing cost
+about two microseconds. `<name>` in a pattern is a number, or a named group is text, which becomes the
+fact of that name; a third part is what else to do with the match. Messages: vLLM 0.6.4 to 0.33, from
+their sources.
 """
 
 import ast
@@ -21,22 +22,21 @@ from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
-LOOKED_AT_CHARS = (
-    2000  # of a message that is not a list of arguments; vLLM's own have at most some hundred
-)
+# of a message that is not a list of arguments; vLLM's own have at most some hundred
+LOOKED_AT_CHARS = 2000
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
 KNOWN_VERSIONS = ((0, 6), (0, 33))  # the formats that were checked, first and last
-OPEN, CLOSE = {*"([{<"}, {*")]}>"}
-TOKENS = re.compile(
-    r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL
-)  # a quote may be cut
+OPEN = {*"([{<"}
+CLOSE = {*")]}>"}
+# a quote may be cut
+TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL)
 
 Match = re.Match[str]
 Apply = Callable[[EngineLog, Match, Line], None]
 
 
 def decimal(text: str) -> float:
-    """Return a number as a log prints it. Raises ValueError for one that was cut, or that ran into another."""
+    """Return a number as a log prints it. Raises ValueError: it was cut, or two ran together."""
     value = float(text)
     if not abs(value) <= LARGEST:
         raise ValueError(text)
@@ -52,13 +52,14 @@ def whole(text: str) -> int:
 
 
 KINDS = {"int | None": whole, "float | None": decimal, "bool": bool}
-# fact → what makes its value of a text; the types are strings, since facts.py postpones its annotations
+# fact → what makes its value of a text; the types are strings, since facts.py postpones its
+# annotations
 CONVERT = {fact.name: KINDS.get(str(fact.type), str) for fact in fields(EngineLog)}
 OF_A_RANK = {fact.name for fact in fields(RankFacts)}
 
 
 def _facts(log: EngineLog, match: Match, line: Line) -> None:
-    """Keep what each group found as the fact of its name: of the rank, of the log, or of its memory profile."""
+    """Set the fact of each group's name: of the rank, of the log, or of its memory profile."""
     for name, text in match.groupdict().items():
         if text is None:
             continue
@@ -71,18 +72,20 @@ def _facts(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _version(log: EngineLog, match: Match, line: Line) -> None:
-    numbers = tuple(whole(part) for part in re.findall(r"\d+", log.version or match[1])[:2])
-    log.version = log.version or match[1]
-    note = (
-        f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.33)."
-    )
-    if not KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1] and note not in log.notes:
+    version = log.version or match[1]
+    numbers = tuple(map(whole, re.findall(r"\d+", version)[:2]))
+    log.version = version
+    note = f"vLLM {version} is not one of the versions whose log format was checked (0.6 to 0.33)."
+    oldest, newest = KNOWN_VERSIONS
+    if not oldest <= numbers <= newest and note not in log.notes:
         log.notes.append(note)
 
 
 WORDS = ("model", "dtype", "quantization", "kv_cache_dtype", "moe_backend")
-SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
-         "block_size", "max_seq_len", "data_parallel_size")  # fmt: skip
+SIZES = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len"),
+    *("max_num_batched_tokens", "max_num_seqs", "block_size", "max_seq_len"),
+)  # fmt: skip
 # that become facts, and what they must be
 ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))
 ARGUMENTS |= dict.fromkeys(
@@ -94,36 +97,43 @@ UNDECIDED = ("auto", "None")
 
 
 def _take(log: EngineLog, values: dict[str, Any]) -> None:
+    """Set the facts of a log that arguments decide.
+
+    None, -1 and "auto" leave a setting to vLLM, which says later what it took.
+    """
     for name, kinds in ARGUMENTS.items():
-        value = values.get(name)
-        in_range = isinstance(value, str | bool) or (
-            isinstance(value, int | float) and 0 < value <= LARGEST
-        )
-        if type(value) not in kinds or not in_range:
-            continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
-        if name in ("dtype", "quantization", "moe_backend") and value in UNDECIDED:
+        value: Any = values.get(name)
+        if type(value) not in kinds:
             continue
-        setattr(
-            log,
-            OLD_NAMES.get(name, name),
-            value.removeprefix("torch.") if isinstance(value, str) else value,
-        )
+        if isinstance(value, str):
+            if name in ("dtype", "quantization", "moe_backend") and value in UNDECIDED:
+                continue
+            value = value.removeprefix("torch.")
+        elif not isinstance(value, bool) and not 0 < value <= LARGEST:
+            continue
+        setattr(log, OLD_NAMES.get(name, name), value)
 
 
 def _args(log: EngineLog, match: Match, line: Line) -> None:
     log.args = parse_arguments(match[1])
-    if tag := log.args.get("model_tag"):
-        log.args.setdefault("model", tag)
+    model_tag = log.args.get("model_tag")
+    if model_tag:
+        log.args.setdefault("model", model_tag)
     _take(log, log.args)
 
 
 def _config(log: EngineLog, match: Match, line: Line) -> None:
-    if not log.config:
-        log.config = parse_arguments(match[1])
-        kernels = re.search(r"moe_backend='([a-z]\w{1,40})'", match[1])
-        _take(log, log.config | ({"moe_backend": kernels[1]} if kernels else {}))
-        if device := str(log.config.get("device_config") or ""):
-            log.platform = "cpu" if "cpu" in device else "gpu"
+    if log.config:
+        return
+    log.config = parse_arguments(match[1])
+    settings = dict(log.config)
+    kernels = re.search(r"moe_backend='([a-z]\w{1,40})'", match[1])
+    if kernels:
+        settings["moe_backend"] = kernels[1]
+    _take(log, settings)
+    device = str(log.config.get("device_config") or "")
+    if device:
+        log.platform = "cpu" if "cpu" in device else "gpu"
 
 
 def _gpu(log: EngineLog, match: Match, line: Line) -> None:
@@ -136,18 +146,20 @@ def _listed_gpu(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _moe_backend(log: EngineLog, match: Match, line: Line) -> None:
-    """Keep which kernels of experts were taken, which goes before what was asked for.
+    """Set which kernels of experts vLLM chose, which replaces the argument.
 
-    Since 0.14 vLLM prints its own name of them, FLASHINFER_TRTLLM_MXFP4_BF16 say; before, "Marlin" and the like.
+    Since 0.14 vLLM prints its own name of them, such as FLASHINFER_TRTLLM_MXFP4_BF16; before, "Marlin"
+    and the like.
     """
     name = re.sub(r"[\s-]+", "_", match[1].strip().lower())
     name = name.removeprefix("rocm_").replace("deepgemm", "deep_gemm")
     for prefix in ("batched_", "vllm_"):
         if name != "batched_triton":
             name = name.removeprefix(prefix)
-    backends = [
-        backend for backend in BACKENDS if name == backend or name.startswith(f"{backend}_")
-    ]
+    backends = []
+    for backend in BACKENDS:
+        if name == backend or name.startswith(f"{backend}_"):
+            backends.append(backend)
     if backends:
         log.moe_backend = max(backends, key=len)
 
@@ -169,8 +181,8 @@ def _length(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _world(log: EngineLog, match: Match, line: Line) -> None:
-    """Keep the ranks of the largest group; a rank counts in the group of its tensor and pipeline ranks."""
-    world, pipeline_rank, tensor_rank = (whole(number) for number in match.groups())
+    """Set the size of the largest group, and the highest pipeline and tensor rank."""
+    world, pipeline_rank, tensor_rank = map(whole, match.groups())
     log.world_size = max(world, log.world_size or 0)
     highest = log.profile
     highest["highest_pipeline_rank"] = max(pipeline_rank, highest.get("highest_pipeline_rank", 0))
@@ -191,18 +203,22 @@ def _kv_in_use(log: EngineLog, match: Match, line: Line) -> None:
     rank = log.ranks.setdefault(line.process, RankFacts())
     if rank.available_kv_gib is None:
         size = decimal(match[1])
-        rank.available_kv_gib = size if match[2] == "GiB" else round(size / 2**30, 2)
+        if match[2] == "bytes":
+            size = round(size / 2**30, 2)
+        rank.available_kv_gib = size
 
 
 def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
     # Several engines or stages print one line each: what all of them can hold is what counts.
     log.kv_cache_tokens = min(whole(match[2]), log.kv_cache_tokens or sys.maxsize)
-    log.platform = log.platform or ("cpu" if match[1] == "CPU" else "gpu")
+    if not log.platform:
+        log.platform = "cpu" if match[1] == "CPU" else "gpu"
 
 
 def _blocks(log: EngineLog, match: Match, line: Line) -> None:
-    """Keep the blocks of a release that printed no tokens; the V0 engine counts blocks of the CPU beside them."""
-    log.engine = log.engine or ("V0" if "# CPU blocks" in line.text else "V1")
+    """Set the blocks of a release that printed no tokens; V0 also counts the blocks of the CPU."""
+    if not log.engine:
+        log.engine = "V0" if "# CPU blocks" in line.text else "V1"
     log.gpu_blocks = whole(match[1])
     log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
 
@@ -217,7 +233,7 @@ def _share(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _before_0_4(log: EngineLog, match: Match, line: Line) -> None:
-    """Note a release that did not print its version when it started, and measured memory in another way."""
+    """Note a release that printed no version at its start, and measured memory in another way."""
     note = (
         "The log is of vLLM before 0.4, which is outside of the releases that the formulas are of: "
         "it took all memory that was in use on the GPU for its own."
@@ -249,114 +265,140 @@ def _throughput(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compile a rule's pattern; `<name>` is a number, with commas where the fact of that name is a whole one."""
+    """Compile a rule's pattern. `<name>` is a number, with commas if that fact is a whole number."""
 
     def group(match: Match) -> str:
-        digits = r"[\d,_]+" if CONVERT.get(match[1]) is whole else r"[\d.]+"
-        if match[1] == "available_kv_gib":  # what is left, which may be less than nothing
+        digits = r"[\d.]+"
+        if CONVERT.get(match[1]) is whole:
+            digits = r"[\d,_]+"
+        elif match[1] == "available_kv_gib":  # less than 0 if weights and overhead took more
             digits = r"-?[\d.]+"
         return f"(?P<{match[1]}>{digits})"
 
     return re.compile(re.sub(r"(?<!P)<(\w+)>", group, text))
 
 
-RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
-    (literal, _pattern(pattern), apply[0] if apply else _facts)
-    for literal, pattern, *apply in (
-        ("version", r"vLLM API server version (\d[\w.+]*)", _version),
-        # the logo's line, also where its blocks were lost in another code page
-        ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
-        ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
-        ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
-        ("LLM engine with", r"Initializing an LLM engine with config: ", _before_0_4),
-        ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
-        ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
-        ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
-        ("max model len", r"Using max model len ([\d,_]+)", _length),
-        ("Auto-fit max_model_len", "reduced from [\\d,]+ to <max_model_len> to fit"),
-        ("in world size", r"rank \d+ in world size (\d+) is assigned as DP rank \d+, PP rank (\d+), (?:PCP rank \d+, )?"
-         r"TP rank (\d+)", _world),
-        ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
-        ("to load model ", r"Starting to load model ([^\s'\"]{1,500}?)(?:\.\.\.|$)", _model),
-        ("MoE backend", r"Using '?([\w ]{1,60}?)'? (?:Mxfp4|MXFP4|Unquantized|Fp8|FP8|NvFp4|NVFP4|Int8|WNA16|MxFp8) MoE backend",
-         _moe_backend),
-        (" backend", r"Using (\w{1,30}) backend for \w{1,12} MoE", _moe_backend),
-        (" backend", r"Using (Marlin|Triton|CUTLASS) backend$", _moe_backend),  # of MXFP4, up to 0.13
-        ("attention backend", r"Using \w+ attention backend"),
-        ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
-        ("Model Runner", r"Using V\d Model Runner"),
-        ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (?P<gpu>.+?), [\d.]+ GiB each"),
-        ("device_name=", r"device_name=([\w-]+)", _gpu),
-        ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
-        # nvidia-smi, torch and vLLM's collect_env
-        ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?[A-Z]{0,3}\d[\w-]{0,30}"
-         r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _listed_gpu),
-        ("AMD Instinct", r"(AMD Instinct MI\d{2,3}\w{0,2})", _gpu),
-        ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
-        ("Loading weights took", r"Loading weights took [\d.]+"),
-        ("oading took", "Model loading took <weights_gib> Gi?B"),
-        ("weights took", "Loading model weights took <weights_gib> GB"),
-        ("Available KV", "Available KV cache memory: <available_kv_gib>"),
-        ("for KV cache", r"(?:Explicitly|Auto) set \(<requested_kv_gib>/[\d.]+\) GiB for KV cache"),
-        ("VLLM_CPU_KVCACHE_SPACE", "is not set, using <requested_kv_gib> by default"),
-        ("block size to", r"[Ss]etting (?:attention|kv cache) block size to <block_size>"),
-        ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: ([\d,_]+) tokens", _kv_tokens),
-        # V1 of 0.7 and 0.8 prints no blocks of the CPU
-        (" blocks: ", r"# \w+ blocks: (\d+)(?:, # CPU blocks: \d+|$)", _blocks),
-        ("Maximum concurrency", r"Maximum concurrency for ([\d,_]+) tokens per request: ([\d.]+)", _concurrency),
-        ("estimated maximum model length", "estimated maximum model length is <estimated_max_model_len>"),
-        ("KV cache is needed", r"\(?<needed_kv_gib> ?GiB KV cache is needed"),
-        ("can be stored in KV cache", r"tokens that can be stored in KV cache \(([\d,]+)\)", _stored_tokens),
-        ("Mamba cache blocks", r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", _mamba),
-        # 0.6.4 and 0.6.5, where all stands on one line
-        ("Memory profiling results", "total_gpu_memory=<total_gpu_memory_gib>GiB"),
-        ("Memory profiling results", r"gpu_memory_utilization=(?P<gpu_memory_utilization>[\d.]+\d)"),
-        ("Memory profiling results", "kv_cache_size=<available_kv_gib>GiB"),
-        # 0.6.6 to 0.8
-        ("total_gpu_memory (", r"total_gpu_memory \(<total_gpu_memory_gib>GiB\) x gpu_memory"),
-        ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(([\d.]+)", _share),
-        ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B", _profile_of_v0),
-        ("model weights take", "PyTorch activation peak memory takes <peak_activation_gib>Gi?B"),
-        ("model weights take", r"the rest of the memory reserved for KV Cache is (?P<available_kv_gib>-?[\d.]+)GiB"),
-        # since 0.10: with every start, or where a limit was set in bytes or the logging is verbose; and in errors
-        ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? \(<free_gpu_memory_gib>/<total_gpu_memory_gib> GiB\)"),
-        ("Desired GPU memory", r"Desired GPU memory utilization is \(([\d.]+), [\d.]+ GiB\)", _share),
-        ("Actual usage is", r"Actual usage is [\d.]+ GiB for weights?, .{0,200}?<non_torch_gib> GiB for non-torch memory"),
-        ("Actual usage is", "Actual usage is <consumed_gib> GiB for consumed memory"),
-        ("Actual usage is", r"Actual usage is .{0,100}?<peak_activation_gib> GiB for peak activation"),
-        ("kv cache memory in use", r"Current kv cache memory in use is ([\d.]+) (GiB|bytes)", _kv_in_use),
-        # a prototype of 0.6.5, one figure on each line
-        ("gpu_memory", r"^total_gpu_memory +<total_gpu_memory_gib>GiB$"),
-        ("gpu_memory", r"^gpu_memory_utilization +([\d.]+)$", _share),
-        ("available_kv_cache_memory", r"^available_kv_cache_memory +<available_kv_gib>GiB$"),
-        ("non_torch_memory", r"^non_torch_memory +<non_torch_gib>GiB$"),
-        ("activation peak", r"^PyTorch activation peak memory +<peak_activation_gib>GiB$"),
-        ("torch.compile took", r"torch\.compile (?:took|takes) [\d.]+ s"),
-        ("Estimated CUDA graph", "Estimated CUDA graph memory: <cuda_graph_estimate_gib>"),
-        ("CUDA graph pool memory", r"\(actual\), <cuda_graph_estimate_gib> GiB \(estimated\)"),
-        ("Graph capturing", r"Graph capturing finished in \d+ secs(?:, took <cuda_graph_gib>)?"),
-        ("init engine", r"init engine \(.*\) (?P<engine_ready>took) "),
-        ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on \S+"),
-        ("Route: ", r"Route: \S+, Methods: .+"),
-        ("Application startup complete", "(?P<engine_ready>Application startup) (?P<ready>complete)"),
-        ("Prefix cache hit", r"^Prefix cache hit rate: GPU: [\d.]+"),
-        ("throughput: ", r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: "
-         r"([\d.]+) tokens/s, Running: (\d+) reqs.{0,100}?(?:Waiting|Pending): (\d+) reqs.{0,200}?KV cache usage: ([\d.]+)%",
-         _throughput),
-    )
+# (literal, pattern), or (literal, pattern, what to do with the match)
+Row = tuple[str, str] | tuple[str, str, Apply]
+ROWS: tuple[Row, ...] = (
+    ("version", r"vLLM API server version (\d[\w.+]*)", _version),
+    # the logo's line, also where its blocks were lost in another code page
+    ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
+    ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
+    ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
+    ("LLM engine with", r"Initializing an LLM engine with config: ", _before_0_4),
+    ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
+    ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
+    ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
+    ("max model len", r"Using max model len ([\d,_]+)", _length),
+    ("Auto-fit max_model_len", "reduced from [\\d,]+ to <max_model_len> to fit"),
+    ("in world size", r"rank \d+ in world size (\d+) is assigned as DP rank \d+, PP rank (\d+), "
+     r"(?:PCP rank \d+, )?"
+     r"TP rank (\d+)", _world),
+    ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
+    ("to load model ", r"Starting to load model ([^\s'\"]{1,500}?)(?:\.\.\.|$)", _model),
+    ("MoE backend", r"Using '?([\w ]{1,60}?)'? "
+     r"(?:Mxfp4|MXFP4|Unquantized|Fp8|FP8|NvFp4|NVFP4|Int8|WNA16|MxFp8) MoE backend",
+     _moe_backend),
+    (" backend", r"Using (\w{1,30}) backend for \w{1,12} MoE", _moe_backend),
+    (" backend", r"Using (Marlin|Triton|CUTLASS) backend$", _moe_backend),  # of MXFP4, up to 0.13
+    ("attention backend", r"Using \w+ attention backend"),
+    ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
+    ("Model Runner", r"Using V\d Model Runner"),
+    ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (?P<gpu>.+?), [\d.]+ GiB each"),
+    ("device_name=", r"device_name=([\w-]+)", _gpu),
+    ("device_name=", r"device_name=['\"]([\w -]{1,80})['\"]", _gpu),
+    # nvidia-smi, torch and vLLM's collect_env
+    ("NVIDIA ", r"(NVIDIA (?:(?:GeForce|Tesla|Quadro|TITAN|Graphics) )?(?:[RG]TX )?(?:PRO )?"
+     r"[A-Z]{0,3}\d[\w-]{0,30}"
+     r"(?: (?!GPU|on\b|for\b|with\b|and\b|has\b|is\b)[\w-]{1,20}){0,5})", _listed_gpu),
+    ("AMD Instinct", r"(AMD Instinct MI\d{2,3}\w{0,2})", _gpu),
+    ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
+    ("Loading weights took", r"Loading weights took [\d.]+"),
+    ("oading took", "Model loading took <weights_gib> Gi?B"),
+    ("weights took", "Loading model weights took <weights_gib> GB"),
+    ("Available KV", "Available KV cache memory: <available_kv_gib>"),
+    ("for KV cache", r"(?:Explicitly|Auto) set \(<requested_kv_gib>/[\d.]+\) GiB for KV cache"),
+    ("VLLM_CPU_KVCACHE_SPACE", "is not set, using <requested_kv_gib> by default"),
+    ("block size to", r"[Ss]etting (?:attention|kv cache) block size to <block_size>"),
+    ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: ([\d,_]+) tokens", _kv_tokens),
+    # V1 of 0.7 and 0.8 prints no blocks of the CPU
+    (" blocks: ", r"# \w+ blocks: (\d+)(?:, # CPU blocks: \d+|$)", _blocks),
+    ("Maximum concurrency",
+     r"Maximum concurrency for ([\d,_]+) tokens per request: ([\d.]+)", _concurrency),
+    ("estimated maximum model length",
+     "estimated maximum model length is <estimated_max_model_len>"),
+    ("KV cache is needed", r"\(?<needed_kv_gib> ?GiB KV cache is needed"),
+    ("can be stored in KV cache",
+     r"tokens that can be stored in KV cache \(([\d,]+)\)", _stored_tokens),
+    ("Mamba cache blocks",
+     r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", _mamba),
+    # 0.6.4 and 0.6.5, where all stands on one line
+    ("Memory profiling results", "total_gpu_memory=<total_gpu_memory_gib>GiB"),
+    ("Memory profiling results", r"gpu_memory_utilization=(?P<gpu_memory_utilization>[\d.]+\d)"),
+    ("Memory profiling results", "kv_cache_size=<available_kv_gib>GiB"),
+    # 0.6.6 to 0.8
+    ("total_gpu_memory (", r"total_gpu_memory \(<total_gpu_memory_gib>GiB\) x gpu_memory"),
+    ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(([\d.]+)", _share),
+    ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B", _profile_of_v0),
+    ("model weights take", "PyTorch activation peak memory takes <peak_activation_gib>Gi?B"),
+    ("model weights take", r"the rest of the memory reserved for KV Cache is "
+     r"(?P<available_kv_gib>-?[\d.]+)GiB"),
+    # since 0.10: with every start, or with a limit in bytes or verbose logging; and in errors
+    ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? "
+     r"\(<free_gpu_memory_gib>/<total_gpu_memory_gib> GiB\)"),
+    ("Desired GPU memory", r"Desired GPU memory utilization is \(([\d.]+), [\d.]+ GiB\)", _share),
+    ("Actual usage is", r"Actual usage is [\d.]+ GiB for weights?, "
+     r".{0,200}?<non_torch_gib> GiB for non-torch memory"),
+    ("Actual usage is", "Actual usage is <consumed_gib> GiB for consumed memory"),
+    ("Actual usage is", r"Actual usage is .{0,100}?<peak_activation_gib> GiB for peak activation"),
+    ("kv cache memory in use", r"Current kv cache memory in use is ([\d.]+) (GiB|bytes)", _kv_in_use),
+    # a prototype of 0.6.5, one figure on each line
+    ("gpu_memory", r"^total_gpu_memory +<total_gpu_memory_gib>GiB$"),
+    ("gpu_memory", r"^gpu_memory_utilization +([\d.]+)$", _share),
+    ("available_kv_cache_memory", r"^available_kv_cache_memory +<available_kv_gib>GiB$"),
+    ("non_torch_memory", r"^non_torch_memory +<non_torch_gib>GiB$"),
+    ("activation peak", r"^PyTorch activation peak memory +<peak_activation_gib>GiB$"),
+    ("torch.compile took", r"torch\.compile (?:took|takes) [\d.]+ s"),
+    ("Estimated CUDA graph", "Estimated CUDA graph memory: <cuda_graph_estimate_gib>"),
+    ("CUDA graph pool memory", r"\(actual\), <cuda_graph_estimate_gib> GiB \(estimated\)"),
+    ("Graph capturing", r"Graph capturing finished in \d+ secs(?:, took <cuda_graph_gib>)?"),
+    ("init engine", r"init engine \(.*\) (?P<engine_ready>took) "),
+    ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on \S+"),
+    ("Route: ", r"Route: \S+, Methods: .+"),
+    ("Application startup complete", "(?P<engine_ready>Application startup) (?P<ready>complete)"),
+    ("Prefix cache hit", r"^Prefix cache hit rate: GPU: [\d.]+"),
+    ("throughput: ", r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, "
+     r"Avg generation throughput: "
+     r"([\d.]+) tokens/s, Running: (\d+) reqs.{0,100}?"
+     r"(?:Waiting|Pending): (\d+) reqs.{0,200}?"
+     r"KV cache usage: ([\d.]+)%",
+     _throughput),
 )  # fmt: skip
 
 
+def _rule(row: Row) -> tuple[str, re.Pattern[str], Apply]:
+    if len(row) == 2:
+        literal, pattern = row
+        return literal, _pattern(pattern), _facts
+    literal, pattern, apply = row
+    return literal, _pattern(pattern), apply
+
+
+RULES = tuple(map(_rule, ROWS))
 WHOLE_LINE = (_args, _config)  # whose message is a list of all arguments; the others are short
 
 
 def apply_line(log: EngineLog, line: Line) -> bool:
-    """Take what a line says into the log; True if it said anything that is known."""
+    """Set the facts of a line in the log; return True if it had any."""
     has_facts = False
     front = line.text[:LOOKED_AT_CHARS]
     for literal, pattern, apply in RULES:
         text = line.text if apply in WHOLE_LINE else front
-        if literal in text and (match := pattern.search(text)):
+        if literal not in text:
+            continue
+        match = pattern.search(text)
+        if match:
             # A number that was cut, or two that ran into each other, is no reason to stop reading.
             with suppress(ValueError):
                 apply(log, match, line)
@@ -368,7 +410,8 @@ def apply_line(log: EngineLog, line: Line) -> bool:
 def parse_arguments(text: str) -> dict[str, Any]:
     """Parse `{'a': 1, …}`, `Namespace(a=1, …)` or `a=1, b='x', …` into a dict.
 
-    Values that Python can read become Python values; others (`torch.bfloat16`, `<Enum: 3>`) stay strings.
+    Values that Python can read become Python values; others (`torch.bfloat16`, `<Enum: 3>`) stay
+    strings.
     A line that was cut gives what could be read. Duplicate keys: the last one.
     """
     text = text.strip()
@@ -376,12 +419,15 @@ def parse_arguments(text: str) -> dict[str, Any]:
         text = text[len("Namespace(") :].removesuffix(")")
     separator = "="
     if text.startswith("{"):
-        text, separator = text[1:].removesuffix("}"), ":"
+        text = text[1:].removesuffix("}")
+        separator = ":"
     result = {}
     for part in _parts(text):
         key, _, value = part.partition(separator)
-        if (key := key.strip().strip("'\"")) and value.strip():
-            result[key] = _value(value.strip())
+        key = key.strip().strip("'\"")
+        value = value.strip()
+        if key and value:
+            result[key] = _value(value)
     return result
 
 
