@@ -172,8 +172,9 @@ class Client:
                 if parameters.get("stream"):
                     return Stream(response.parse(), self, request_id)
                 location = response.headers.get("location")
-                if error := reach.redirected(self.url, response.status_code, location):
-                    raise error
+                redirect = reach.redirected(self.url, response.status_code, location)
+                if redirect:
+                    raise redirect
                 answer = received.answer(response.content, sequences)
                 if not self.is_of_another_request(answer.id, request_id):
                     return response.parse()
@@ -278,10 +279,10 @@ class Client:
             raise self._gone(str(error) or type(error).__name__, error) from None
         if answer.status_code in (401, 403):
             raise self._key_refused()
-        if error := reach.redirected(
-            self.root + path, answer.status_code, answer.headers.get("location")
-        ):
-            raise error
+        location = answer.headers.get("location")
+        redirect = reach.redirected(self.root + path, answer.status_code, location)
+        if redirect:
+            raise redirect
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
         try:
@@ -302,7 +303,8 @@ class Client:
             return self._key_refused()
         if isinstance(error, openai.APIStatusError):
             location = error.response.headers.get("location")
-            if redirect := reach.redirected(self.url, error.status_code, location):
+            redirect = reach.redirected(self.url, error.status_code, location)
+            if redirect:
                 return redirect
             message = error.message
             if isinstance(error.body, dict):
@@ -337,20 +339,25 @@ class Client:
         return None
 
     def _key_refused(self) -> WorkshopError:
-        if again := self._started_again():
-            return again
+        started_again = self._started_again()
+        if started_again:
+            return started_again
         problem = "wants a key, and none was sent"
         if self.record.api_key:
             problem = "does not accept this key"
-        remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
+        remedy = (
+            "Set WORKSHOP_API_KEY to the server's key,"
+            " or unset WORKSHOP_URL to use its record: connect()."
+        )
         return WorkshopError(f"{self.url} {problem}.", remedy)
 
     def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
         """Return the error for a server that does not answer,
         with the reason that its record gives.
         """
-        if again := self._started_again():
-            return again
+        started_again = self._started_again()
+        if started_again:
+            return started_again
         current = None
         if self.record.where == "local":
             current = records.read(self.record.name)

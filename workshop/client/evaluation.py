@@ -164,10 +164,12 @@ def compare(before: Evaluation, after: Evaluation) -> paired.Comparison:
             f"The runs of {before.task} and {after.task} have no question in common.",
             "Compare two runs of the same task.",
         )
-    return paired.compare(
-        [before.answers[key].right for key in common],
-        [after.answers[key].right for key in common],
-    )
+    right_before = []
+    right_after = []
+    for key in common:
+        right_before.append(before.answers[key].right)
+        right_after.append(after.answers[key].right)
+    return paired.compare(right_before, right_after)
 
 
 def changed(before: Evaluation, after: Evaluation) -> list[tuple[Answer, Answer]]:

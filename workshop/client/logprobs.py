@@ -184,7 +184,7 @@ def processed(
 
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be
     sampled are -inf. Of a truncated list, the mass that it does not show is estimated as in
-    `sampling.Step.seen`.
+    `sampling.Step.listed_share`.
     """
     scores: dict[Token, float] = {}
     top = []  # without the row's own token where it stands far below: those between are not listed
@@ -194,14 +194,14 @@ def processed(
             top.append(alternative.logprob)
     ceiling = min(top, default=0.0)
     result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=ceiling)
-    log_seen = math.log(result.steps[-1].seen)
+    log_listed_share = math.log(result.steps[-1].listed_share)
     logprobs = {}
     for alternative in row.alternatives:
         probability = result.probabilities.get(alternative.token)
         if probability is None:
             logprobs[alternative.token] = -math.inf
         else:
-            logprobs[alternative.token] = math.log(probability) + log_seen
+            logprobs[alternative.token] = math.log(probability) + log_listed_share
     return logprobs
 
 

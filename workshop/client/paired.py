@@ -19,8 +19,9 @@ TWO_SIDED_95 = 1.959964  # standard deviations that hold 95 % of a normal distri
 
 @dataclass(frozen=True)
 class Comparison:
-    """Right answers before and after, of the same questions. worse:
-    right before and wrong after.
+    """Right answers before and after, of the same questions.
+
+    worse: right before and wrong after.
     """
 
     questions: int
@@ -93,6 +94,10 @@ def compare(before: Sequence[int], after: Sequence[int]) -> Comparison:
             f"{len(before)} and {len(after)} answers cannot be paired.",
             "Give both servers the same questions, one or more.",
         )
-    worse = sum(1 for old, new in zip(before, after, strict=True) if old and not new)
-    better = sum(1 for old, new in zip(before, after, strict=True) if new and not old)
+    worse = better = 0
+    for old, new in zip(before, after, strict=True):
+        if old and not new:
+            worse += 1
+        if new and not old:
+            better += 1
     return Comparison(len(before), sum(map(bool, before)), sum(map(bool, after)), worse, better)

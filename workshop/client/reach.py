@@ -99,25 +99,28 @@ def choose(name: str | None = None) -> ServerRecord:
         if ready:
             raise SeveralServers([record.name for record in ready])
         doubtful = doubtful or next((record for record in named if record.in_doubt), None)
-        if named and (record := named[-1]).state == "starting":
-            problem = f"The server {record.name!r} is still starting."
+        last = named[-1] if named else None
+        if last is not None and last.state == "starting":
+            problem = f"The server {last.name!r} is still starting."
             raise WorkshopError(
                 problem, "Wait until `workshop servers` says ready, then connect() again."
             )
-        if named:  # a start of one's own that failed does not hide the server of the class
-            failed = failed or record
+        # a start of one's own that failed does not hide the server of the class
+        failed = failed or last
     if doubtful:  # its own address tells
         return doubtful
     if failed:
         problem = f"The server {failed.name!r} has failed: {failed.reason}."
         raise WorkshopError(problem, f"{START} Its own words are in {failed.log}.")
-    which = f" called {name!r}" if name else ""
+    which = ""
+    if name:
+        which = f" called {name!r}"
     raise WorkshopError(f"No server{which} is known here.", START)
 
 
 def proxy_to(url: str) -> str | None:
-    """Return the web proxy for an address that the user gave, and say so on stderr; None:
-    no proxy is used.
+    """Return the web proxy for an address that the user gave, and say so on stderr;
+    None: no proxy is used.
 
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
@@ -153,7 +156,8 @@ def _named_proxy(scheme: str) -> tuple[str, str]:
     """Return the web proxy that the environment names for a scheme ('': none),
     and the variable that names it.
     """
-    if proxy := trusted_proxy():
+    proxy = trusted_proxy()
+    if proxy:
         return proxy, PROXY_VARIABLE
     proxies = getproxies_environment()
     variable = scheme if proxies.get(scheme) else "all"
@@ -171,8 +175,8 @@ def _host_and_port(place: SplitResult) -> str:
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return the TLS settings with the certificates that the user names; None:
-    the usual certificates count.
+    """Return the TLS settings with the certificates that the user names;
+    None: the usual certificates count.
     """
     file = os.environ.get("SSL_CERT_FILE")
     folder = os.environ.get("SSL_CERT_DIR")

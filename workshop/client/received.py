@@ -220,7 +220,8 @@ def _optional(value: object, kind: type[Kind], subject: str) -> Kind | None:
 def remedy(message: str) -> str:
     """Return what to do about a refusal; '' if vLLM's own sentence is all there is."""
     for row in _KNOWN:
-        if match := re.search(row["says"], message):
+        match = re.search(row["says"], message)
+        if match:
             return row["remedy"].format(*match.groups())
     return ""
 

@@ -40,12 +40,12 @@ class Step:
     removed: int = 0  # how many listed tokens this step took away
     # share of the probability that is in the list: exact at temperature 1, at least this below, at
     # most this above
-    seen: float = 1.0
+    listed_share: float = 1.0
 
     @property
     def outside(self) -> float:
         """The share of the probability that is not in the list."""
-        return 1.0 - self.seen
+        return 1.0 - self.listed_share
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,12 @@ def pipeline(
     if len(output) < settings.min_tokens and stop_tokens:
         forbidden = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
         scores.update(dict.fromkeys(forbidden, -math.inf))
-        steps.append(Step("min_tokens", _softmax(scores), len(forbidden), hidden.seen(scores)))
+        steps.append(
+            Step("min_tokens", _softmax(scores), len(forbidden), hidden.listed_share(scores))
+        )
 
     def step(name: str) -> None:
-        steps.append(Step(name, _softmax(scores), 0, hidden.seen(scores)))
+        steps.append(Step(name, _softmax(scores), 0, hidden.listed_share(scores)))
 
     penalty = settings.repetition_penalty
     if penalty != 1:
@@ -174,7 +176,7 @@ def pipeline(
             else:
                 scores[token] *= penalty
         step("repetition_penalty")
-    counts = {token: n for token, n in Counter(output).items() if token in scores}
+    counts = Counter(filter(scores.__contains__, output))
     if settings.frequency_penalty:
         for token, count in counts.items():
             scores[token] -= settings.frequency_penalty * count
@@ -194,13 +196,18 @@ def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> St
         truncated: the list may lack tokens: if its probabilities sum to less than 1, the rest is
             outside of it.
     """
-    seen = 1.0
+    listed_share = 1.0
     # scores above 0 are no logprobs: no mass to compare
     if truncated and max(logprobs.values()) <= 0:
         mass = math.fsum(map(math.exp, logprobs.values()))
         if mass < 1.0 - WHOLE:
-            seen = max(mass, 1e-300)
-    return Step("model", _softmax(logprobs), 0, seen)
+            listed_share = max(mass, 1e-300)
+    return Step("model", _softmax(logprobs), 0, listed_share)
+
+
+def _at_least(probabilities: Mapping[Token, float], lowest: float) -> dict[Token, float]:
+    """Return the tokens that are at least so probable."""
+    return {token: p for token, p in probabilities.items() if p >= lowest}
 
 
 def _choose(
@@ -216,12 +223,14 @@ def _choose(
     temperature = max(settings.temperature, LOWEST_TEMPERATURE)
     if temperature != 1:
         probabilities = _softmax(scores, temperature)
-        steps.append(Step("temperature", probabilities, 0, hidden.seen(scores, temperature)))
+        steps.append(
+            Step("temperature", probabilities, 0, hidden.listed_share(scores, temperature))
+        )
     border: tuple[Token, ...] = ()
     if settings.min_p > 0:
         probabilities = steps[-1].probabilities
         lowest = settings.min_p * max(probabilities.values())
-        survivors = {token: p for token, p in probabilities.items() if p >= lowest}
+        survivors = _at_least(probabilities, lowest)
         lowest_score = max(scores.values()) + temperature * math.log(settings.min_p)
         _narrow(steps, "min_p", survivors, hidden.ceiling < lowest_score)
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
@@ -229,8 +238,10 @@ def _choose(
         list_is_enough = len(survivors) >= settings.top_k and hidden.none_above(scores, survivors)
         _narrow(steps, "top_k", survivors, list_is_enough)
     if settings.top_p < 1:
-        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].seen)
-        list_is_enough = settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors)
+        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].listed_share)
+        list_is_enough = settings.top_p <= steps[-1].listed_share and hidden.none_above(
+            scores, survivors
+        )
         _narrow(steps, "top_p", survivors, list_is_enough)
     return Pipeline(tuple(steps), border)
 
@@ -240,10 +251,10 @@ def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -
     min_p, top_k and top_p have nothing to do.
     """
     best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
-    seen = 1.0
+    listed_share = 1.0
     if not hidden.none_above(scores, [best]):
-        seen = hidden.seen(scores, LOWEST_TEMPERATURE)
-    return Step("temperature", {best: 1.0}, len(before.probabilities) - 1, seen)
+        listed_share = hidden.listed_share(scores, LOWEST_TEMPERATURE)
+    return Step("temperature", {best: 1.0}, len(before.probabilities) - 1, listed_share)
 
 
 def _narrow(
@@ -259,10 +270,10 @@ def _narrow(
     if removed:
         total = math.fsum(survivors.values())
         probabilities = {token: p / total for token, p in survivors.items()}
-    seen = before.seen
+    listed_share = before.listed_share
     if none_outside:
-        seen = 1.0
-    steps.append(Step(name, probabilities, removed, seen))
+        listed_share = 1.0
+    steps.append(Step(name, probabilities, removed, listed_share))
 
 
 def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
@@ -278,10 +289,13 @@ def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token
         token_ids = [token for token in probabilities if isinstance(token, int)]
         if len(token_ids) == len(in_order):
             in_order = sorted(token_ids)
-        chosen = set(sorted(in_order, key=probabilities.__getitem__, reverse=True)[:k])
-        return {token: p for token, p in probabilities.items() if token in chosen}
+        dropped = sorted(in_order, key=probabilities.__getitem__, reverse=True)[k:]
+        survivors = dict(probabilities)
+        for token in dropped:
+            del survivors[token]
+        return survivors
     threshold = sorted(probabilities.values(), reverse=True)[k - 1]
-    return {token: p for token, p in probabilities.items() if p >= threshold}
+    return _at_least(probabilities, threshold)
 
 
 def _top_p(
@@ -306,11 +320,11 @@ def _top_p(
         threshold = p
     tied = [token for token, p in probabilities.items() if p == threshold]
     dropped = set(tied[room:])
-    survivors = {
-        token: p for token, p in probabilities.items() if p >= threshold and token not in dropped
-    }
+    survivors = _at_least(probabilities, threshold)
     if not dropped:
         return survivors, ()
+    for token in dropped:
+        del survivors[token]
     return survivors, tuple(tied)
 
 
@@ -323,7 +337,7 @@ class _Hidden:
     mass: float
     ceiling: float
 
-    def seen(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
+    def listed_share(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
         """Return the share of the probability at this temperature that the listed tokens have."""
         if not self.mass:
             return 1.0
@@ -385,9 +399,9 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
             "No token is left to choose from.", "All that are listed are forbidden: list more."
         )
     exp = math.exp
-    weights = [exp((x - highest) / temperature) for x in scores.values()]
-    total = math.fsum(weights)
-    return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
+    weights = {token: exp((score - highest) / temperature) for token, score in scores.items()}
+    total = math.fsum(weights.values())
+    return {token: weight / total for token, weight in weights.items() if weight}
 
 
 def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:

@@ -46,7 +46,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict:
 
 def _finite(text: str) -> float:
     """Return a number. Raises Malformed: it is too large for one."""
-    if math.isinf(value := float(text)):
+    value = float(text)
+    if math.isinf(value):
         raise Malformed(f"{text[:40]} is too large for a number")
     return value
 
@@ -110,7 +111,8 @@ def members(text: str) -> dict[str, tuple[int, int]]:
     """
     places = {}
     at = text.index("{") + 1
-    while text[at := _after_space(text, at)] != "}":
+    at = _after_space(text, at)
+    while text[at] != "}":
         if text[at] == ",":
             at = _after_space(text, at + 1)
         name, at = DECODER_OF_ITEMS.raw_decode(text, at)
@@ -118,6 +120,7 @@ def members(text: str) -> dict[str, tuple[int, int]]:
         begin = _after_space(text, colon + 1)
         _, at = DECODER_OF_ITEMS.raw_decode(text, begin)
         places[name] = begin, at
+        at = _after_space(text, at)
     return places
 
 
@@ -156,7 +159,8 @@ def array_items(path: Path) -> Iterator[str]:
                 problem, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
             )
         text.at += 1
-        while (character := text.next_character()) != "]":
+        character = text.next_character()
+        while character != "]":
             if count and character != ",":
                 raise text.broken(f"the array is cut, or lacks a comma, after item {count:,}")
             if count:
@@ -164,8 +168,10 @@ def array_items(path: Path) -> Iterator[str]:
                 text.next_character()
             count += 1
             yield text.item(count)
+            character = text.next_character()
         text.at += 1
-        if more := text.next_character():
+        more = text.next_character()
+        if more:
             raise text.broken(f"after the array's end there is more, beginning with {more!r}")
 
 

@@ -117,7 +117,7 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
         ties += f" (on GPUs vLLM may keep exactly {k:,})"
     before = _step_before(step, result)
     listed_share = math.fsum(before.probabilities[token] for token in step.probabilities)
-    share = percent(listed_share * before.seen)
+    share = percent(listed_share * before.listed_share)
     return f"Only the {k:,} most probable may come{ties}; they held {share}."
 
 
@@ -145,7 +145,7 @@ def _min_p(settings: Settings, result: Pipeline) -> str:
     if step is None:
         return "Off: no token is too improbable."
     before = _step_before(step, result)
-    floor = percent(settings.min_p * max(before.probabilities.values()) * before.seen)
+    floor = percent(settings.min_p * max(before.probabilities.values()) * before.listed_share)
     less = f"less than {percent(settings.min_p)} as probable as the best"
     return f"Removes what is {less}: below {floor}, {step.removed:,} tokens."
 
@@ -250,7 +250,7 @@ def _removed_by(token: Token, result: Pipeline) -> str:
 
 def _share(token: Token, step: Step) -> float:
     """Return a token's share of the whole distribution, what is not listed included."""
-    return step.probabilities.get(token, 0.0) * step.seen
+    return step.probabilities.get(token, 0.0) * step.listed_share
 
 
 def picture(drawn: Bars) -> Html:
