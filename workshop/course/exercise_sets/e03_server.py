@@ -18,7 +18,7 @@ def split(tp: int, pp: int) -> str | None:
         return None
     if tp * pp != GPUS_PER_NODE * NODES:
         return f"their product is {tp * pp}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal"
-    return "tensor parallelism stays inside a node: one stage of layers a node"
+    return "tensor parallelism stays inside a node, and each node is one stage of layers"
 
 
 def output_path(answer: str) -> str | None:

@@ -30,7 +30,7 @@ def top_k(answer: dict) -> str | None:
             return f"{token}: {problem}"
     answer = {token: probability for token, probability in answer.items() if probability}
     if set(answer) != set(expected):
-        return f"{', '.join(map(str, answer)) or 'nothing'} stayed: it should be other tokens"
+        return f"{', '.join(map(str, answer)) or 'nothing'} stayed: other tokens should stay"
     total = sum(answer.values())
     if abs(total - 100) < 2:
         return "give probabilities from 0 to 1, not percent"
