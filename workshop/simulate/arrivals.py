@@ -167,8 +167,9 @@ def read_trace(path: str | Path) -> list[Arrival]:
     arrivals = [_arrival(line, where) for line, where in _lines(Path(path))]
     if not arrivals:
         raise BadInput(f"The trace {path} has 0 requests.", f"Give 1 to {MOST_REQUESTS:,}.")
-    start_s = min(arrival.arrival_s for arrival in arrivals)
-    if max(arrival.arrival_s for arrival in arrivals) - start_s > LONGEST_S:
+    times_s = [arrival.arrival_s for arrival in arrivals]
+    start_s = min(times_s)
+    if max(times_s) - start_s > LONGEST_S:
         raise BadInput(
             f"The requests of the trace {path} come over more than {LONGEST_S:,} s.",
             "Give a part of it.",
@@ -204,17 +205,25 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 )
 
 
+def _field(row: dict[str, Any], field: str) -> Any:
+    """Return a field of a trace's line by any of its names. Raises KeyError: it is not there."""
+    for name in NAMES[field]:
+        if name in row:
+            return row[name]
+    raise KeyError(field)
+
+
 def _arrival(line: str, where: str) -> Arrival:
     try:
         row = json.loads(line)
         in_seconds = "arrival_s" in row
         time = row["arrival_s"] if in_seconds else row["timestamp"]
-        prompt_tokens = next(row[name] for name in NAMES["prompt_tokens"] if name in row)
-        output_tokens = next(row[name] for name in NAMES["output_tokens"] if name in row)
+        prompt_tokens = _field(row, "prompt_tokens")
+        output_tokens = _field(row, "output_tokens")
         prefix = row.get("prefix")
         prefix_tokens = row.get("prefix_tokens", 0)
         answer = row.get("answer")
-    except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError):
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise BadInput(
             f"What stands in {where} is not a request with a time and two lengths.", REMEDY
         ) from None

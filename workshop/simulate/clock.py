@@ -86,8 +86,12 @@ class Layers:
         """Return how long these layers take to attend:
         to what is cached, and among the new tokens of prompts.
         """
-        cached = sum(min(before + new, self.size) for new, before in work)
-        pairs = sum(self.pairs(new, before) for new, before in work if new > 1)
+        cached = 0
+        pairs = 0
+        for new, before in work:
+            cached += min(before + new, self.size)
+            if new > 1:
+                pairs += self.pairs(new, before)
         return cached * self.cached_token_ms + pairs * self.pair_ms
 
 
@@ -174,9 +178,14 @@ class Clock:
         """Return the launch: nothing with a full CUDA graph, more where a step prefills,
         most without a graph.
         """
-        if sum(new for new, _ in work) > self.largest_graph:
+        tokens = 0
+        prefills = False
+        for new, _ in work:
+            tokens += new
+            prefills = prefills or new > 1
+        if tokens > self.largest_graph:
             return self.eager_ms
-        if any(new > 1 for new, _ in work):
+        if prefills:
             return self.piecewise_ms
         return 0.0
 
@@ -324,9 +333,14 @@ def _scans(d: Deployment) -> Scans:
 
 def _messages_ms(d: Deployment) -> tuple[float, float]:
     """Return the messages between GPUs: (of a step with one token, the bytes of each token)."""
-    one_token_ms = sum(message.ms for message in traffic(d, 1))
-    many_tokens_ms = sum(message.ms for message in traffic(d, MANY_TOKENS))
+    one_token_ms = _traffic_ms(d, 1)
+    many_tokens_ms = _traffic_ms(d, MANY_TOKENS)
     return one_token_ms, (many_tokens_ms - one_token_ms) / (MANY_TOKENS - 1)
+
+
+def _traffic_ms(d: Deployment, tokens: int) -> float:
+    """Return how long the messages of a step with so many tokens take, in ms."""
+    return sum(message.ms for message in traffic(d, tokens))
 
 
 # Launching kernels from Python

@@ -311,7 +311,15 @@ def rules(
     """
     settings = p.settings
     groups = p.fit.layout.groups
-    states = [group for group in groups if group.keeps_states]
+    kinds_and_sizes = []
+    states = []
+    state_blocks = 2
+    for group in groups:
+        kinds_and_sizes.append((group.kind, group.size))
+        if group.keeps_states:
+            states.append(group)
+    if states:
+        state_blocks = max(group.blocks_per_request for group in states)
     if enable_prefix_caching is None:
         enable_prefix_caching = settings.enable_prefix_caching
     if enable_prefix_caching is None:
@@ -320,8 +328,8 @@ def rules(
     return Rules(
         num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
         block_size=p.block_size,
-        groups=tuple((group.kind, group.size) for group in groups),
-        state_blocks=max((group.blocks_per_request for group in states), default=2),
+        groups=tuple(kinds_and_sizes),
+        state_blocks=state_blocks,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,

@@ -24,7 +24,7 @@ STUCK_STEPS = 100  # empty ones in a row
 class Replica:
     """One server with its clock.
 
-    `seen(replica, steps, end_s)` is called for every step, before its tokens are returned.
+    `on_step(replica, steps, end_s)` is called for every step, before its tokens are returned.
 
     Data-parallel ranks that share experts are the `engines` of one replica: they take each step
     together, so each takes as long as the slowest, and one without work runs a dummy batch. Source:
@@ -36,14 +36,14 @@ class Replica:
         self,
         rules: Rules,
         clock: Clock,
-        seen: Callable[[Replica, list[ScheduledStep], float], None],
+        on_step: Callable[[Replica, list[ScheduledStep], float], None],
         engines: int = 1,
     ):
         self.engines: list[Engine] = []
         for _ in range(engines):
             self.engines.append(Engine(rules))
         self.clock = clock
-        self._seen = seen
+        self._on_step = on_step
         self._most_under_way = rules.pipeline_parallel_size + int(rules.async_scheduling)
         self._now_s = 0.0  # the host's time
         self._stages_free_s = [0.0] * clock.stages  # when each stage's GPUs are free
@@ -122,10 +122,12 @@ class Replica:
 
     def _run(self, steps: list[tuple[Engine, ScheduledStep]], works: list[list[Work]]) -> float:
         """Return when the step ends; the host is free again once its last kernel is launched."""
-        host_ms = [self.clock.host_ms(work) for work in works]
-        before_ms = max(before for before, _ in host_ms)
-        launch_ms = max(launch for _, launch in host_ms)
-        gpu_ms = max(self.clock.gpu_ms(work) for work in works)
+        before_ms = launch_ms = gpu_ms = 0.0
+        for work in works:
+            engine_before_ms, engine_launch_ms = self.clock.host_ms(work)
+            before_ms = max(before_ms, engine_before_ms)
+            launch_ms = max(launch_ms, engine_launch_ms)
+            gpu_ms = max(gpu_ms, self.clock.gpu_ms(work))
         part_s = gpu_ms / 1e3 / len(self._stages_free_s)
         host_s = self._now_s + before_ms / 1e3
         end_s = max(host_s, self._tokens_ready_s(steps))
@@ -164,7 +166,7 @@ class Replica:
                     self.requests[name].hit_tokens = tokens
         scheduled_steps = [step for _, step in steps]
         if any(step.work for step in scheduled_steps):
-            self._seen(self, scheduled_steps, end_s)
+            self._on_step(self, scheduled_steps, end_s)
         now_s = self._now_s + self.clock.way_out_s
         for engine, step in steps:
             for name, tokens in engine.update(step):
@@ -196,7 +198,7 @@ class Replica:
         total = 0
         for step in steps:
             for name, new, before, _ in step.work:
-                left = self.requests[name].prompt_tokens - before
-                prefill += max(0, min(new, left))
+                rest_of_prompt = self.requests[name].prompt_tokens - before
+                prefill += max(0, min(new, rest_of_prompt))
                 total += new
         return prefill, total - prefill

@@ -130,9 +130,12 @@ class Simulation:
         """The low and the high value of tokens_per_s."""
         return self._interval_of_rate(self.tokens_per_s)
 
+    @cached_property
+    def _last_arrival_s(self) -> float:
+        return max(request.arrival_s for request in self.requests)
+
     def _interval_of_rate(self, rate: float) -> Interval:
-        arriving_s = max(request.arrival_s for request in self.requests)
-        return of_rate(rate, self.seconds, arriving_s, self.time_share)
+        return of_rate(rate, self.seconds, self._last_arrival_s, self.time_share)
 
     @cached_property
     def goodput_per_s(self) -> float | None:
@@ -154,7 +157,7 @@ class Simulation:
         """Return False if requests pile up: many more are unfinished in the last quarter than
         in the second.
         """
-        last_s = max(request.arrival_s for request in self.requests)
+        last_s = self._last_arrival_s
         if last_s == 0:
             return True
         second_quarter = self._unfinished(0.25 * last_s, 0.5 * last_s)

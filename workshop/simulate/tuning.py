@@ -259,11 +259,18 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
     Raises:
         BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
     """
-    plans = [plan(model, gpu, **choice.arguments) for choice in choices[:VERIFIED]]
+    plans = []
+    needed = 0
+    for choice in choices[:VERIFIED]:
+        p = plan(model, gpu, **choice.arguments)
+        plans.append(p)
+        needed = max(needed, p.gpus)
     present = len(gpus.visible())
-    needed = max(p.gpus for p in plans)
     if present < needed:
-        problem = f"--verify serves the best choices here, which takes {needed} GPUs, and this machine has {present}."
+        problem = (
+            f"--verify serves the best choices here, which takes {needed} GPUs,"
+            f" and this machine has {present}."
+        )
         raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
     arrivals, _ = arriving(options)
     results = []

@@ -90,19 +90,24 @@ def measure(
         share, lost = hits_of_sessions(before, after, returning_share(arrivals))
         others = checks.other_requests(before, after, len(arrivals))
         slow = checks.slow_client(cpu_share, None, [])
-        faults += [fault for fault in (lost, others, slow) if fault]
+        faults += filter(None, (lost, others, slow))
     figures = {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
     limits = parse_slo(slo)
+    output_tokens = 0
+    good_requests = 0
+    for outcome in outcomes:
+        output_tokens += outcome.output_tokens
+        good_requests += outcome.meets(limits)
     goodput = None
     if limits:
-        goodput = sum(outcome.meets(limits) for outcome in outcomes) / seconds
+        goodput = good_requests / seconds
     return Point(
         load=load,
         seed=options.seed,
         seconds=seconds,
-        tokens_per_s=sum(outcome.output_tokens for outcome in outcomes) / seconds,
+        tokens_per_s=output_tokens / seconds,
         requests_per_s=len(outcomes) / seconds,
         goodput_per_s=goodput,
         figures=figures,
@@ -119,14 +124,16 @@ def returning_share(arrivals: Sequence[Arrival]) -> float:
     """
     prompts: set[tuple[tuple[str, int], ...]] = set()
     returning = 0
+    prompt_tokens = 0
     for arrival in arrivals:
+        prompt_tokens += arrival.prompt_tokens
         for end in range(1, len(arrival.pieces) + 1):
             if arrival.pieces[:end] in prompts:
                 returning += arrival.pieces[end - 1][1]
             prompts.add(arrival.pieces[:end])
         if arrival.answer:
             prompts.add((*arrival.pieces, (arrival.answer, arrival.output_tokens)))
-    return returning / sum(arrival.prompt_tokens for arrival in arrivals)
+    return returning / prompt_tokens
 
 
 def hits_of_sessions(
@@ -152,9 +159,12 @@ def hits_of_sessions(
 def predict(simulate: Simulate, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     """Return the simulated figures as `prediction.predict` has them, and prefix_hit_share."""
     outcomes = simulate(arrivals)
-    hits = sum(outcome.hit_tokens for outcome in outcomes)
-    prompt_tokens = sum(outcome.prompt_tokens for outcome in outcomes)
-    return {**figures_of(outcomes), "prefix_hit_share": hits / prompt_tokens}
+    hit_tokens = 0
+    prompt_tokens = 0
+    for outcome in outcomes:
+        hit_tokens += outcome.hit_tokens
+        prompt_tokens += outcome.prompt_tokens
+    return {**figures_of(outcomes), "prefix_hit_share": hit_tokens / prompt_tokens}
 
 
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:

@@ -7,6 +7,7 @@ the planner's clock.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,9 +96,13 @@ def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms,
     of measured or simulated outcomes.
     """
-    first_s = min(outcome.arrival_s for outcome in outcomes)
-    last_s = max(outcome.last_s for outcome in outcomes)
-    tokens = sum(outcome.output_tokens for outcome in outcomes)
+    first_s = math.inf
+    last_s = -math.inf
+    tokens = 0
+    for outcome in outcomes:
+        first_s = min(first_s, outcome.arrival_s)
+        last_s = max(last_s, outcome.last_s)
+        tokens += outcome.output_tokens
     result: dict[str, Any] = {"tokens_per_s": tokens / (last_s - first_s)}
     for name in MEASURES:
         result[f"{name}_ms"] = percentiles(times_ms(outcomes, name))

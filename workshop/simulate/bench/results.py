@@ -256,7 +256,8 @@ def _guidellm_figures(summary: object, in_ms: float) -> dict[str, float | None]:
         successful = {}
     percentiles = successful.get("percentiles") or {}
     values: dict[str, float | None] = {}
-    for name in [f"p{p}" for p in PERCENTILES]:
+    for percentile in PERCENTILES:
+        name = f"p{percentile}"
         value = _number(percentiles.get(name))
         values[name] = None if value is None else value * in_ms
     mean = _number(successful.get("mean"))
