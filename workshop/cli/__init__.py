@@ -200,7 +200,8 @@ def _make_streams_sure() -> None:
     and to streams that are closed (2>&-).
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -118,7 +118,7 @@ def command(
 
     of_sessions = {"turns": turns, "think_s": think_s, "system": system, "tool": tool}
     agents: list[Sessions] = []
-    wanted: list[Load] = []
+    loads: list[Load] = []
     if sessions:
         if rates or concurrencies:
             raise BadInput(
@@ -133,7 +133,7 @@ def command(
             _exactly("--prompt", prompt),
             _exactly("--output", output_tokens),
         )
-        wanted = points.loads(
+        loads = points.loads(
             rates or [], concurrencies or [], requests, prompt_tokens, answer_tokens
         )
     parse_slo(slo)
@@ -141,7 +141,7 @@ def command(
         check_output(plot, force=force, inputs=[])
     server = _server(name, url)
     model, root = _model(server)
-    vocabulary = points.tokenizer_of(server, root, tokenizer) if wanted else ""
+    vocabulary = points.tokenizer_of(server, root, tokenizer) if loads else ""
     simulate = None
     if predict:
         simulate = _simulation(server, root or model, gpu, plan_options)
@@ -151,8 +151,8 @@ def command(
             measured.append(
                 conversations.measure(server, model, options, slo=slo, simulate=simulate)
             )
-    if wanted:
-        measured = _measure_random(server, model, vocabulary, wanted, slo, seed, simulate)
+    if loads:
+        measured = _measure_random(server, model, vocabulary, loads, slo, seed, simulate)
     rows = [point.to_dict() for point in measured]
     if plot:
         with output(plot, force=force, inputs=[]) as file:
@@ -171,7 +171,7 @@ def _measure_random(
     server: ServerRecord,
     model: str,
     vocabulary: str,
-    wanted: list[Load],
+    loads: list[Load],
     slo: str | None,
     seed: int | None,
     simulate: Simulate | None,
@@ -182,7 +182,7 @@ def _measure_random(
 
     measured = []
     with Client(server) as sender:
-        for load in wanted:
+        for load in loads:
             with waiting(f"{load.name}: {load.requests} requests …"):
                 point = points.measure(
                     server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
@@ -269,7 +269,9 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
     from workshop.simulate.bench.points import Load
 
     random_prompts = isinstance(measured[0].load, Load)
-    texts = "random prompts" if random_prompts else "sessions of random texts"
+    texts = "sessions of random texts"
+    if random_prompts:
+        texts = "random prompts"
     lines = [f"{model}: milliseconds, {texts}", HEADER]
     for point in measured:
         figures = {f"{name}_ms": values for name, values in point.figures.items()}
@@ -300,7 +302,9 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
 
 def _hits(point: Point) -> str:
     """Return the line about the prefix cache of a point of sessions."""
-    measured = "unknown" if point.prefix_hit_share is None else f"{point.prefix_hit_share:.1%}"
+    measured = "unknown"
+    if point.prefix_hit_share is not None:
+        measured = f"{point.prefix_hit_share:.1%}"
     line = f"· {point.load.name}: {measured} of the prompts' tokens came from the prefix cache"
     if point.predicted:
         line += f"; simulated {point.predicted['prefix_hit_share']:.1%}"

@@ -8,4 +8,7 @@ from workshop.servers.local import course
 def command(notebook: str) -> None:
     """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
     copy, previous = course.fresh(notebook)
-    click.echo(f"✓ {copy} is fresh." + (f" Yours is kept as {previous.name}." if previous else ""))
+    message = f"✓ {copy} is fresh."
+    if previous:
+        message += f" Yours is kept as {previous.name}."
+    click.echo(message)

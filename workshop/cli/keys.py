@@ -60,9 +60,10 @@ def _add_roster(roster: Path, output: Path, as_json: bool) -> None:
         say_json({**asdict(result), "output": str(output)})
         return
     count = len(result.new)
-    say(
-        f"✓ {count} new {'key' if count == 1 else 'keys'}, {len(result.unchanged)} unchanged: {output}"
-    )
+    noun = "keys"
+    if count == 1:
+        noun = "key"
+    say(f"✓ {count} new {noun}, {len(result.unchanged)} unchanged: {output}")
     if result.elsewhere:
         shown = ", ".join(result.elsewhere)
         say(f"! These have a key that is not in that file, and keep it: {shown}", fg="yellow")

@@ -61,7 +61,8 @@ def _class(as_json: bool) -> None:
     every = exercises.all_exercises()
     learners, passed = class_progress.read(every)  # their checks are in the course's order
     place = class_progress.folder()
-    if note := class_progress.folder_note(place):
+    note = class_progress.folder_note(place)
+    if note:
         say(f"· {note}", err=True)
     for learner in learners:
         if learner.claim:

@@ -129,7 +129,10 @@ def _say_removed(count: int, as_json: bool) -> None:
     if as_json:
         say_json({"removed": count})
     elif count:
-        say(f"Removed {count} kept {'start' if count == 1 else 'starts'}.")
+        noun = "starts"
+        if count == 1:
+            noun = "start"
+        say(f"Removed {count} kept {noun}.")
     else:
         say("Nothing was kept.")
 

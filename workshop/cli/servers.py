@@ -94,9 +94,9 @@ def _say_record(record: ServerRecord) -> None:
     if record.state == "failed":
         say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
     elif record.state == "ready" and not record.in_doubt:
-        taken = energy.of_server(record)
-        if taken:
-            say(f"    {taken}, since it was ready")
+        used_energy = energy.of_server(record)
+        if used_energy:
+            say(f"    {used_energy}, since it was ready")
     elif record.in_doubt:
         say(
             f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget"
@@ -107,8 +107,11 @@ def _with_energy(record: ServerRecord) -> dict:
     """Return a record as --json prints it, with what its answers have taken;
     None without counters.
     """
-    taken = energy.of_server(record)
-    return {**record.public(), "energy": taken.to_dict() if taken else None}
+    used_energy = energy.of_server(record)
+    fields = {**record.public(), "energy": None}
+    if used_energy:
+        fields["energy"] = used_energy.to_dict()
+    return fields
 
 
 def _known() -> list[ServerRecord]:

@@ -18,7 +18,10 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
     """
     if stop:
         removed = records.withdraw(name)
-        copies = f"{len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name}"
+        noun = "copies"
+        if len(removed) == 1:
+            noun = "copy"
+        copies = f"{len(removed)} shared {noun} of {name}"
         say(
             f"✓ {copies} removed. Who has read it knows the key still: stop the server to shut them out."
         )

@@ -180,7 +180,10 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         from workshop.simulate import local as here
 
         result = here.compare(options["seed"], vllm_bench)
-        say_json(result.to_dict()) if as_json else say(str(result))
+        if as_json:
+            say_json(result.to_dict())
+        else:
+            say(str(result))
         return
     example = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
     model = required(model, "MODEL", example)
@@ -205,10 +208,11 @@ def as_text(s: Simulation) -> str:
     from workshop.simulate.report import MEASURES
 
     figures = s.to_dict()
-    many = f"{s.replicas} × " if s.replicas > 1 else ""
-    many = (
-        f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × " if s.prefill_replicas else many
-    )
+    many = ""
+    if s.prefill_replicas:
+        many = f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × "
+    elif s.replicas > 1:
+        many = f"{s.replicas} × "
     lines = [
         f"{s.model} on {s.gpus} × {s.gpu}: {figures['requests']:,} requests in {s.seconds:,.1f} s, {s.tokens_per_s:,.0f} tokens/s",
         f"{many}{s.command}",
@@ -216,10 +220,12 @@ def as_text(s: Simulation) -> str:
         f"{'ms':<34}{'p50':>10}{'p95':>10}{'p99':>10}{'mean':>10}",
     ]
     for measure, title in MEASURES.items():
-        cells = (
-            f"{'–' if value is None else format(value, ',.1f'):>10}"
-            for value in s.of(measure).values()
-        )
+        cells = []
+        for value in s.of(measure).values():
+            shown = "–"
+            if value is not None:
+                shown = format(value, ",.1f")
+            cells.append(f"{shown:>10}")
         lines.append(f"{measure:<6}{title:<28}{''.join(cells)}")
     lines.append("")
     for name in ("running", "waiting"):

@@ -41,7 +41,8 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
         right += exercises_by_key[key].test(chosen) is None
     count = len(exercises_by_key)
     before = exercises.progress().get("test.pre", {}).get("right")
-    if problem := exercises.keep(f"test.{when}", {"right": right, "answers": answers}):
+    problem = exercises.keep(f"test.{when}", {"right": right, "answers": answers})
+    if problem:
         say(problem, err=True)
     if as_json:
         if when == "pre":

@@ -42,8 +42,10 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
     replay.extend(steps)
     with output(to, force=force, inputs=[source]) as file:
         file.write(page(replay.data()).encode(errors="backslashreplace"))
-    left = f"; {replay.left_out:,} later ones are left out: --first" if replay.left_out else ""
+    note = ""
+    if replay.left_out:
+        note = f"; {replay.left_out:,} later ones are left out: --first"
     say(
-        f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{left}",
+        f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{note}",
         err=is_stream(to),
     )
