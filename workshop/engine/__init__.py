@@ -1,1 +1,1 @@
-"""What vLLM says: its log, its metrics, its steps and its model classes, and how they compare with the plan."""
+"""What vLLM says: its log, metrics, steps and model classes, and how they compare with the plan."""

@@ -36,7 +36,8 @@ NOBODY = {
     *("debug", "engine", "enginecore", "worker", "apiserver", "serve"),
 }  # fmt: skip
 SHORTEST_NAME = 3
-# ranges of addresses for documentation: RFC 3849 and RFC 5737, whose 198.51.100.0/24 alone is too small
+# ranges of addresses for documentation: RFC 3849 and RFC 5737, whose 198.51.100.0/24 alone is too
+# small
 DOCUMENTATION_NETWORKS = (
     ipaddress.ip_network("2001:db8::/32"),
     ipaddress.ip_network("192.0.2.0/24"),

@@ -1,8 +1,9 @@
 """Exact planning: ask vLLM's own model class for its weights and KV cache, and store the answer.
 
-`exact_worker.py` builds the class in a process of its own, so that nothing here imports torch. Activations, CUDA graphs
-and kernels keep the planner's formulas. Answers are stored in WORKSHOP_HOME by config, vLLM version and split. The planner
-brings recorded answers for machines without vLLM (inference_planner/builds.py).
+`exact_worker.py` builds the class in a process of its own, so that nothing here imports torch.
+Activations, CUDA graphs and kernels keep the planner's formulas. Answers are stored in
+WORKSHOP_HOME by config, vLLM version and split. The planner brings recorded answers for machines
+without vLLM (inference_planner/builds.py).
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ WORKER_MODULE = "workshop.engine.exact_worker"  # runs in the engine's Python
 WORKER_FILE = Path(__file__).with_name("exact_worker.py")
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
-    "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
-    "does not recognize this architecture": "its Transformers does not know the model_type {model_type}",
+    "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), "
+    "which is never run here",
+    "does not recognize this architecture": "its Transformers does not know the model_type "
+    "{model_type}",
     "are not supported for now": "it does not know the architecture {architecture}",
     "No module named 'torch'": "its Python has no torch",
 }
@@ -56,11 +59,13 @@ LONGEST_REASON = 500
 
 
 def python() -> str:
-    """Return the interpreter that has vLLM: WORKSHOP_VLLM_PYTHON, else this one, or "" if neither has it."""
+    """Return the interpreter that has vLLM: WORKSHOP_VLLM_PYTHON's, else this one, else ""."""
     configured = os.environ.get("WORKSHOP_VLLM_PYTHON")
     if configured:
         return configured
-    return python_process.PYTHON if version() else ""
+    if version():
+        return python_process.PYTHON
+    return ""
 
 
 def version() -> str:
@@ -75,8 +80,8 @@ class UnknownArchitecture(BadInput):
 class ExactWorker:
     """A worker process that builds vLLM's model classes, as a context manager.
 
-    It stays while a plan is made: its imports take longer than building a class. It starts with the first job, and a
-    new one starts after a failure.
+    It stays while a plan is made: its imports take longer than building a class. It starts with the
+    first job, and a new one starts after a failure.
     """
 
     def __init__(self) -> None:
@@ -91,7 +96,7 @@ class ExactWorker:
             self._process = None
 
     def build(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the worker's answer to a job (`exact_worker.run`), or {"error": …} if it cannot build the class."""
+        """Return the worker's answer to a job (`exact_worker.run`), or {"error": the reason}."""
         if not self._process:
             try:
                 self._process = WorkerProcess(WORKER_MODULE, JsonLines(), python=python())
@@ -108,7 +113,7 @@ class ExactWorker:
 
 
 def job(d: Deployment) -> dict[str, Any]:
-    """Return the worker's job for a deployment: its config, its split and the settings that decide sizes."""
+    """Return the worker's job for a deployment: config, split, and settings that decide sizes."""
     result: dict[str, Any] = {
         "config": dict(d.model.raw),
         "tp": d.tp,
@@ -130,7 +135,7 @@ def answers_folder() -> Path:
 
 
 def answer_file(job: Mapping[str, Any]) -> Path:
-    """Return the file of the answer to a job. Its name is a digest of all that the answer depends on."""
+    """Return the file of the answer to a job; a digest of all that the answer depends on names it."""
     key = dict(job)
     # The blocks of a request follow from kv_cache.layout, so one answer serves every length.
     for name in ("max_model_len", "max_num_batched_tokens"):
@@ -142,7 +147,7 @@ def answer_file(job: Mapping[str, Any]) -> Path:
 
 
 def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
-    """Write an answer as a whole file. If that is impossible nothing happens: the next plan asks again."""
+    """Write an answer as a whole file. If that is impossible, the next plan asks again."""
     with contextlib.suppress(OSError, WorkshopError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with output(file, force=True) as written:
@@ -150,13 +155,14 @@ def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
 
 
 def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
-    """Return the deployment with what vLLM's class says of its split, from the stored answer or from the worker.
+    """Return the deployment with the sizes of vLLM's class, from a stored answer or the worker.
 
     Args:
         vllm_arguments: further arguments of vLLM, such as enable_prefix_caching.
 
     Raises:
-        BadInput: vLLM cannot build the model, or the model has no KV cache; the sentence gives the reason.
+        BadInput: vLLM cannot build the model, or the model has no KV cache; the sentence gives the
+            reason.
     """
     question = {**job(d), **vllm_arguments}
     file = answer_file(question)
@@ -181,24 +187,43 @@ def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Depl
 
 
 def _built(answer: Mapping[str, Any], d: Deployment) -> Built | None:
-    return None if "error" in answer else built(answer, d.expert_split)
+    """Return what an answer says of the deployment's split; None for an error."""
+    if "error" in answer:
+        return None
+    return built(answer, d.expert_split)
 
 
 def refusal(m: ModelConfig, answer: Mapping[str, Any]) -> BadInput:
     """Return an error that says in a sentence why vLLM cannot build a model."""
     error = answer["error"]
     vllm_version = answer.get("vllm", version())
-    lines = error.splitlines()
-    line = next((line for line in lines if "Value error" in line), lines[0])  # pydantic's
-    reason = line.split("[type=")[0].strip()[:LONGEST_REASON]
+    reason = _first_reason(error)
     for phrase, meaning in REFUSALS.items():
         if phrase in error:
             reason = meaning.format(model_type=m.model_type, architecture=m.architecture) or reason
             break
-    missing = lacks(m.architecture, vllm_version) if vllm_version else ""
-    remedy = f"{missing} Without --exact the plan is an estimate from the config alone.".lstrip()
-    kind = UnknownArchitecture if missing and "vllm" in answer else BadInput
-    return kind(f"vLLM {vllm_version} cannot build {m.name}: {reason}.", remedy)
+    message = f"vLLM {vllm_version} cannot build {m.name}: {reason}."
+    remedy = "Without --exact the plan is an estimate from the config alone."
+    missing = ""
+    if vllm_version:
+        missing = lacks(m.architecture, vllm_version)
+    if not missing:
+        return BadInput(message, remedy)
+    remedy = f"{missing} {remedy}".lstrip()
+    if "vllm" not in answer:
+        return BadInput(message, remedy)
+    return UnknownArchitecture(message, remedy)
+
+
+def _first_reason(error: str) -> str:
+    """Return the line of an error that says what is wrong: pydantic's "Value error", or the first."""
+    lines = error.splitlines()
+    reason = lines[0]
+    for line in lines:
+        if "Value error" in line:
+            reason = line
+            break
+    return reason.split("[type=")[0].strip()[:LONGEST_REASON]
 
 
 def plan(
@@ -244,7 +269,7 @@ def plan(
     learned: Sequence[Start] | None = None,
     **unknown: object,
 ) -> Plan:
-    """Return the planner's plan, with weights and KV cache from vLLM's own classes where there are no formulas.
+    """Return the planner's plan; without formulas, vLLM's own classes give weights and KV cache.
 
     The names are vLLM's own, and None means vLLM's default.
 
@@ -256,41 +281,56 @@ def plan(
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
         gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib.
-        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size or without a name.
-        free_gib: GiB that are free on each GPU before vLLM starts; None means that nothing else runs there.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size or
+            without a name.
+        free_gib: GiB that are free on each GPU before vLLM starts; None means that nothing else
+            runs there.
         gpus_per_node: GPUs in one node; 8 if nothing is known of the hardware.
         nodes: nodes that may be used.
-        data_parallel_size: replicas that share their experts, each with attention and a KV cache of its own. Tokens and
-            concurrency are those of one replica, as vLLM prints them. Such plans were not measured.
-        decode_context_parallel_size: ranks that share the tokens of a KV head which each of them would copy.
+        data_parallel_size: replicas that share their experts, each with attention and a KV cache of
+            its own. Tokens and concurrency are those of one replica, as vLLM prints them. Such
+            plans were not measured.
+        decode_context_parallel_size: ranks that share the tokens of a KV head, which each of them
+            would copy otherwise.
         max_model_len, max_num_batched_tokens: tokens.
         gpu_memory_utilization: share of the GPU's memory, above 0 and at most 1.
-        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further states.
-        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4 weights; None: vLLM's choice.
-        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0}, or such JSON as text. If
-            none is allowed, vLLM does not load the encoder.
+        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further
+            states.
+        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4
+            weights; None: vLLM's choice.
+        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0},
+            or such JSON as text. If none is allowed, vLLM does not load the encoder.
         language_model_only: allow none of them.
-        hf_overrides: fields that replace those of config.json, as an object or as JSON; rope_scaling gives YaRN.
-        speculative_config: how draft tokens are made, as vLLM takes it: {"method": "mtp", "num_speculative_tokens": 2}, or
-            such JSON as text.
-        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and num_speculative_tokens.
+        hf_overrides: fields that replace those of config.json, as an object or as JSON;
+            rope_scaling gives YaRN.
+        speculative_config: how draft tokens are made, as vLLM takes it:
+            {"method": "mtp", "num_speculative_tokens": 2}, or such JSON as text.
+        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and
+            num_speculative_tokens.
         enable_lora: make buffers for adapters, and graphs with and without them.
         max_loras: adapters in one batch; 1 by default.
         max_lora_rank: the largest rank of an adapter; 16 by default.
         max_cpu_loras: adapters in the CPU's memory.
         fully_sharded_loras: tensor parallelism splits both matrices of an adapter.
         lora_dtype: auto, float16 or bfloat16.
-        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those of the oldest.
-        usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
-        exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is installed.
+        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those
+            of the oldest.
+        usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of
+            max_num_batched_tokens is taken.
+        exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM
+            is installed.
         network: link between nodes; one of `communication.NETWORKS`.
-        learned: what starts measured; None takes what was kept on this site (`workshop reconcile LOG --keep`).
+        learned: what starts measured; None takes the starts of this site
+            (`workshop reconcile LOG --keep`).
 
     Raises:
-        BadInput: an unknown name or keyword, a number out of range, sizes that cannot split the model,
-            or a model that vLLM cannot build.
+        BadInput: an unknown name or keyword, a number out of range, sizes that cannot split the
+            model, or a model that vLLM cannot build.
     """
     check_keywords(plan, unknown)
+    measured_starts = learned
+    if measured_starts is None:
+        measured_starts = kept_starts(exact)
     result = planner_plan(
         model,
         gpu,
@@ -329,17 +369,26 @@ def plan(
         vllm_version=vllm_version,
         usage=usage,
         network=network,
-        learned=kept_starts(exact) if learned is None else learned,
+        learned=measured_starts,
         find_split=lambda deployment, sizes: choose(deployment, sizes, exact),
     )
-    if learned is None and (files := damaged()):
-        note = f"{files[0]} is damaged, so nothing was taken from it. Remove it, or run `workshop reconcile --forget-all`."
+    if learned is not None:
+        return result
+    damaged_files = damaged()
+    if damaged_files:
+        note = (
+            f"{damaged_files[0]} is damaged, so nothing was taken from it. "
+            "Remove it, or run `workshop reconcile --forget-all`."
+        )
         result = replace(result, reasons=[*result.reasons, note])
     return result
 
 
 def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
-    """Return what starts on this site measured (`workshop reconcile LOG --keep`), for plans with the same `exact`."""
+    """Return what starts on this site measured, for plans with the same `exact`.
+
+    `workshop reconcile LOG --keep` keeps them.
+    """
 
     def predict(model: ModelConfig, gpu: GPU, options: dict[str, Any]) -> Plan:
         return plan(model, gpu, **options, exact=exact, learned=())
@@ -348,16 +397,17 @@ def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
 
 
 def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
-    """Return the requested split, or the one to take, with the best available knowledge of the model.
+    """Return the requested or the best split, with the best available knowledge of the model.
 
     Args:
         sizes: what the user gave.
-        exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM is here, and falls
-            back to recorded or estimated sizes if vLLM cannot build the model. False never asks.
+        exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM
+            is here, and falls back to recorded or estimated sizes if vLLM cannot build the model.
+            False never asks.
 
     Raises:
-        BadInput: sizes that cannot split the model, a model without a KV cache, or, if exact is True, a missing vLLM
-            or a model that it cannot build.
+        BadInput: sizes that cannot split the model, a model without a KV cache, or, if exact is
+            True, a missing vLLM or a model that it cannot build.
     """
     d = with_records(d)
     if exact and not python():
@@ -378,16 +428,19 @@ def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
     except BadInput as error:
         if exact or isinstance(error, Unservable):
             raise
-        refused = error.message if isinstance(error, UnknownArchitecture) else ""
+        refused = ""
+        if isinstance(error, UnknownArchitecture):
+            refused = error.message
         return builds.choose_recorded(replace(d, refused=refused), sizes, error.message)
 
 
 def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
-        is_given = sizes.tp or sizes.pp
-        # The plan's own choice needs the sizes of the whole model first.
-        choice = choose_split(d if is_given else attach(d, worker), sizes)
+        if not sizes.tp and not sizes.pp:
+            # The plan's own choice needs the sizes of the whole model first.
+            d = attach(d, worker)
+        choice = choose_split(d, sizes)
         choice = replace(choice, deployment=attach(choice.deployment, worker))
     return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
 

@@ -1,9 +1,10 @@
-"""Monkeypatches that let vLLM build a model on a machine without a GPU: fake ranks, fake kernels, empty packages.
+"""Monkeypatches that let vLLM build a model without a GPU: fake ranks and kernels, empty packages.
 
-This is not a bug of vLLM: building a model class is not meant to work without the machine that runs it. A class is only
-built here, and nothing is computed, so a patch has to give the sizes that a GPU would have, and need not work otherwise.
-Each patch names private parts of vLLM 0.32.0 or PyTorch, and has to be read again with a new release; the recorded builds
-(benchmarks/exact.py, tests/plan/test_exact_live.py) show a difference.
+This is not a bug of vLLM: building a model class is not meant to work without the machine that runs
+it. A class is only built here, and nothing is computed, so a patch has to give the sizes that a GPU
+would have, and need not work otherwise. Each patch names private parts of vLLM 0.32.0 or PyTorch,
+and has to be read again with a new release; the recorded builds (benchmarks/exact.py,
+tests/plan/test_exact_live.py) show a difference.
 """
 
 import importlib.machinery
@@ -13,12 +14,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# Packages for images and sound, which the CPU build goes without. Building a class uses none of them.
+# Packages for images and sound, which the CPU build goes without. Building a class uses none of
+# them.
 OPTIONAL_PACKAGES = ("torchvision", "torchaudio", "timm", "cv2", "av")
 
 
 class EmptyName(type):
-    """A class that has every attribute, and can be called, used as a decorator and inherited from."""
+    """A class with every attribute, which can be called, decorate a function and be inherited from."""
 
     def __getattr__(cls, name: str) -> "EmptyName":
         if name.startswith("__"):
@@ -77,7 +79,7 @@ def apply() -> None:
 
 
 def fake_torch() -> None:
-    """Give PyTorch idle CUDA objects, and the CPU features that leave the sizes of a GPU as they are."""
+    """Give PyTorch idle CUDA objects, and CPU features that leave the sizes of a GPU unchanged."""
     import torch
     from vllm.v1.worker import workspace
 
@@ -122,7 +124,7 @@ def fake_ranks() -> None:
 
 
 def fake_platform() -> None:
-    """Let the CPU's platform take every quantization and, for sparse attention, a backend of the GPU."""
+    """Let the CPU's platform take every quantization, and a GPU's backend for sparse attention."""
     from vllm.platforms import current_platform
 
     platform: Any = type(current_platform)
@@ -185,20 +187,22 @@ def fake_linear_kernels() -> None:
 
 
 def only_to_the_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a Module.to that changes the dtype and moves nothing: tensors of the meta device have no data."""
+    """Return a Module.to that changes the dtype alone: tensors of the meta device have no data."""
     import torch
 
     parse: Any = getattr(torch._C, "_nn")._parse_to  # noqa: B009  PyTorch's stubs leave it out
 
     def to(self, *args, **options):
         dtype = parse(*args, **options)[1]
-        return original(self, dtype) if dtype else self
+        if not dtype:
+            return self
+        return original(self, dtype)
 
     return to
 
 
 def with_sparse_attention(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the choice of an attention backend, with a GPU's backend for sparse attention, which no CPU has."""
+    """Return the choice of an attention backend, with a GPU's backend for sparse attention."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
     def backend_of(cls, selected_backend, attn_selector_config, num_heads=None):

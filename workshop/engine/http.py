@@ -11,16 +11,17 @@ LARGEST_BYTES = 1 << 26  # what vLLM publishes of itself has less than a tenth o
 
 
 def trusted_proxy() -> str | None:
-    """Return the web proxy that may see a key over plain HTTP, as the user names it; `http_proxy` does not count."""
+    """Return the web proxy that may see a key over plain HTTP: the user's own, not `http_proxy`."""
     return os.environ.get(PROXY_VARIABLE, "").strip() or None
 
 
 def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response, bytes]:
     """Return (answer, its whole body); `options` are those of an httpx client.
 
-    No web proxy of the environment counts: a key may be among the headers. `use.reach.proxy_to` says which proxy does.
-    httpx's own limits are for each piece of an answer: one that drips holds its reader for ever, one that floods takes
-    all memory. Raises httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
+    No web proxy of the environment counts: a key may be among the headers. `use.reach.proxy_to`
+    says which proxy does. httpx's own limits are for each piece of an answer: one that drips holds
+    its reader for ever, one that floods takes all memory. Raises httpx.HTTPError, also where the
+    whole takes more than `timeout_s` or LARGEST_BYTES.
     """
     plain = address.startswith("http:") and not (
         options.get("proxy") or options.get("follow_redirects")
@@ -41,9 +42,8 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
                     raise httpx.ReadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
         return answer, bytes(body)
 
-    with ThreadPoolExecutor(
-        1, "workshop-get"
-    ) as thread:  # a notebook's main thread has an event loop already
+    # a notebook's main thread has an event loop already
+    with ThreadPoolExecutor(1, "workshop-get") as thread:
         try:
             return thread.submit(asyncio.run, asyncio.wait_for(ask(), timeout_s)).result()
         except TimeoutError:

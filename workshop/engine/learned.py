@@ -1,8 +1,9 @@
-"""Keep what a start on this site measured, for the plans that follow: `workshop reconcile LOG --keep`.
+"""Keep what a start on this site measured, for later plans: `workshop reconcile LOG --keep`.
 
-One file a case in $WORKSHOP_HOME/learned (0600): the run in the form of a recorded run, and what its log says it
-measured. No text of the log is kept. The differences from the formulas are computed when a plan asks for them, so that
-better formulas need no new log; `inference_planner.learned` says what a plan takes from them.
+One file a case in $WORKSHOP_HOME/learned (0600): the run in the form of a recorded run, and what
+its log says it measured. No text of the log is kept. The differences from the formulas are computed
+when a plan asks for them, so that better formulas need no new log; `inference_planner.learned` says
+what a plan takes from them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Predict = Callable[[ModelConfig, GPU, dict[str, Any]], Plan]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a log says of one rank, in GiB, and the tokens/s of one stream; None where it says nothing."""
+    """The figures of one rank in a log: GiB, and tokens/s of one stream; None for missing ones."""
 
     weights_gib: float
     available_kv_gib: float
@@ -79,7 +80,7 @@ def file_of(run: Mapping[str, Any]) -> Path:
 
 
 def keep(start: KeptStart) -> Path:
-    """Write what a start measured, in the place of what was kept of the same case; return the file.
+    """Write what a start measured, in place of an earlier start of the same case; return the file.
 
     Raises:
         BadInput: the file of this case is damaged; it is not overwritten.
@@ -124,11 +125,14 @@ def _remove(file: Path) -> int:
 def files() -> list[Path]:
     """Return the files of what was kept; none where there is no folder."""
     try:
-        learned_files = [file for file in folder().iterdir() if file.suffix == SUFFIX]
+        entries = list(folder().iterdir())
     except (OSError, BadInput):
         return []
-    visible = [file for file in learned_files if not file.name.startswith(".")]
-    return sorted(visible)[:MOST_FILES]
+    learned_files: list[Path] = []
+    for entry in entries:
+        if entry.suffix == SUFFIX and not entry.name.startswith("."):
+            learned_files.append(entry)
+    return sorted(learned_files)[:MOST_FILES]
 
 
 def read(file: Path) -> KeptStart:
@@ -233,7 +237,7 @@ def _start(start: KeptStart, predict: Predict) -> planner.Start:
 
 
 def _formulas(run: Mapping[str, Any]) -> str:
-    """Return the release whose formulas are nearest to a run's, also if they came after it was kept."""
+    """Return the release whose formulas are nearest to a run's, also if they are newer than it."""
     if run["vllm_version"] in versions.ENGINES_V0:
         return run["vllm_version"]
     return versions.nearest(run["logged_version"])
@@ -244,8 +248,9 @@ def model_of(run: Mapping[str, Any]) -> ModelConfig:
     config = run.get("config") or {}
     if not config:
         return load_model(run["model"])
-    base = {} if "architectures" in config else load_model(run["model"]).raw
-    return from_dict({**base, **config}, name=run["model"])
+    if "architectures" not in config:  # only what differs from the catalog's
+        config = {**load_model(run["model"]).raw, **config}
+    return from_dict(config, name=run["model"])
 
 
 def card_of(run: Mapping[str, Any]) -> GPU:
@@ -254,11 +259,15 @@ def card_of(run: Mapping[str, Any]) -> GPU:
     if run["gpu"] not in list_gpus():
         return load_card(None, size_gib)
     card = load_gpu(run["gpu"])
-    return card if round(size_gib * GIB) == card.engine_bytes else load_card(card, size_gib)
+    if round(size_gib * GIB) == card.engine_bytes:
+        return card
+    return load_card(card, size_gib)
 
 
 def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Start:
-    d, memory = plan.deployment, plan.fit
+    """Return measured minus predicted: bytes of weights and overheads, and the speeds' ratio."""
+    d = plan.deployment
+    memory = plan.fit
     stage = min(measured.stage, d.pp - 1)
     parts = _predicted_parts(plan, stage)
     available_gib = _precise_available_gib(plan, measured, stage)
@@ -270,7 +279,9 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Sta
         requested_gib - available_gib - memory.overhead[stage] / GIB - memory.weights[stage] / GIB
     )
     overhead_gib -= weights_gib
-    activations_gib, graphs_gib, other_gib = overhead_gib, 0.0, 0.0
+    activations_gib = overhead_gib  # of a log that does not split it
+    graphs_gib = 0.0
+    other_gib = 0.0
     has_parts = measured.peak_activation_gib is not None
     if measured.peak_activation_gib is not None:
         peak_gib = measured.peak_activation_gib
@@ -316,21 +327,27 @@ def _predicted_parts(plan: Plan, stage: int) -> dict[str, float]:
 
 
 def _precise_available_gib(plan: Plan, measured: Measured, stage: int) -> float:
-    """Return the memory for the KV cache: the log prints two decimals, and the tokens say it more precisely."""
+    """Return the memory for the KV cache, GiB.
+
+    The log prints two decimals, and its tokens, or else the prediction, say it more precisely.
+    """
     memory = plan.fit
     logged_gib = measured.available_kv_gib
-    if not measured.kv_cache_tokens or not memory.capacity.tokens or stage != memory.tightest:
-        predicted_gib = memory.available[stage] / GIB
-        return predicted_gib if abs(predicted_gib - logged_gib) <= ROUNDING_GIB else logged_gib
-    token_bytes = memory.available[stage] / memory.capacity.tokens
-    size_gib = measured.kv_cache_tokens * token_bytes / GIB
-    return size_gib if abs(size_gib - logged_gib) <= ROUNDING_GIB else logged_gib
+    precise_gib = memory.available[stage] / GIB
+    if measured.kv_cache_tokens and memory.capacity.tokens and stage == memory.tightest:
+        token_bytes = memory.available[stage] / memory.capacity.tokens
+        precise_gib = measured.kv_cache_tokens * token_bytes / GIB
+    if abs(precise_gib - logged_gib) <= ROUNDING_GIB:
+        return precise_gib
+    return logged_gib
 
 
 def _speed(plan: Plan, measured: Measured) -> float | None:
-    """Return measured over predicted tokens/s of one stream; None if either is missing or they cannot be compared."""
+    """Return measured over predicted tokens/s of one stream; None if they cannot be compared."""
     predicted = plan.single_stream_tokens_per_s
     if not measured.tokens_per_s or not predicted:
         return None
     ratio = measured.tokens_per_s / predicted
-    return ratio if planner.LEAST_SPEED <= ratio <= planner.MOST_SPEED else None
+    if not planner.LEAST_SPEED <= ratio <= planner.MOST_SPEED:
+        return None
+    return ratio

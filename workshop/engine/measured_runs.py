@@ -1,4 +1,4 @@
-"""The recorded runs of vLLM (the planner's data/runs, data/tuning here), which plans are compared with."""
+"""The recorded runs of vLLM: the planner's data/runs, and those of tuning in data/tuning here."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ TUNING = DATA / "tuning"
 
 
 def tuning() -> list[dict]:
-    """Return every run of the tuning log (docs/gpu.md): the change, the speeds, a step's kernels by kind.
+    """Return every run of the tuning log (docs/gpu.md): the change, the speeds, a step's kernels.
 
-    "layers" is there if fewer than all layers were measured; "kernels" has the ms of one decoding step
-    on rank 0.
+    "layers" is there if fewer than all layers were measured; "kernels" has the ms of one decoding
+    step on rank 0.
     """
     return runs(TUNING)
 
@@ -32,7 +32,7 @@ def tuned(name: str) -> dict:
 
 
 def measured(name: str) -> dict:
-    """Return the run of that name; of several, one that was measured with up to 256 requests at once."""
+    """Return the run of that name; of several, one that was measured with up to 256 requests."""
     runs_of_name = [run for run in runs() if run["name"] == name]
     return max(runs_of_name, key=lambda run: "batch256_tok_s" in run)
 

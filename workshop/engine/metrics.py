@@ -36,7 +36,8 @@ def _called(*names: str) -> Any:
 class Metrics:
     """One snapshot of /metrics.
 
-    With several engines (data parallel) kv_cache_usage is that of the fullest one, the rest are sums.
+    With several engines (data parallel) kv_cache_usage is that of the fullest one, the rest are
+    sums.
     """
 
     time: float  # seconds, of one clock
@@ -50,8 +51,8 @@ class Metrics:
         "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
     )
     requests_total: float | None = _called("request_success_total")
-    # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by place
-    # in the draft
+    # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by
+    # place in the draft
     drafts_total: float | None = _called("spec_decode_num_drafts_total")
     drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
     accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
@@ -63,7 +64,7 @@ class Metrics:
 
     @property
     def kv_cache_tokens(self) -> int | None:
-        """Tokens that the KV cache of one engine holds; None if the version does not publish them."""
+        """The tokens that one engine's KV cache holds; None if the version does not publish them."""
         if not self.num_blocks or not self.block_size:
             return None
         return self.num_blocks * self.block_size
@@ -136,8 +137,10 @@ def fetch(
     try:
         answer, page = http.get(address, timeout_s, headers=headers, proxy=proxy, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise WorkshopError(f"{address} does not answer: {error or type(error).__name__}.",
-                            "Is the server running? `workshop servers` lists those known here.") from error  # fmt: skip
+        raise WorkshopError(
+            f"{address} does not answer: {error or type(error).__name__}.",
+            "Is the server running? `workshop servers` lists those known here.",
+        ) from error
     if answer.status_code in (401, 403):
         raise WorkshopError(
             f"{address} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."

@@ -1,4 +1,4 @@
-"""Compare the plan with vLLM's own log, line by line: where a difference comes from, and which flag to change."""
+"""Compare the plan with vLLM's own log: where a difference comes from, and which flag to change."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,12 +17,16 @@ from workshop.engine.reconcile_case import LoggedRun, make_case, size_words
 ACTIVATIONS = "activations"  # words of the planner's names of overheads
 GRAPHS = "graph"
 DOUBTFUL_GIB = 4.0
-ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
+# the log prints two decimals, and a sum of three such numbers is off by this at most
+ROUNDING_GIB = 0.011
 
 
 @dataclass(frozen=True)
 class Row:
-    """One compared quantity. `error_percent` is (predicted / actual - 1) · 100, or None if one of them is unknown."""
+    """One compared quantity.
+
+    `error_percent` is (predicted / actual - 1) · 100, or None if one of them is unknown.
+    """
 
     quantity: str
     predicted: float | None
@@ -34,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The compared rows, the advice, the assumptions that filled gaps of the log, and why a start failed."""
+    """The compared rows, the advice, assumptions about gaps of the log, and why a start failed."""
 
     rows: list[Row]
     advice: list[Advice]
@@ -49,7 +53,11 @@ class Reconciliation:
         }
 
     def row(self, quantity: str) -> Row | None:
-        return next((row for row in self.rows if row.quantity == quantity), None)
+        """Return the row of a quantity; None if the log does not have it."""
+        for row in self.rows:
+            if row.quantity == quantity:
+                return row
+        return None
 
 
 def reconcile(
@@ -65,15 +73,15 @@ def reconcile(
 
     Args:
         source: a log file, or the result of `workshop.engine.log.read`.
-        model: catalog name or folder; needed if the log's own name of the model is not in the catalog.
+        model: catalog name or folder; needed if the catalog has no model of the log's name.
         gpu: catalog name; vLLM's logs do not name the GPU.
         record: a file that the run is added to, in the form of planner/inference_planner/data/runs.
         tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
         pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
 
     Raises:
-        BadInput: this is no vLLM log, the model or the GPU is unknown, or they do not belong to the log.
-        WorkshopError: the log ends before there is anything to compare; the message says why it ended.
+        BadInput: this is no vLLM log, or the model or the GPU is unknown or not that of the log.
+        WorkshopError: the log ends before there is anything to compare; the message says why.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
     case = make_case(
@@ -86,7 +94,9 @@ def reconcile(
     if record:
         recording.record(case, record)
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
-    failure = f"{log.error.what} {log.error.remedy}" if log.error else ""
+    failure = ""
+    if log.error:
+        failure = f"{log.error.what} {log.error.remedy}"
     return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
 
 
@@ -116,7 +126,9 @@ def _rounded(value: float | None, unit: str) -> float | None:
 
 
 def _gpu_rows(case: LoggedRun) -> list[Row]:
-    available_gib = case.kv_bytes / GIB if case.kv_bytes else case.stage.available_gib
+    available_gib = case.stage.available_gib
+    if case.kv_bytes:
+        available_gib = case.kv_bytes / GIB
     rows = [_weights_row(case)]
     if not case.kv_bytes:
         rows += [_requested_row(case), _overhead_row(case), *_overhead_parts(case)]
@@ -131,7 +143,7 @@ def _gpu_rows(case: LoggedRun) -> list[Row]:
 
 
 def _requested(case: LoggedRun) -> tuple[float, float]:
-    """Return the memory in GiB that vLLM may take on one GPU: (predicted, as the log has it or else predicted)."""
+    """Return the GiB that vLLM may take on one GPU: (predicted, logged or else predicted)."""
     predicted_gib = case.base.requested_gib_per_gpu
     total_gib = case.log.profile.get("total_gpu_memory_gib")
     if not total_gib:
@@ -143,21 +155,22 @@ def _requested(case: LoggedRun) -> tuple[float, float]:
 def _requested_row(case: LoggedRun) -> Row:
     share = case.base.settings.gpu_memory_utilization
     predicted_gib, logged_gib = _requested(case)
-    actual_gib = logged_gib if "total_gpu_memory_gib" in case.log.profile else None
-    return _row(
-        "memory for vLLM per GPU",
-        predicted_gib,
-        actual_gib,
-        "GiB",
-        f"{share:g} of the {case.base.gpu_memory_gib:.2f} GiB that the engine sees of {case.card.title}",
-    )
+    actual_gib = None
+    if "total_gpu_memory_gib" in case.log.profile:
+        actual_gib = logged_gib
+    size = f"{case.base.gpu_memory_gib:.2f} GiB"
+    reason = f"{share:g} of the {size} that the engine sees of {case.card.title}"
+    return _row("memory for vLLM per GPU", predicted_gib, actual_gib, "GiB", reason)
 
 
 def _weights_row(case: LoggedRun) -> Row:
     actual = case.stage.reported_weights_gib
     predicted = case.stage.weights_gib
     plan = case.base
-    reason = f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, pipeline {plan.pipeline_parallel_size}"
+    reason = (
+        f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, "
+        f"pipeline {plan.pipeline_parallel_size}"
+    )
     if plan.pipeline_parallel_size > 1:
         reason += f"; stage {case.stage.index}, whose memory the log prints"
     rounded = actual is not None and actual < 1 and abs(predicted - actual) <= ROUNDING_GIB / 2
@@ -168,28 +181,33 @@ def _weights_row(case: LoggedRun) -> Row:
             "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
         )
     row = _row("weights per GPU", predicted, actual, "GiB", reason)
-    return replace(row, error_percent=0.0) if rounded else row
+    if rounded:
+        return replace(row, error_percent=0.0)
+    return row
 
 
 def _overhead_row(case: LoggedRun) -> Row:
     plan = case.base
-    items = ", ".join(
-        f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes
-    )
-    share = f"{plan.settings.gpu_memory_utilization:g} of {case.card.title} ({plan.gpu_memory_gib:.2f} GiB)"
+    items: list[str] = []
+    for item in case.stage.overheads:
+        if item.bytes:
+            items.append(f"{item.name} {item.bytes / GIB:.2f}")
+    predicted = ", ".join(items) or "none"
+    share = f"{plan.settings.gpu_memory_utilization:g} of {case.card.title}"
+    size = f"{plan.gpu_memory_gib:.2f} GiB"
+    reason = f"{share} ({size}) less weights and KV cache; predicted: {predicted}"
     actual = _actual_overhead(case)
-    doubt = ""
     if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
-        doubt = "; far more than predicted: another GPU, or memory that another process held"
-    return _row("overhead per GPU", case.stage.overhead_gib, actual, "GiB",
-                f"{share} less weights and KV cache; predicted: {items or 'none'}{doubt}")  # fmt: skip
+        reason += "; far more than predicted: another GPU, or memory that another process held"
+    return _row("overhead per GPU", case.stage.overhead_gib, actual, "GiB", reason)
 
 
 def _overhead_parts(case: LoggedRun) -> list[Row]:
     """Compare the parts of the overhead where the log splits it, so that the wrong one is seen.
 
-    Activations are PyTorch's peak in the profile run. What stays is libraries, kernels and communicators, which vLLM
-    counts apart (up to 0.27) or together with the weights (since 0.28, "consumed memory").
+    Activations are PyTorch's peak in the profile run. What stays is libraries, kernels and
+    communicators, which vLLM counts apart (up to 0.27) or together with the weights (since 0.28,
+    "consumed memory").
     """
     reported = case.stage.reported
     activations_gib = _overhead_gib(case, ACTIVATIONS)
@@ -198,14 +216,20 @@ def _overhead_parts(case: LoggedRun) -> list[Row]:
     weights_gib = case.stage.reported_weights_gib
     actual_other_gib = reported.non_torch_gib
     name = "of it activations"
-    why = "PyTorch's peak in the profile run: depends on max_num_batched_tokens, max_num_seqs and images"
+    why = (
+        "PyTorch's peak in the profile run: depends on max_num_batched_tokens, max_num_seqs "
+        "and images"
+    )
     if reported.consumed_gib is not None:
         name += " and CUDA graphs"
         activations_gib += graphs_gib
         why += "; with what is set aside for graphs"
         if weights_gib is not None:
             actual_other_gib = reported.consumed_gib - weights_gib
-    other = "libraries, kernels, tables, communicators; and other processes, where memory is read from the GPU"
+    other = (
+        "libraries, kernels, tables, communicators; and other processes, where memory is read from "
+        "the GPU"
+    )
     return [
         _row(name, activations_gib, reported.peak_activation_gib, "GiB", why),
         _row("of it other memory", other_gib, actual_other_gib, "GiB", other),
@@ -213,10 +237,16 @@ def _overhead_parts(case: LoggedRun) -> list[Row]:
 
 
 def _overhead_gib(case: LoggedRun, word: str) -> float:
-    return sum(item.bytes for item in case.stage.overheads if word in item.name.lower()) / GIB
+    """Return the predicted GiB of the overheads whose name has a word."""
+    total_bytes = 0
+    for item in case.stage.overheads:
+        if word in item.name.lower():
+            total_bytes += item.bytes
+    return total_bytes / GIB
 
 
 def _actual_overhead(case: LoggedRun) -> float | None:
+    """Return the overhead of a GPU by the log, GiB; None if it does not say enough."""
     available_gib = case.log.available_kv_gib
     weights_gib = case.stage.reported_weights_gib
     if available_gib is None or weights_gib is None:
@@ -226,6 +256,7 @@ def _actual_overhead(case: LoggedRun) -> float | None:
 
 
 def _available_reason(case: LoggedRun) -> str:
+    """Return what the difference in the memory for the KV cache comes from."""
     if case.kv_bytes:
         return "given in bytes (--kv-cache-memory-bytes), not measured"
     overhead = _actual_overhead(case)
@@ -239,27 +270,34 @@ def _available_reason(case: LoggedRun) -> str:
         "the overhead": overhead - case.stage.overhead_gib,
     }
     name, largest = max(causes.items(), key=lambda item: abs(item[1]))
-    if abs(sum(causes.values())) <= ROUNDING_GIB:
+    difference = sum(causes.values())
+    if abs(difference) <= ROUNDING_GIB:
         return "equal within the log's rounding"
-    part = _largest_part(case) if name == "the overhead" else ""
-    return f"mostly {name}{part}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
+    if name == "the overhead":
+        name += _largest_part(case)
+    return f"mostly {name}: {largest:+.2f} GiB of {difference:+.2f} GiB"
 
 
 def _another_rank(case: LoggedRun) -> str:
     """Say that the log's memory is of a rank that did not decide: its tokens take much less."""
-    available_gib, tokens = case.log.available_kv_gib, case.logged_tokens
-    ranks = case.base.tensor_parallel_size
-    if not available_gib or not tokens or case.kv_bytes or ranks == 1 or not case.stage.tightest:
+    available_gib = case.log.available_kv_gib
+    tokens = case.logged_tokens
+    if not available_gib or not tokens or case.kv_bytes:
+        return ""
+    if case.base.tensor_parallel_size == 1 or not case.stage.tightest:
         return ""
     capacity = case.capacity(round(max(0.0, available_gib) * GIB)).tokens
     if not capacity or tokens > 0.95 * capacity:
         return ""
-    taken_gib = available_gib * tokens / capacity
-    return f"; the log's tokens take {taken_gib:.2f} GiB, so a rank decided whose memory it does not print"
+    token_gib = available_gib * tokens / capacity
+    return (
+        f"; the log's tokens take {token_gib:.2f} GiB, "
+        "so a rank decided whose memory it does not print"
+    )
 
 
 def _largest_part(case: LoggedRun) -> str:
-    """Return which part of the overhead differs most, in brackets; empty where the log does not split it."""
+    """Return the part of the overhead that differs most, in brackets; "" without parts."""
     differences: dict[str, float] = {}
     for row in _overhead_parts(case):
         if row.actual is not None and row.predicted is not None:
@@ -270,18 +308,28 @@ def _largest_part(case: LoggedRun) -> str:
     return f" (its {name}, {differences[name]:+.2f} GiB)"
 
 
-def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
-    log = case.log
-    tokens: int | None = case.base.kv_cache_tokens
-    concurrency: float | None = case.base.max_concurrency
+def _predicted_capacity(case: LoggedRun, available_gib: float) -> tuple[int, float]:
+    """Return the predicted tokens and requests of full length that the KV cache holds."""
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
-        tokens, concurrency = capacity.tokens, capacity.max_concurrency
-    elif (
-        not tokens and available > 0
-    ):  # no request of full length fits; the log counts the tokens all the same
-        capacity = case.capacity(round(available * GIB))
-        tokens, concurrency = capacity.tokens, capacity.max_concurrency
+        return capacity.tokens, capacity.max_concurrency
+    if not case.base.kv_cache_tokens and available_gib > 0:
+        # No request of full length fits; the log counts the tokens all the same.
+        capacity = case.capacity(round(available_gib * GIB))
+        return capacity.tokens, capacity.max_concurrency
+    return case.base.kv_cache_tokens, case.base.max_concurrency
+
+
+def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
+    """Compare the KV cache's bytes of a token, its tokens, and the requests of full length.
+
+    Args:
+        available: predicted memory for the KV cache on one GPU, GiB.
+    """
+    log = case.log
+    tokens: int | None
+    concurrency: float | None
+    tokens, concurrency = _predicted_capacity(case, available)
     rows = []
     one_memory = bool(case.kv_bytes) or case.stage.tightest
     logged_tokens = case.logged_tokens
@@ -304,51 +352,69 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
     else:
         reason = "available KV cache divided by the bytes of a token"
     if logged_tokens and not tokens:
-        tokens = concurrency = None
-        reason = "the plan does not fit, and the log ran: give the model, precision, GPU and parallel sizes of the run"
+        tokens = None
+        concurrency = None
+        reason = (
+            "the plan does not fit, and the log ran: "
+            "give the model, precision, GPU and parallel sizes of the run"
+        )
     reason = _blocks_words(log) + reason
     if logged_tokens != log.kv_cache_tokens:
-        reason += f"; the log's {log.kv_cache_tokens:,} count each group of layers apart, so requests times length were taken"
+        reason += (
+            f"; the log's {log.kv_cache_tokens:,} count each group of layers apart, "
+            "so requests times length were taken"
+        )
     rows.append(_row("KV cache size", tokens, logged_tokens, "tokens", reason))
-    length = case.max_model_len
-    rows.append(_row("maximum concurrency", concurrency, log.max_concurrency, "requests",
-                     f"KV cache size for requests of {length:,} tokens each"))  # fmt: skip
+    rows.append(_concurrency_row(case, concurrency))
     return rows
+
+
+def _concurrency_row(case: LoggedRun, predicted: float | None) -> Row:
+    reason = f"KV cache size for requests of {case.max_model_len:,} tokens each"
+    return _row("maximum concurrency", predicted, case.log.max_concurrency, "requests", reason)
 
 
 def _per_token_reason(case: LoggedRun, predicted_kib: float, actual_kib: float) -> str:
     dtype = case.settings["kv_cache_dtype"]
     what = f"{case.model.kind}, {len(case.model.attention_layers)} layers, kv_cache_dtype {dtype}"
     if abs(predicted_kib / actual_kib - 1) > 0.01:
-        return f"{what}; more than 1 % apart: another kv_cache_dtype, or layers that keep only a window"
+        cause = "another kv_cache_dtype, or layers that keep only a window"
+        return f"{what}; more than 1 % apart: {cause}"
     return what
 
 
 def _blocks_words(log: EngineLog) -> str:
-    """Return the blocks of the log's KV cache, to begin a sentence with; empty where the log has none."""
+    """Return the blocks of the log's KV cache as the beginning of a sentence; "" without any."""
     if not log.gpu_blocks or log.kv_cache_tokens is None:
         return ""
     return f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; "
 
 
 def _graphs_row(case: LoggedRun) -> Row:
-    log, plan = case.log, case.base
-    graphs = [item.bytes / GIB for item in plan.overheads if "graph" in item.name.lower()]
-    reserved = graphs[0] if graphs else None
-    if log.cuda_graph_estimate_gib is not None and reserved is not None:
-        took = ""
+    log = case.log
+    plan = case.base
+    graphs = [item for item in plan.overheads if GRAPHS in item.name.lower()]
+    if log.cuda_graph_estimate_gib is not None and graphs:
+        reserved_gib = graphs[0].bytes / GIB
+        reason = "vLLM estimates them before it sizes the KV cache"
         if log.cuda_graph_gib is not None:
-            took = f", {log.cuda_graph_gib:.2f} GiB when they were captured"
-        return _row("CUDA graphs, reserved", reserved, log.cuda_graph_estimate_gib, "GiB",
-                    f"vLLM estimates them before it sizes the KV cache{took}")  # fmt: skip
-    free = plan.gpu_memory_gib - plan.requested_gib_per_gpu
-    return _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB",
-                f"taken after the KV cache is sized, from the {free:.2f} GiB that --gpu-memory-utilization leaves; the "
-                "plan reserves nothing for them")  # fmt: skip
+            reason += f", {log.cuda_graph_gib:.2f} GiB when they were captured"
+        return _row(
+            "CUDA graphs, reserved", reserved_gib, log.cuda_graph_estimate_gib, "GiB", reason
+        )
+    free_gib = plan.gpu_memory_gib - plan.requested_gib_per_gpu
+    reason = (
+        f"taken after the KV cache is sized, from the {free_gib:.2f} GiB that "
+        "--gpu-memory-utilization leaves; the plan reserves nothing for them"
+    )
+    return _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB", reason)
 
 
 def _speed_rows(case: LoggedRun) -> list[Row]:
-    """Compare one stream: the log averages over 10 s, so its best interval with one running request is the nearest."""
+    """Compare one stream with the log's best interval with one running request.
+
+    The log averages over 10 s, so that interval is the nearest.
+    """
     measured = case.single_stream_tokens_per_s
     predicted = case.base.single_stream_tokens_per_s
     if measured is None or not predicted:
@@ -362,10 +428,10 @@ def _cpu_rows(case: LoggedRun) -> list[Row]:
     rows = []
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
-        space = f"{size_words(case.kv_bytes)} of KV cache on each rank, as given; no GPU, so nothing is measured"
-        rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", space))
-        rows.append(_row("maximum concurrency", capacity.max_concurrency, log.max_concurrency, "requests",
-                         f"KV cache size for requests of {case.max_model_len:,} tokens each"))  # fmt: skip
+        size = size_words(case.kv_bytes)
+        reason = f"{size} of KV cache on each rank, as given; no GPU, so nothing is measured"
+        rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", reason))
+        rows.append(_concurrency_row(case, capacity.max_concurrency))
     if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
         weights = whole_bytes(case.model) / GIB
         rows.append(

@@ -1,7 +1,7 @@
-"""Advise which flag to change for more context or more requests at once, with the effect that the planner computes.
+"""Advise which flag to change for more context or more requests at once, with its computed effect.
 
-What can be changed is the planner's to say (`inference_planner.advise`, `ranks.tp_problem`). This module starts from the
-memory and tokens that the log measured, and says what each change brings this run.
+What can be changed is the planner's to say (`inference_planner.advise`, `ranks.tp_problem`). This
+module starts from the memory and tokens that the log measured, and says what each change brings.
 """
 
 import itertools
@@ -25,15 +25,14 @@ WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
 NULL_BLOCKS = 1  # vLLM's null block is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
-FP8_OF_V0 = (
-    8.0  # compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
-)
+# compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
+FP8_OF_V0 = 8.0
 ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One change: a flag of `vllm serve` (or an environment variable), its value, and its effect in words."""
+    """One change: a flag of `vllm serve` or an environment variable, its value, and its effect."""
 
     flag: str
     value: Any
@@ -41,9 +40,10 @@ class Advice:
 
 
 def advise(case: LoggedRun) -> list[Advice]:
-    """Return the changes that bring at least WORTH_PERCENT, the most effective first, those that need more ranks last.
+    """Return the changes that bring at least WORTH_PERCENT.
 
-    Effects start from the log's own numbers; the planner computes what a change adds to them.
+    The most effective one is first, those that need more ranks are last. Effects start from the
+    log's own numbers; the planner computes what a change adds to them.
     """
     changes = _on_cpu(case) if case.gpu is None else _on_gpu(case)
     worthwhile = []
@@ -57,7 +57,8 @@ def advise(case: LoggedRun) -> list[Advice]:
 def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
     """Return False for advice that the log's own figures contradict.
 
-    A length must fit into the tokens that vLLM counted, and a start that lacked memory gets no setting that needs more.
+    A length must fit into the tokens that vLLM counted, and a start that lacked memory gets no
+    setting that needs more.
     """
     log = case.log
     value = advice.value
@@ -84,7 +85,7 @@ def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
 
 
 def _free_share(log: EngineLog) -> float:
-    """Return the share of the GPU's memory that was free when vLLM started, which it does not go beyond."""
+    """Return the share of the GPU's memory that was free when vLLM started: it takes no more."""
     free_gib = log.profile.get("free_gpu_memory_gib")
     total_gib = log.profile.get("total_gpu_memory_gib")
     if not free_gib or not total_gib:
@@ -93,7 +94,7 @@ def _free_share(log: EngineLog) -> float:
 
 
 def longest_length(log: EngineLog) -> float:
-    """Return the tokens of the longest request that fits by the log's own figures; inf where it has none."""
+    """Return the tokens of the longest request that fits by the log's figures; inf without any."""
     limits = [math.inf]
     if log.estimated_max_model_len is not None:
         limits.append(log.estimated_max_model_len)
@@ -117,7 +118,10 @@ def _order(change: _Gain) -> tuple[bool, float]:
 
 
 def _tokens(case: LoggedRun, after: Deployment) -> float:
-    """Return the KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
+    """Return the KV tokens after a change.
+
+    The memory is the log's plus the planned difference, the bytes of a token are the planned ones.
+    """
     planned_before = case.base.fit
     planned_after = fit(after)
     expected_gib = planned_before.available[planned_before.tightest] / GIB
@@ -140,12 +144,15 @@ def _tokens(case: LoggedRun, after: Deployment) -> float:
 
 
 def _logged_tokens(case: LoggedRun) -> int | None:
-    """Return the tokens that the KV cache holds by the log: counted, or estimated in the error that ended the start."""
+    """Return the tokens of the log's KV cache: counted, or estimated in the error that ended it."""
     return case.logged_tokens or case.log.estimated_max_model_len
 
 
 def _gib_per_token(d: Deployment) -> float:
-    """Return the GiB of one token on one GPU: from the capacity if the plan fits, else from a whole model's formula."""
+    """Return the GiB of one token on one GPU.
+
+    They follow from the capacity if the plan fits, else from the formula of the whole model.
+    """
     memory = fit(d)
     if memory.fits:
         return memory.available[memory.tightest] / memory.capacity.tokens / GIB
@@ -165,7 +172,9 @@ def _brings(case: LoggedRun, flag: str, value: Any, tokens: float, note: str) ->
         gain = (tokens / before - 1) * 100
         now += f" instead of {before:,} ({gain:+.0f} %)"
     else:
-        gain = 100.0 if tokens >= length else 0.0
+        gain = 0.0
+        if tokens >= length:
+            gain = 100.0
     at_once = f", {tokens / length:.2f} requests of {length:,} tokens at once"
     effect = now + at_once
     if note:
@@ -192,7 +201,10 @@ def _fewer_requests(blocks: int) -> list[_Gain]:
 
 
 def _more_blocks(case: LoggedRun) -> list[_Gain]:
-    """Return the changes that give Mamba blocks more memory; another length or KV dtype makes none of them smaller."""
+    """Return the changes that give Mamba blocks more memory.
+
+    Another length or KV dtype makes none of the blocks smaller.
+    """
     more_memory = ("--gpu-memory-utilization", "--quantization", "--tensor-parallel-size")
     return [change for change in _changes(case) if change.advice.flag in more_memory]
 
@@ -217,7 +229,7 @@ def _changes(case: LoggedRun) -> list[_Gain]:
 
 
 def _highest_share(case: LoggedRun) -> float:
-    """Return the largest --gpu-memory-utilization that leaves room for the CUDA graphs and SPARE_GIB more."""
+    """Return the largest --gpu-memory-utilization that leaves room for CUDA graphs and SPARE_GIB."""
     left_gib = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
     left_share = 1 - left_gib / case.card.engine_gib
     share = math.floor(min(left_share, _free_share(case.log)) * 100) / 100
@@ -225,21 +237,25 @@ def _highest_share(case: LoggedRun) -> float:
 
 
 def _shorter(case: LoggedRun) -> list[_Gain]:
-    """Advise a shorter context if few requests of full length fit (or none does, and the start failed)."""
+    """Advise a shorter context if few requests of full length fit, or none and the start failed."""
     length = case.max_model_len
     block = case.base.block_size
     tokens = _logged_tokens(case) or _tokens(case, case.base.deployment)
     if case.log.estimated_max_model_len:
         whole_blocks = case.log.estimated_max_model_len // block * block
         effect = f"the longest request that fits, as vLLM estimates; one of {length:,} does not"
-        advice = Advice("--max-model-len", whole_blocks, effect)
-        return [_Gain(math.inf, advice)] if whole_blocks else []
+        if not whole_blocks:
+            return []
+        return [_Gain(math.inf, Advice("--max-model-len", whole_blocks, effect))]
     if tokens < length:
         return _longest(tokens, length, block)
     if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * block:
         return []
     half = max(block, length // 2)
-    effect = f"{tokens / half:.2f} requests of {half:,} tokens at once instead of {tokens / length:.2f} of {length:,}"
+    effect = (
+        f"{tokens / half:.2f} requests of {half:,} tokens at once "
+        f"instead of {tokens / length:.2f} of {length:,}"
+    )
     return [_Gain(100.0, Advice("--max-model-len", half, effect))]
 
 
@@ -253,7 +269,7 @@ def _longest(tokens: float, length: int, block: int) -> list[_Gain]:
 
 
 def _longer(case: LoggedRun) -> list[_Gain]:
-    """Advise a longer context if the model can read more than it was started with, and one such request fits."""
+    """Advise a longer context if the model can read more, and one such request fits."""
     if case.log.error is not None:  # a start that failed is to start first
         return []
     tokens = case.log.kv_cache_tokens or 0
@@ -261,7 +277,10 @@ def _longer(case: LoggedRun) -> list[_Gain]:
     longest = min(case.model.max_position_embeddings, tokens // 16 * 16)
     if longest <= length:
         return []
-    effect = f"requests of up to {longest:,} tokens instead of {length:,}, {tokens / longest:.2f} of them at once"
+    effect = (
+        f"requests of up to {longest:,} tokens instead of {length:,}, "
+        f"{tokens / longest:.2f} of them at once"
+    )
     gain = min(99.0, (longest / length - 1) * 100)
     return [_Gain(gain, Advice("--max-model-len", longest, effect))]
 

@@ -16,34 +16,34 @@ SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than t
 
 
 def check_memory(log: EngineLog, card: GPU) -> None:
-    """Refuse a GPU that has less memory than the log uses, or another amount than the log prints."""
-    used = (log.weights_gib or 0.0) + max(0.0, log.available_kv_gib or 0.0)
-    total = log.profile.get("total_gpu_memory_gib", 0.0)
-    contradicted = total > 0 and abs(card.engine_gib / total - 1) > ANOTHER_MEMORY
-    if not contradicted and used <= card.engine_gib * (1 + SAME_MEMORY):
-        return
-    cards = [load_gpu(name) for name in list_gpus()]
-    if contradicted:
-        names = _cards_of_size(total, ANOTHER_MEMORY)
-        hint = f"with that memory there are: {', '.join(names) or 'none in the catalog'}"
+    """Raise BadInput for a GPU with less memory than the log uses, or another size than it prints."""
+    used_gib = (log.weights_gib or 0.0) + max(0.0, log.available_kv_gib or 0.0)
+    total_gib = log.profile.get("total_gpu_memory_gib", 0.0)
+    if total_gib > 0 and abs(card.engine_gib / total_gib - 1) > ANOTHER_MEMORY:
+        reported_gib = total_gib
+        names = ", ".join(_cards_of_size(total_gib, ANOTHER_MEMORY)) or "none in the catalog"
+        hint = f"with that memory there are: {names}"
+    elif used_gib > card.engine_gib * (1 + SAME_MEMORY):
+        reported_gib = used_gib
+        names = ", ".join(_cards_with_room(used_gib)) or "none"
+        hint = f"enough memory have: {names}"
     else:
-        total = used
-        names = [other.name for other in cards if other.engine_gib * (1 + SAME_MEMORY) >= used]
-        hint = f"enough memory have: {', '.join(names) or 'none'}"
+        return
     raise BadInput(
-        f"The log reports {total:.2f} GiB on a GPU, and {card.title} has {card.engine_gib:.2f} GiB.",
+        f"The log reports {reported_gib:.2f} GiB on a GPU, "
+        f"and {card.title} has {card.engine_gib:.2f} GiB.",
         f"Give the GPU of the run; {hint}.",
     )
 
 
 def with_logged_memory(log: EngineLog, card: GPU, assumed: list[str]) -> GPU:
-    """Return the GPU with the memory that the log prints, where drivers or platforms leave another amount."""
+    """Return the GPU with the memory that the log prints: drivers leave different amounts."""
     total = log.profile.get("total_gpu_memory_gib")
     if not total or abs(card.engine_gib / total - 1) <= SAME_MEMORY:
         return card
     assumed.append(
-        f"The log says {total:g} GiB of memory, and was compared with those instead of the {card.engine_gib:.2f} GiB "
-        f"of {card.title}."
+        f"The log says {total:g} GiB of memory, and was compared with those "
+        f"instead of the {card.engine_gib:.2f} GiB of {card.title}."
     )
     return load_card(card, total)
 
@@ -57,44 +57,63 @@ def _cards_of_size(total_gib: float, tolerance: float) -> list[str]:
     return names
 
 
+def _cards_with_room(used_gib: float) -> list[str]:
+    """Return the names of the catalog's GPUs that have at least so much memory."""
+    names = []
+    for name in list_gpus():
+        card = load_gpu(name)
+        if card.engine_gib * (1 + SAME_MEMORY) >= used_gib:
+            names.append(card.name)
+    return names
+
+
 def find_gpu(log: EngineLog, requested: str | GPU | None, assumed: list[str]) -> GPU:
-    """Return the GPU of a log: the given one, one that a line names, or the one of the catalog with its memory.
+    """Return the GPU of a log: the requested one, one that a line names, or one with its memory.
 
     Raises BadInput: none of these is known.
     """
     if requested is not None:
         return load_gpu(requested)
-    if log.gpu and (card := _gpu_by_name(log.gpu)):
-        assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
-        return card
+    if log.gpu:
+        card = _gpu_by_name(log.gpu)
+        if card:
+            assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
+            return card
     total = log.profile.get("total_gpu_memory_gib")
-    same = [
-        card
-        for card in map(load_gpu, list_gpus())
-        if total and abs(card.engine_gib / total - 1) < SAME_MEMORY
-    ]
+    same: list[GPU] = []
+    for name in list_gpus():
+        card = load_gpu(name)
+        if total and abs(card.engine_gib / total - 1) < SAME_MEMORY:
+            same.append(card)
     if len(same) == 1:
         assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
         return same[0]
     if total and not _cards_of_size(total, ANOTHER_MEMORY):
         assumed.append(
-            f"No GPU of the catalog has the {total:g} GiB that the log says, so memory alone was compared."
+            f"No GPU of the catalog has the {total:g} GiB that the log says, "
+            "so memory alone was compared."
         )
         return load_card(None, total)
-    hint = f"With {total} GiB it may be: {', '.join(card.name for card in same)}. " if same else ""
-    raise BadInput("The log does not name its GPU (vLLM's logs do not).",
-                   f"{hint}Add --gpu with one of: {', '.join(list_gpus())}.")  # fmt: skip
+    remedy = f"Add --gpu with one of: {', '.join(list_gpus())}."
+    if same:
+        names = ", ".join(card.name for card in same)
+        remedy = f"With {total} GiB it may be: {names}. {remedy}"
+    raise BadInput("The log does not name its GPU (vLLM's logs do not).", remedy)
 
 
 # Words behind a card's name that make it another card, with other memory or speed.
 OTHER_CARD = {
-    *("laptop", "mobile", "max-q", "maxq", "super", "ti", "d", "ada", "mig", "slice", "generation", "vgpu", "grid"),
-    *("nvl", "pcie", "sxm2", "sxm3", "blackwell", "workstation", "server", "max", "xt", "xtx", "gre", "dual"),
+    *("laptop", "mobile", "max-q", "maxq", "super", "ti", "d", "ada", "mig", "slice"),
+    *("generation", "vgpu", "grid", "nvl", "pcie", "sxm2", "sxm3", "blackwell", "workstation"),
+    *("server", "max", "xt", "xtx", "gre", "dual"),
 }  # fmt: skip
 
 
 def _gpu_by_name(name: str) -> GPU | None:
-    """Return the catalog's GPU of a name; None if words are left that make it another one, as in "RTX 4090 Laptop GPU"."""
+    """Return the catalog's GPU of a name.
+
+    None if further words make it another one, as in "RTX 4090 Laptop GPU".
+    """
     plain = name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
     parts = re.split(r"[\s_]+", plain)
     for count in range(len(parts), 0, -1):

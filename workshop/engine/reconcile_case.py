@@ -1,4 +1,4 @@
-"""The starting point of a reconciliation: a log, its model and GPU, and the plan with the same settings."""
+"""The start of a reconciliation: a log, its model and GPU, and the plan with the same settings."""
 
 import re
 from collections.abc import Sequence
@@ -45,12 +45,14 @@ DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
 def size_words(size_bytes: int) -> str:
     """Write a size as people do: 16 MiB, 1.5 GiB."""
-    return f"{size_bytes / GIB:g} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:g} MiB"
+    if size_bytes >= GIB:
+        return f"{size_bytes / GIB:g} GiB"
+    return f"{size_bytes / 2**20:g} MiB"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One GPU of a pipeline stage: its predicted memory in GiB, and the weights that its rank reported."""
+    """One GPU of a pipeline stage: its predicted memory in GiB, and its rank's reported weights."""
 
     index: int
     weights_gib: float
@@ -70,8 +72,9 @@ class Stage:
 class LoggedRun:
     """A log beside its prediction.
 
-    `gpu` is None for a log of a CPU. `settings` are plan()'s keyword arguments as the log has them, `kv_bytes` is the size
-    of a rank's KV cache where it was given in bytes, and `assumed` lists what the log does not say.
+    `gpu` is None for a log of a CPU. `settings` are plan()'s keyword arguments as the log has them,
+    `kv_bytes` is the size of a rank's KV cache if it was set in bytes, and `assumed` lists what the
+    log does not say.
     """
 
     log: EngineLog
@@ -90,7 +93,10 @@ class LoggedRun:
 
     @property
     def max_num_seqs(self) -> int | None:
-        """max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower; None elsewhere."""
+        """max_num_seqs of the log, or vLLM's default, which a plan of a hybrid model may lower.
+
+        None for other models.
+        """
         logged = self.settings["max_num_seqs"]
         if logged or not has_states(self.model):
             return logged
@@ -105,12 +111,11 @@ class LoggedRun:
 
     @cached_property
     def stage(self) -> Stage:
-        """The pipeline stage whose memory the log prints: one rank reports it, not always one of the tightest stage."""
-        reports = []
-        for name, rank in self.log.ranks.items():
-            if rank.available_kv_gib is not None:
-                reports.append((rank.available_kv_gib, name))
-        name = min(reports)[1] if reports else ""
+        """The pipeline stage whose memory the log prints.
+
+        One rank reports it, not always one of the tightest stage.
+        """
+        name = self._reporting_rank()
         index = 0
         match = re.search(r"PP(\d{1,4})(?!\d)", name)
         if match and int(match[1]) < self.base.pipeline_parallel_size:
@@ -131,9 +136,22 @@ class LoggedRun:
             reported=self._reported(name),
         )
 
+    def _reporting_rank(self) -> str:
+        """Return the name of the rank with the least memory for the KV cache; "" without reports."""
+        reports = []
+        for name, rank in self.log.ranks.items():
+            if rank.available_kv_gib is not None:
+                reports.append((rank.available_kv_gib, name))
+        if not reports:
+            return ""
+        _, name = min(reports)
+        return name
+
     def _reported(self, name: str) -> RankFacts:
         """Return the split of a rank's memory; of another rank where this one prints none."""
-        ranks_of_log = [self.log.ranks[name]] if name in self.log.ranks else []
+        ranks_of_log = []
+        if name in self.log.ranks:
+            ranks_of_log.append(self.log.ranks[name])
         ranks_of_log += self.log.ranks.values()
         for rank in ranks_of_log:
             if rank.peak_activation_gib is not None:
@@ -165,8 +183,9 @@ class LoggedRun:
     def logged_tokens(self) -> int | None:
         """The tokens of the log's KV cache, in the measure of today.
 
-        Up to 0.19 vLLM divided by the number of groups of layers: a hybrid's log has a fourth, say. Its maximum concurrency
-        was right. Source: v1/core/kv_cache_utils.py of both.
+        Up to 0.19 vLLM divided by the number of groups of layers, so that a hybrid's log may have a
+        fourth of the tokens. Its maximum concurrency was right. Source: v1/core/kv_cache_utils.py
+        of both.
         """
         log = self.log
         old = log.version is not None and versions.is_before(log.version, "0.20")
@@ -176,7 +195,7 @@ class LoggedRun:
 
     @cached_property
     def single_stream_tokens_per_s(self) -> float | None:
-        """Tokens/s of the best interval with one running request at both ends; None if the log has none.
+        """Tokens/s of the best interval with one running request at both ends; None without any.
 
         At one end alone, a batch that is nearly done looks the same.
         """
@@ -192,11 +211,15 @@ class LoggedRun:
 
     @property
     def max_model_len(self) -> int:
+        """The tokens of the longest request."""
         return self.settings["max_model_len"] or self.model.max_position_embeddings
 
 
 def _has_groups(model: ModelConfig) -> bool:
-    """Return True if layers of several kinds share the KV cache: states beside attention, or windows of several sizes."""
+    """Return True if several kinds of layers share the KV cache.
+
+    These are states beside attention, or windows of several sizes.
+    """
     return has_states(model) or len(set(model.layer_windows)) > 1
 
 
@@ -218,26 +241,15 @@ def make_case(
         pipeline_parallel_size: stages, where the log does not say it.
 
     Raises:
-        BadInput: the model or the GPU is neither in the log nor given, or does not belong to the log.
+        BadInput: the model or the GPU is neither in the log nor given, or does not belong to the
+            log.
         WorkshopError: the log ends before there is anything to compare.
     """
     assumed: list[str] = []
     _check_something_to_compare(log)
     config = with_quantization(find_model(log, model, assumed), log, assumed)
-    if (
-        log.max_model_len or 0
-    ) > config.max_position_embeddings:  # it started, so its model reads so many
-        assumed.append(
-            f"The log's max_model_len of {log.max_model_len:,} is more than the {config.max_position_embeddings:,} of "
-            f"{config.name}'s config.json, and was taken."
-        )
-        config = replace(config, max_position_embeddings=log.max_model_len or 0)
-    card = None if log.platform == "cpu" else find_gpu(log, gpu, assumed)
-    if card is not None:
-        check_memory(log, card)
-        card = with_logged_memory(log, card, assumed)
-    if log.platform == "cpu" and gpu is not None:
-        assumed.append(f"The log is of a CPU, so --gpu {gpu} was not used.")
+    config = _with_logged_length(log, config, assumed)
+    card = _card(log, gpu, assumed)
     settings = _settings(log, config, assumed)
     settings |= parallel_sizes(log, tensor_parallel_size, pipeline_parallel_size, assumed)
     if settings["quantization"] is None:
@@ -245,11 +257,14 @@ def make_case(
         settings["quantization"] = quantization_of_weights(log, config, ranks_of_replica, assumed)
     if not config.moe:  # replicas of a dense model share nothing: each is a run of its own
         settings |= {"data_parallel_size": None, "enable_expert_parallel": False}
+    parts_of_an_expert = None  # as many as there are ranks of tensor parallelism
+    if settings["enable_expert_parallel"]:
+        parts_of_an_expert = 1
     ranks.check_sizes(
         config,
         settings["tensor_parallel_size"],
         settings["pipeline_parallel_size"],
-        1 if settings["enable_expert_parallel"] else None,
+        parts_of_an_expert,
     )
     settings["enable_prefix_caching"] = _prefix_caching(log, config)
     settings["moe_backend"] = None
@@ -259,7 +274,31 @@ def make_case(
     return LoggedRun(log, config, card, settings, _kv_bytes(log), assumed)
 
 
-# Arguments that the plan takes as vLLM does, where a log has them: drafts, adapters, and what else is in a prompt.
+def _with_logged_length(log: EngineLog, model: ModelConfig, assumed: list[str]) -> ModelConfig:
+    """Return the model with at least the log's max_model_len: the run started with it."""
+    length = log.max_model_len or 0
+    if length <= model.max_position_embeddings:
+        return model
+    assumed.append(
+        f"The log's max_model_len of {length:,} is more than "
+        f"the {model.max_position_embeddings:,} of {model.name}'s config.json, and was taken."
+    )
+    return replace(model, max_position_embeddings=length)
+
+
+def _card(log: EngineLog, requested: str | GPU | None, assumed: list[str]) -> GPU | None:
+    """Return the GPU of a log with the memory that it prints; None for a log of a CPU."""
+    if log.platform == "cpu":
+        if requested is not None:
+            assumed.append(f"The log is of a CPU, so --gpu {requested} was not used.")
+        return None
+    card = find_gpu(log, requested, assumed)
+    check_memory(log, card)
+    return with_logged_memory(log, card, assumed)
+
+
+# Arguments that the plan takes as vLLM does, where a log has them: drafts, adapters, and what else
+# is in a prompt.
 FEATURES = (
     "speculative_config",
     "limit_mm_per_prompt",
@@ -275,7 +314,10 @@ FEATURES = (
 def _features(
     log: EngineLog, model: ModelConfig, card: GPU, settings: dict[str, Any], assumed: list[str]
 ) -> dict[str, Any]:
-    """Return plan()'s keywords for drafts, adapters and images of the log; none where the plan cannot count them."""
+    """Return plan()'s keywords for drafts, adapters and images of the log.
+
+    There are none if the plan cannot count them.
+    """
     parameters = signature(plan).parameters
     features: dict[str, Any] = {}
     for name in FEATURES:
@@ -300,24 +342,34 @@ def _check_something_to_compare(log: EngineLog) -> None:
                 f"The start failed before it was known what fits. {log.error.what}",
                 log.error.remedy,
             )
-        raise WorkshopError("The log ends before the engine says what it loaded and what fits.",
-                            "Give the log of a start that got at least as far as 'Model loading took'.")  # fmt: skip
+        raise WorkshopError(
+            "The log ends before the engine says what it loaded and what fits.",
+            "Give the log of a start that got at least as far as 'Model loading took'.",
+        )
 
 
 def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:
-    """Return plan()'s keywords for the run of the log; what it does not say is left to vLLM's defaults."""
+    """Return plan()'s keywords for the run of the log; vLLM's defaults fill the gaps."""
     version = nearest_version(log, assumed)
     v0 = is_of_v0(log)
     old = v0 or (log.version is not None and versions.is_before(log.version, "0.21"))
-    share = log.gpu_memory_utilization or (DEFAULT_UTILIZATION_BEFORE_0_21 if old else None)
+    share = log.gpu_memory_utilization
+    if not share and old:
+        share = DEFAULT_UTILIZATION_BEFORE_0_21
+    seqs = log.max_num_seqs
+    if not seqs and v0:
+        seqs = SEQS_OF_V0
+    dtype = "auto"
+    if log.dtype and log.dtype != model.dtype:
+        dtype = log.dtype
     return {
         "max_model_len": log.max_model_len,
         "quantization": quantization_to_plan(log, model),
         "kv_cache_dtype": log.kv_cache_dtype or "auto",
-        "dtype": log.dtype if log.dtype and log.dtype != model.dtype else "auto",
-        "gpu_memory_utilization": share,
+        "dtype": dtype,
+        "gpu_memory_utilization": share or None,
         "max_num_batched_tokens": log.max_num_batched_tokens or old_batch(log, model, old),
-        "max_num_seqs": log.max_num_seqs or (SEQS_OF_V0 if v0 else None),
+        "max_num_seqs": seqs or None,
         # V0 captures its graphs after the KV cache is sized, so that they take none of it
         "enforce_eager": bool(log.enforce_eager) or v0,
         "vllm_version": version,
@@ -326,9 +378,9 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
 
 
 def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
-    """Return enable_prefix_caching of a hybrid's log, whose requests keep further states with it; None elsewhere.
+    """Return enable_prefix_caching of a hybrid's log, whose requests then keep further states.
 
-    Releases without formulas kept states in ways that the plan does not have.
+    None for other models, and for releases without formulas, which kept states in other ways.
     """
     outside = log.version is None or versions.is_outside(log.version)
     if not has_states(model) or (log.enable_prefix_caching and outside):
@@ -337,15 +389,14 @@ def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
 
 
 def _kv_bytes(log: EngineLog) -> int | None:
-    """Bytes of KV cache a rank, where they were given instead of measured."""
+    """Return the bytes of a rank's KV cache that were set instead of measured; None without any."""
     argument = log.args.get("kv_cache_memory_bytes")
-    logged_gib = (
-        log.requested_kv_gib
-    )  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
-    if (
-        type(argument) is int
-        and 0 < argument <= LARGEST
-        and (logged_gib is None or abs(argument / GIB - logged_gib) <= 0.01)
-    ):
-        return argument
-    return round(logged_gib * GIB) if logged_gib else None
+    # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
+    logged_gib = log.requested_kv_gib
+    if type(argument) is int and 0 < argument <= LARGEST:
+        agrees = logged_gib is None or abs(argument / GIB - logged_gib) <= 0.01
+        if agrees:
+            return argument
+    if not logged_gib:
+        return None
+    return round(logged_gib * GIB)

@@ -1,4 +1,4 @@
-"""Find the model that a log is of: its name among the catalog's, and the precision of its weights."""
+"""Find the model of a log: its name among the catalog's, and the precision of its weights."""
 
 import re
 from collections.abc import Mapping
@@ -37,8 +37,10 @@ def find_model(
     if requested is not None:
         model = load_model(requested)
         if log.architecture and model.architecture != log.architecture:
-            raise BadInput(f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
-                           "Give the model that the log was made with.")  # fmt: skip
+            raise BadInput(
+                f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
+                "Give the model that the log was made with.",
+            )
         return model
     for name in _names(log):
         with suppress(BadInput):
@@ -48,28 +50,33 @@ def find_model(
                     f"The model was taken to be {model.name}, since the log says {log.model!r}."
                 )
                 return model
-    if log.quantization is None and (model := _in_16_bit(log)):
-        assumed.append(
-            f"The model was taken to be {model.name} in 16 bit, since the log says {log.model!r}."
-        )
-        return model
+    if log.quantization is None:
+        model = _in_16_bit(log)
+        if model:
+            assumed.append(
+                f"The model was taken to be {model.name} in 16 bit, since the log says {log.model!r}."
+            )
+            return model
     name = (log.model or "")[:LONGEST_NAME]
-    logged_name = (
-        f"only as {name!r}, which is not in the catalogue and no folder here"
-        if name
-        else "not at all"
+    how = "not at all"
+    if name:
+        how = f"only as {name!r}, which is not in the catalogue and no folder here"
+    raise BadInput(
+        f"The log names its model {how}.",
+        "Add --model with a catalogue name or the model's folder (or its config.json).",
     )
-    raise BadInput(f"The log names its model {logged_name}.",
-                   "Add --model with a catalogue name or the model's folder (or its config.json).")  # fmt: skip
 
 
 # What publishers add to a model's name without changing its shape.
 TUNED = re.compile(
-    r"(?<![a-z0-9])(?:meta|instruct|chat|it|base|hf|sft|dpo|thinking|v1|2507|hub|models?)(?![a-z0-9])"
+    r"(?<![a-z0-9])"
+    r"(?:meta|instruct|chat|it|base|hf|sft|dpo|thinking|v1|2507|hub|models?)"
+    r"(?![a-z0-9])"
 )
 
 QUANTIZED = re.compile(
-    r"[-_.](?:fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w\d{1,2}a\d{1,2}|4bit|8bit|bnb|gguf|auto[-_]?round|hqq|torchao|quantized"
+    r"[-_.](?:fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w\d{1,2}a\d{1,2}|4bit|8bit|bnb|gguf"
+    r"|auto[-_]?round|hqq|torchao|quantized"
     r"|marlin|exl2|aqlm|quark|bf16|fp16)(?![a-z0-9]).*$"
 )
 
@@ -91,10 +98,10 @@ def _simple(name: str) -> str:
 
 @lru_cache(maxsize=2)
 def _catalog_spellings(without_format: bool = False) -> dict[str, str]:
-    """Return the catalog name of each simple spelling: of the names themselves, and of their Hub ids.
+    """Return the catalog name of each simple spelling of a name or of a Hub id.
 
     Args:
-        without_format: only of quantized checkpoints, spelled without the format ("-fp8") at the end.
+        without_format: quantized checkpoints alone, spelled without the format ("-fp8") at the end.
     """
     spellings: dict[str, str] = {}
     for name in list_models():
@@ -109,7 +116,7 @@ def _catalog_spellings(without_format: bool = False) -> dict[str, str]:
 
 
 def similar_names(part: str) -> list[str]:
-    """Return the catalog names that a folder's or Hub repository's name stands for, the nearest first."""
+    """Return the catalog names that a folder's or repository's name means, the nearest first."""
     name = part.lower().replace("___", ".")  # ModelScope writes a dot so
     name = name.removesuffix(".gguf").removesuffix(".safetensors")
     names = [name.rpartition("/")[2]]
@@ -118,8 +125,9 @@ def similar_names(part: str) -> list[str]:
     for spelling in dict.fromkeys(names):
         if spelling in SAME_SHAPE:
             similar.append(SAME_SHAPE[spelling])
-        if match := _catalog_spellings().get(_simple(spelling)):
-            similar.append(match)
+        catalog_name = _catalog_spellings().get(_simple(spelling))
+        if catalog_name:
+            similar.append(catalog_name)
     return similar
 
 
@@ -146,26 +154,29 @@ def _not_quantized(model: ModelConfig) -> ModelConfig:
 
 
 def _names(log: EngineLog) -> list[str]:
-    """Spellings under which the catalogue may know what a log calls its model: a path, a Hub id, a cache folder.
+    """Return the spellings under which the catalog may know a log's model.
 
-    The likeliest first: looking for one that is not there costs the search for similar names.
+    The log has a path, a Hub id or a cache folder. The likeliest spelling is the first: looking for
+    one that is not there costs the search for similar names.
     """
     logged_name = (log.model or "").strip()
-    parts = [part for part in re.split(r"[/\\\\]", logged_name[-4000:]) if part]
+    parts = list(filter(None, re.split(r"[/\\\\]", logged_name[-4000:])))
     cached = []
     for part in parts:
         if part.startswith("models--"):
             cached.append(part.removeprefix("models--").replace("--", "/"))
-    hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
-    here = hub_id or existing(logged_name) is not None
-    names = [*cached, *([logged_name] if here else [])]
-    served = log.args.get("served_model_name")
-    served_names = served if isinstance(served, list) else [served]
+    names = list(cached)
+    is_hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
+    if is_hub_id or existing(logged_name) is not None:
+        names.append(logged_name)
+    served_names = log.args.get("served_model_name")
+    if not isinstance(served_names, list):
+        served_names = [served_names]
     for part in [*cached, *reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
             names += similar_names(part[:LONGEST_NAME])
     names += [*parts[-1:], "/".join(parts[-2:]), logged_name]
-    return [name for name in dict.fromkeys(names) if name]
+    return list(filter(None, dict.fromkeys(names)))
 
 
 # FP8 with other scales: the same bytes, within 0.1 %
@@ -173,7 +184,10 @@ SAME_BYTES = {"ptpc_fp8": "fp8", "fp8_per_tensor": "fp8", "fp8_per_block": "fp8"
 
 
 def _method(name: str) -> str:
-    """One name of what vLLM calls by several: awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4."""
+    """Return one name for a method that vLLM calls by several.
+
+    awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4.
+    """
     method = name.lower().replace("-", "_").removesuffix("_marlin")
     method = method.removeprefix("gpt_oss_").removeprefix("auto_")
     return SAME_BYTES.get(method, method)
@@ -197,45 +211,54 @@ def _width_of_name(name: str) -> int | None:
     """Return the bits of a weight that the name of a checkpoint says, as in "-int4" or "-w8a8"."""
     width = r"(?i)[-_.](?:(?:int|w|fp|nvfp|mxfp)([48])(?:a\d{1,2})?|([48])bit)(?![a-z0-9])"
     match = re.search(width, name[:4000])
-    return int(match[1] or match[2]) if match else None
+    if not match:
+        return None
+    return int(match[1] or match[2])
 
 
 def with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
-    """Take the log's quantization where the model's config says something else."""
-    method = log.quantization
-    has = model.quantization.method if model.quantization else None
-    if not method or (has and _method(has) == _method(method)):
+    """Return the model with the log's quantization, if the model's config says something else."""
+    if not log.quantization:
         return model
-    shown = method[:LONGEST_NAME]
-    methods = {_method(name): value for name, value in reversed(quant.METHODS.items())}
-    if has and (_method(method) in CONTAINERS or _method(method) not in methods):
+    method = _method(log.quantization)
+    shown = log.quantization[:LONGEST_NAME]
+    model_method = None
+    if model.quantization:
+        model_method = model.quantization.method
+        if _method(model_method) == method:
+            return model
+    formats = {_method(name): value for name, value in reversed(quant.METHODS.items())}
+    says_width = method in formats and method not in CONTAINERS
+    if model_method and not says_width:
         assumed.append(
-            f"The log's quantization={shown} does not say its width here; that of {model.name}, {has}, was taken."
+            f"The log's quantization={shown} does not say its width here; "
+            f"that of {model.name}, {model_method}, was taken."
         )
         return model
     width = _width_of_name(log.model or "")
-    if not has and width and (_method(method) in CONTAINERS or _method(method) not in methods):
+    if width and not says_width:
         assumed.append(
-            f"The log's quantization={shown} does not say its width, and its model's name says {width} bits: {OF_WIDTH[width]} "
-            "was taken."
+            f"The log's quantization={shown} does not say its width, "
+            f"and its model's name says {width} bits: {OF_WIDTH[width]} was taken."
         )
         return model  # plan() quantizes it, by `_settings`
-    if _method(method) not in methods:
+    if method not in formats:
         assumed.append(
-            f"The log's quantization={shown} has no formulas here, so {model.name} is compared with weights in "
-            f"{model.dtype}: the rows of weights and speed say nothing."
+            f"The log's quantization={shown} has no formulas here, "
+            f"so {model.name} is compared with weights in {model.dtype}: "
+            "the rows of weights and speed say nothing."
         )
         return model
-    taken = methods[_method(method)]
     assumed.append(
-        f"quantization={shown} was taken from the log; {model.name} has {has or 'none'}."
+        f"quantization={shown} was taken from the log; {model.name} has {model_method or 'none'}."
     )
-    # a checkpoint in 16 bit stays the catalog's: plan() quantizes it, by `_settings`
-    return model.with_quantization(taken) if has else model
+    if model_method:
+        return model.with_quantization(formats[method])
+    return model  # a checkpoint in 16 bit stays the catalog's: plan() quantizes it, by `_settings`
 
 
 def quantization_to_plan(log: EngineLog, model: ModelConfig) -> str | None:
-    """Return plan()'s `quantization` for a 16-bit checkpoint that the log's run loads in fewer bits."""
+    """Return plan()'s `quantization` for a 16-bit checkpoint that the run loads in fewer bits."""
     if model.quantization is not None or not log.quantization:
         return None
     names = {_method(name): name for name in reversed(quant.METHODS)}
@@ -249,7 +272,10 @@ def quantization_to_plan(log: EngineLog, model: ModelConfig) -> str | None:
 def quantization_of_weights(
     log: EngineLog, model: ModelConfig, ranks_of_replica: int, assumed: list[str]
 ) -> str | None:
-    """Return the quantization that the log's weights show, where it names no arguments and its model is in 16 bit."""
+    """Return the quantization that the size of a log's weights shows; None if it shows none.
+
+    Only a log without arguments is asked, and a model in 16 bit.
+    """
     measured_gib = log.weights_gib
     if measured_gib is None or model.quantization or log.quantization or log.args or log.config:
         return None
@@ -262,8 +288,8 @@ def quantization_of_weights(
         if abs(size_gib / measured_gib - 1) <= ANOTHER_WEIGHTS:
             bits = present(quantized.quantization).weight_bits
             assumed.append(
-                f"The log's weights of {measured_gib:.2f} GiB are those of {model.name} in {bits} bits ({size_gib:.2f} GiB), "
-                f"and not in 16 ({stated_gib:.2f}): {method} was assumed."
+                f"The log's weights of {measured_gib:.2f} GiB are those of {model.name} "
+                f"in {bits} bits ({size_gib:.2f} GiB), and not in 16 ({stated_gib:.2f}): {method} was assumed."
             )
             return method
     return None
@@ -272,9 +298,10 @@ def quantization_of_weights(
 def moe_backend(
     log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any], assumed: list[str]
 ) -> str | None:
-    """Return plan()'s `moe_backend`: the kernels of experts that the log has, where vLLM would choose others here.
+    """Return plan()'s `moe_backend`: the log's kernels of experts, if vLLM's default differs.
 
-    Where the log does not name them, weights of MXFP4 show them: Marlin's layout is larger than Triton's.
+    If the log does not name them, weights of MXFP4 show them: Marlin's layout is larger than
+    Triton's.
     """
     quantization = settings["quantization"]
     if quantization and model.quantization is None:
@@ -287,8 +314,9 @@ def moe_backend(
         backend = _backend_of_weights(log, model, card, settings)
         if backend:
             assumed.append(
-                f"The log's weights of {log.weights_gib:.2f} GiB are {model.name}'s as {BACKENDS[backend]}'s kernels lay "
-                f"them out: --moe-backend {backend} was assumed."
+                f"The log's weights of {log.weights_gib:.2f} GiB are {model.name}'s "
+                f"as {BACKENDS[backend]}'s kernels lay them out: "
+                f"--moe-backend {backend} was assumed."
             )
     if backend is None or usual.name == BACKENDS[backend]:
         return None
@@ -303,16 +331,22 @@ def moe_backend(
 def _backend_of_weights(
     log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any]
 ) -> str | None:
-    """Return "marlin" if the log's MXFP4 weights are as large as in Marlin's layout, and not as in the usual one."""
+    """Return "marlin" if the log's MXFP4 weights have the size of Marlin's layout, else None."""
     if log.weights_gib is None or moe_backends.stored_as(model) != moe_backends.MXFP4:
         return None
-    tp, pp = settings["tensor_parallel_size"], settings["pipeline_parallel_size"]
+    tp = settings["tensor_parallel_size"]
+    pp = settings["pipeline_parallel_size"]
     if settings["data_parallel_size"] or settings["enable_expert_parallel"] or pp > 1:
         return None
-    usual, marlin = (
-        ranks.stage_bytes(moe_backends.with_padding(model, card, backend), tp, pp, 0) / GIB
-        for backend in (moe_backends.AUTO, "marlin")
-    )
-    distance = abs(marlin / log.weights_gib - 1)
-    is_marlin = distance < SAME_LAYOUT and distance < abs(usual / log.weights_gib - 1)
-    return "marlin" if is_marlin else None
+
+    def distance(backend: str) -> float:
+        """Return by which share the weights in a backend's layout differ from the log's."""
+        padded = moe_backends.with_padding(model, card, backend)
+        size_gib = ranks.stage_bytes(padded, tp, pp, 0) / GIB
+        return abs(size_gib / measured_gib - 1)
+
+    measured_gib = log.weights_gib
+    marlin = distance("marlin")
+    if marlin < SAME_LAYOUT and marlin < distance(moe_backends.AUTO):
+        return "marlin"
+    return None

@@ -8,16 +8,16 @@ from workshop.engine.reconcile_model import LONGEST_NAME
 
 WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
 SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
-SMALLEST_DEFAULT_BATCH = (
-    2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
-)
+# max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
+SMALLEST_DEFAULT_BATCH = 2048
 
 
 def old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
-    """Return max_num_batched_tokens of the V0 engine, whose profile run took a whole prompt; None for later ones.
+    """Return max_num_batched_tokens of the V0 engine; None for later ones.
 
-    From 32,768 tokens on, prompts of models without images were cut into chunks. Source: vLLM 0.7.3,
-    engine/arg_utils.py create_engine_config, config.py SchedulerConfig.
+    Its profile run took a whole prompt. From 32,768 tokens on, prompts of models without images
+    were cut into chunks. Source: vLLM 0.7.3, engine/arg_utils.py create_engine_config, config.py
+    SchedulerConfig.
     """
     if not old or not is_of_v0(log):
         return None
@@ -28,14 +28,14 @@ def old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
 
 
 def is_of_v0(log: EngineLog) -> bool:
-    """Return True for a log of the V0 engine: it says so, or its release had no other by default."""
+    """Return True for a log of the V0 engine: it says so, or it was its release's default."""
     if log.engine is not None:
         return log.engine == "V0"
     return log.version is not None and versions.is_before(log.version, "0.8")
 
 
 def outside_words(log: EngineLog) -> str:
-    """Say in a sentence that a log's release is outside of the formulas; empty for one that has some."""
+    """Return a sentence if the formulas do not cover a log's release, else an empty text."""
     if log.version is None:
         return ""
     oldest = next(iter(versions.TABLE))
@@ -44,8 +44,8 @@ def outside_words(log: EngineLog) -> str:
     what = f"vLLM {log.version[:LONGEST_NAME]} is outside of the releases that the formulas are of"
     if is_of_v0(log):
         return (
-            f"{what}: those of the V0 engine rest on five public logs, and assume {SEQS_OF_V0} requests at once where the "
-            "log does not say how many."
+            f"{what}: those of the V0 engine rest on five public logs, "
+            f"and assume {SEQS_OF_V0} requests at once where the log does not say how many."
         )
     return f"{what}: those of {oldest} were taken, and the predicted memory may be far off."
 
@@ -57,8 +57,9 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
             assumed.append("The log does not say its version of vLLM; it is of the V0 engine.")
         else:
             assumed.append(outside_words(log))
-        oldest = log.version is not None and versions.is_before(log.version, "0.6.6")
-        return (versions.V0_ENGINE_OF_0_6_4 if oldest else versions.V0_ENGINE).name
+        if log.version is not None and versions.is_before(log.version, "0.6.6"):
+            return versions.V0_ENGINE_OF_0_6_4.name
+        return versions.V0_ENGINE.name
     version = log.version
     if version is None:
         assumed.append(f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed.")

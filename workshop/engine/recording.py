@@ -1,4 +1,4 @@
-"""Record a run as `workshop reconcile LOG --record FILE` does, in the form of the planner's data/runs.
+"""Record a run in the form of the planner's data/runs: `workshop reconcile LOG --record FILE`.
 
 A record holds numbers, and names that the planner itself has: no text of the log, no key, host or
 path.

@@ -1,5 +1,6 @@
-"""Read what the engine did, step by step: the files of `workshop serve --trace` and `workshop simulate --steps`.
+"""Read what the engine did, step by step.
 
+`workshop serve --trace` and `workshop simulate --steps` write such files.
 Pure: the standard library only. A line holds what changed since the line before, so that a long
 context costs no more than a short one; `replay` adds the changes up.
 
@@ -115,7 +116,7 @@ class Pool:
         self.hashes.update(step.stored)
 
     def _free(self, freed: set[int]) -> None:
-        """Remove blocks from the tables, also those of a sliding window, whose request continues."""
+        """Remove blocks from the tables, also of a sliding window, whose request continues."""
         if not freed:
             return
         self.used_blocks -= freed
@@ -166,8 +167,8 @@ def reasons(step: Step, before: Pool) -> list[str]:
             )
         if request.drafted:
             sentences.append(
-                f"{request.id}: {request.accepted} of {request.drafted} draft tokens were accepted, "
-                "and need no step of their own."
+                f"{request.id}: {request.accepted} of {request.drafted} draft tokens were "
+                "accepted, and need no step of their own."
             )
     return sentences
 

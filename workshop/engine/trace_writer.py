@@ -28,8 +28,8 @@ class Recorder:
     """Notes what a scheduler does, and gives each step to `write` when its answers are there.
 
     Args:
-        scheduler: vLLM's. Methods of it, of its blocks and of their queue are wrapped; its decisions
-            stay the same.
+        scheduler: vLLM's. Methods of it, of its blocks and of their queue are wrapped; its
+            decisions stay the same.
         write: takes a step: a dict with the keys of `trace.Step`.
         now: the time in seconds.
         lost: gets an error, which ends the trace and nothing else. Without it errors are raised.
@@ -230,7 +230,7 @@ class Recorder:
 
 
 def short_id(name: str) -> str:
-    """Return a request's id as a trace has it: a long one is cut, and ends in a digest of the whole.
+    """Return a request's id for a trace: a long one is cut, and ends in a digest of the whole.
 
     Half a surrogate pair, which UTF-8 cannot hold, is written as an escape, since it would end the
     trace.
@@ -244,7 +244,7 @@ def short_id(name: str) -> str:
 
 
 def _text(key: bytes) -> str:
-    """Return a block's hash as vLLM's events have it: its last 64 bits, without the group's 4 bytes."""
+    """Return a block's hash as in vLLM's events: its last 64 bits, without the group's 4 bytes."""
     return key[:-4][-8:].hex()
 
 
@@ -263,7 +263,7 @@ def name_of(file: str, index: int) -> str:
 
 
 class Writer:
-    """Writes lines in a thread of its own, each within FLUSH_S: the engine does not wait for the disk.
+    """Writes lines in a thread of its own, each within FLUSH_S: the engine never waits for a disk.
 
     A full disk, LIMIT_BYTES, or a disk that is too slow end the trace, with a sentence in the log.
     """
@@ -343,7 +343,7 @@ def open_private(path: Path) -> int:
 
 
 def traced(*args, vllm_config, **kwargs):
-    """Return the scheduler that vLLM would take, with a Recorder that writes FILE_VARIABLE's file."""
+    """Return vLLM's own choice of a scheduler, with a Recorder that writes FILE_VARIABLE's file."""
     config = vllm_config.scheduler_config
     config.scheduler_cls = None
     scheduler = config.get_scheduler_cls()(*args, vllm_config=vllm_config, **kwargs)

@@ -1,7 +1,8 @@
-"""Read what a vLLM log says: version, arguments, weights, KV cache, throughput, the first real error.
+"""Read what a vLLM log says: version, arguments, memory, KV cache, speed, the first real error.
 
 Pure: the standard library only. `read(path)` reads a whole log; `Reader` one that is still being
-written. Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its lines.
+written. Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its
+lines.
 """
 
 import codecs
@@ -35,7 +36,7 @@ EXPECTED = (
 
 
 def read(path: str | Path) -> EngineLog:
-    """Return the facts of a vLLM log: version, arguments, weights, KV cache, CUDA graphs, first error.
+    """Return the facts of a vLLM log: version, arguments, memory, KV cache, first real error.
 
     Compressed files are not read.
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so
-# does what is often survived (a look-up at the Hub that failed). Of errors that explain as much, the
-# first counts.
+# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and
+# so does what is often survived (a look-up at the Hub that failed). Of errors that explain as much,
+# the first counts.
 SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
 RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found

@@ -1,8 +1,8 @@
 """One line of a vLLM log, without what terminals, schedulers and containers put around it. Pure.
 
-vLLM writes `LEVEL MM-DD HH:MM:SS [file.py:123] message` (since 0.8; before, `file.py:123] message`),
-with the process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. These words are
-looked for anywhere in a line, so no list of collectors is needed. A log has no year.
+vLLM writes `LEVEL MM-DD HH:MM:SS [file.py:123] message` (since 0.8; before, `file.py:123]
+message`), with the process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. These
+words are looked for anywhere in a line, so no list of collectors is needed. A log has no year.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# a color whose escape character was lost, or written out, on the way through a browser or a collector
+# a color whose escape character was lost, or written out, on the way through a browser or a
+# collector
 LOST_COLOR = re.compile(
     r"(?:\\x1b|\\u001b|\\033|\\e|\^\[|#x1[bB];?|[\u241b\ufffd])?\[\d{1,3}(?:;\d{1,3}){0,4}m"
 )
@@ -176,7 +177,7 @@ def parse_line(raw: str, prefixes: Prefixes | None = None) -> Line:
 
 
 def _line_without_header(text: str, prefixes: Prefixes, level: str | None, source: str) -> Line:
-    """Take a line apart that is not of vLLM's logger: a traceback, a bar, another program's line."""
+    """Take a line apart that vLLM's logger did not write: a traceback, a bar, another program's."""
     prefix, text = prefixes.strip(text)
     label = RANK_LABEL.search(prefix)
     if not prefix:
@@ -236,7 +237,7 @@ def _out_of_json(text: str) -> tuple[str, str | None, str]:
 
 
 def _record_of(text: str) -> dict | None:
-    """Return the JSON object that a line holds, or of which it is one member; None if there is none."""
+    """Return the JSON object in a line, or of which it is one member; None if there is none."""
     if text.endswith(("}", "},", "}]")):
         match = JSON_OBJECT.search(text)
         if match:
@@ -289,7 +290,7 @@ def _json(text: str) -> dict | None:
 
 
 def _process_name(match: re.Match[str]) -> str:
-    """Name a process so that ranks differ: Ray's and old workers share one name and differ by pid."""
+    """Name a process so that ranks differ: Ray's and old workers differ by their pid alone."""
     name = match["name"] or "process"
     if match["rank"]:
         return f"{name}_{match['rank']}"

@@ -1,4 +1,4 @@
-"""Read a log while it is being written: what is worth saying, and how far a start has come. Pure."""
+"""Read a log while it is being written: what is worth saying, and how far the start is. Pure."""
 
 import re
 
@@ -14,9 +14,9 @@ from workshop.engine.log.lines import (
 )
 from workshop.engine.log.rules import apply_line
 
-# A start, in its order, and the share of it that is done when the stage begins. The shares are those
-# of real starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes
-# longer, and says so.
+# A start, in its order, and the share of it that is done when the stage begins. The shares are
+# those of real starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint
+# takes longer, and says so.
 STAGES: dict[str, float] = {
     "starting": 0.0,
     "configuring": 0.08,
@@ -90,8 +90,8 @@ REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's word
 class Reader:
     """Reads a log piece by piece, cut anywhere. The result is the same as from the whole.
 
-    stage: one of STAGES; fraction: 0 to 1, never falls; message: a short line for people; error: None
-    or the first real Failure; log: what was read so far.
+    stage: one of STAGES; fraction: 0 to 1, never falls; message: a short line for people; error:
+    None or the first real Failure; log: what was read so far.
     """
 
     def __init__(self) -> None:

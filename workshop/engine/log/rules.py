@@ -1,9 +1,9 @@
 """The patterns that find facts in vLLM's log lines, and what they do with them. Pure.
 
-Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing cost
-about two microseconds. `<name>` in a pattern is a number, or a named group is text, which becomes the
-fact of that name; a third part is what else to do with the match. Messages: vLLM 0.6.4 to 0.33, from
-their sources.
+Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing
+cost about two microseconds. `<name>` in a pattern is a number, or a named group is text, which
+becomes the fact of that name; a third part is what else to do with the match. Messages: vLLM 0.6.4
+to 0.33, from their sources.
 """
 
 import ast
@@ -148,8 +148,8 @@ def _listed_gpu(log: EngineLog, match: Match, line: Line) -> None:
 def _moe_backend(log: EngineLog, match: Match, line: Line) -> None:
     """Set which kernels of experts vLLM chose, which replaces the argument.
 
-    Since 0.14 vLLM prints its own name of them, such as FLASHINFER_TRTLLM_MXFP4_BF16; before, "Marlin"
-    and the like.
+    Since 0.14 vLLM prints its own name of them, such as FLASHINFER_TRTLLM_MXFP4_BF16; before,
+    "Marlin" and the like.
     """
     name = re.sub(r"[\s-]+", "_", match[1].strip().lower())
     name = name.removeprefix("rocm_").replace("deepgemm", "deep_gemm")
@@ -265,7 +265,7 @@ def _throughput(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compile a rule's pattern. `<name>` is a number, with commas if that fact is a whole number."""
+    """Compile a rule's pattern. `<name>` is a number, with commas if the fact is a whole one."""
 
     def group(match: Match) -> str:
         digits = r"[\d.]+"
