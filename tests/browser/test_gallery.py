@@ -61,7 +61,7 @@ PARALLEL = (
 IDEAS = """from workshop.course import plots
 for name in ("request", "model_and_gpu", "cluster", "sampling", "surprise", "batch",
              "places", "chat_text", "engine_step", "draft", "chain", "static_batch", "fewer_bits", "nvfp4",
-             "agent_turns"):
+             "agent_turns", "scale_out"):
     display(plots.drawing(name))"""
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
