@@ -94,8 +94,8 @@ def checked(
     Raises BadInput: a setting without enable_lora, or a value that vLLM refuses.
     """
     if not enable_lora:
-        given = (max_loras, max_lora_rank, max_cpu_loras, lora_dtype, fully_sharded_loras or None)
-        if any(value is not None for value in given):
+        values = (max_loras, max_lora_rank, max_cpu_loras, lora_dtype, fully_sharded_loras or None)
+        if any(value is not None for value in values):
             raise BadInput(
                 "Settings of LoRA are given, and adapters are not enabled.", "Add --enable-lora."
             )

@@ -149,7 +149,7 @@ class Mark:
 @lru_cache(maxsize=1)
 def marks() -> frozenset[Mark]:
     """Return what the recorded runs (data/runs) measured."""
-    found: set[Mark] = set()
+    run_marks: set[Mark] = set()
     for run in runs():
         m = model_of(run)
         quantization = run["extra"].get("quantization")
@@ -159,8 +159,8 @@ def marks() -> frozenset[Mark]:
         if run["pp"] > 1:
             split.append("pipeline")
         kind = kind_of_model(m, ", ".join(split))
-        found.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
-    return frozenset(found)
+        run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
+    return frozenset(run_marks)
 
 
 @dataclass(frozen=True)

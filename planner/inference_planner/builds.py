@@ -160,19 +160,19 @@ def _shrunk(d: Deployment, build: Built) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
+def built(description: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
     """Return a split as the worker described it; experts: how it was asked to share them out."""
-    cache = found["kv_cache"]
+    cache = description["kv_cache"]
     return Built(
-        found["tp"],
-        found["pp"],
-        tuple(stage["loaded_bytes"] for stage in found["stages"]),
+        description["tp"],
+        description["pp"],
+        tuple(stage["loaded_bytes"] for stage in description["stages"]),
         tuple(cache["pool_bytes_per_block"]),
         tuple(_group(group) for group in cache["groups"]),
         cache["bytes_per_token"],
-        found["kv_bytes_each"],
+        description["kv_bytes_each"],
         experts,
-        tuple(stage.get("encoder_bytes", 0) for stage in found["stages"]),
+        tuple(stage.get("encoder_bytes", 0) for stage in description["stages"]),
     )
 
 

@@ -143,10 +143,12 @@ def llm_d_planner_tokens(
 
 def hf_mem_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
     """Return KV-cache tokens if only weights and KV cache counted (as hf-mem does): no overhead, no MLA, no window."""
-    each = 2 * m.num_hidden_layers * m.num_key_value_heads * m.head_dim * DTYPE_BYTES[m.dtype]
+    token_bytes = (
+        2 * m.num_hidden_layers * m.num_key_value_heads * m.head_dim * DTYPE_BYTES[m.dtype]
+    )
     weight_bytes = m.quantization.weight_bits / 8 if m.quantization else DTYPE_BYTES[m.dtype]
     free = gpu.driver_mib * MIB * utilization * tp * pp - parameters(m) * weight_bytes
-    return max(0, int(free // each))
+    return max(0, int(free // token_bytes))
 
 
 def rule_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:

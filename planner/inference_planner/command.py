@@ -35,7 +35,7 @@ def stand_in(d: Deployment) -> str:
     file for awq").
     """
     quantization = d.model.quantization
-    if not d.quantization or not quantization or not quantization.asked or quantization.online:
+    if not d.quantization or not quantization or not quantization.from_flag or quantization.online:
         return ""
     return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
 

@@ -176,20 +176,23 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
-    each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
+    message_bytes = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
     why = f"hidden states and residual between {d.pp} stages"
     for link, count in ((inside, len(borders) - over), (outside, over)):
         if count:
-            ms = count * (link.message_us / 1e3 + each / link.reached_gb_s(2) / 1e6)
-            out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
+            ms = count * (link.message_us / 1e3 + message_bytes / link.reached_gb_s(2) / 1e6)
+            out.append(
+                Traffic("point-to-point", count, message_bytes, link.name, link.gb_s, ms, why)
+            )
     return out
 
 
 def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
-    """Tokens go to the ranks of their experts and back: an all-gather and a reduce-scatter over the replicas a layer.
+    """Return the traffic between replicas: tokens go to the ranks of their experts, and come back.
 
-    Each of the two takes the half of a ring's all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came
-    within 2 % of what was measured (benchmarks/simulate/records, one node); between nodes it is an estimate.
+    That is an all-gather and a reduce-scatter over the replicas a layer. Each of the two takes the half of a ring's
+    all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came within 2 % of what was measured
+    (benchmarks/simulate/records, one node); between nodes it is an estimate.
     Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
     """
     count = 2 * len(d.model.experts.layers)

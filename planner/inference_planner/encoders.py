@@ -168,17 +168,17 @@ def encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
 
 @lru_cache(maxsize=1024)
 def _encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
-    known = FAMILIES.get(m.architecture, _guessed)
+    build_encoder = FAMILIES.get(m.architecture, _guessed)
     where = m.location or m.name
-    return known(m, Fields(m.raw, where), max_model_len)
+    return build_encoder(m, Fields(m.raw, where), max_model_len)
 
 
-def allowed_modalities(settings: Settings, found: Encoder) -> list[str]:
+def allowed_modalities(settings: Settings, model_encoder: Encoder) -> list[str]:
     """Return the modalities of an encoder that a prompt may hold."""
     if settings.language_model_only:
         return []
     counts = dict(settings.limit_mm_per_prompt)
-    return [name for name in found.items if counts.get(name, ITEMS_PER_PROMPT) > 0]
+    return [name for name in model_encoder.items if counts.get(name, ITEMS_PER_PROMPT) > 0]
 
 
 def skips_tower(m: ModelConfig, settings: Settings) -> bool:
@@ -190,9 +190,9 @@ def skips_tower(m: ModelConfig, settings: Settings) -> bool:
         return False
     if settings.language_model_only:
         return True
-    found = encoder(m, settings.max_model_len)
-    if found:
-        return not allowed_modalities(settings, found)
+    model_encoder = encoder(m, settings.max_model_len)
+    if model_encoder:
+        return not allowed_modalities(settings, model_encoder)
     counts = dict(settings.limit_mm_per_prompt)
     return "image" in counts and not any(counts.values())
 
@@ -213,25 +213,25 @@ def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | Non
 
     None where there is no encoder, where the config does not show its sizes, or where nothing may be given to it.
     """
-    found = encoder(m, settings.max_model_len)
-    if found is None or m.text_only:
+    model_encoder = encoder(m, settings.max_model_len)
+    if model_encoder is None or m.text_only:
         return None
     is_old = is_before(settings.vllm_version, FITTED_OUTPUTS)
-    if is_old and found.first_video_tokens:
-        video = Item(found.first_video_tokens, found.items["video"].patches)
-        found = replace(found, items={**found.items, "video": video})
+    if is_old and model_encoder.first_video_tokens:
+        video = Item(model_encoder.first_video_tokens, model_encoder.items["video"].patches)
+        model_encoder = replace(model_encoder, items={**model_encoder.items, "video": video})
     # the most tokens; of two that are equal, vLLM takes the last by name
-    modalities = allowed_modalities(settings, found)
-    modality = max(modalities, key=lambda name: (found.items[name].tokens, name))
-    item = found.items[modality]
+    modalities = allowed_modalities(settings, model_encoder)
+    modality = max(modalities, key=lambda name: (model_encoder.items[name].tokens, name))
+    item = model_encoder.items[modality]
     count = _items_a_batch(settings, modality, item)
     dtype_bytes = DTYPE_BYTES[m.dtype]
-    token_bytes = m.hidden_size * dtype_bytes * found.output_copies
+    token_bytes = m.hidden_size * dtype_bytes * model_encoder.output_copies
     output_tokens = item.tokens
     if is_old:
         output_tokens = max(settings.max_num_batched_tokens, item.tokens)
     output_bytes = count * output_tokens * token_bytes
-    peak_bytes = count * item.patches * found.elements(tp) * dtype_bytes
+    peak_bytes = count * item.patches * model_encoder.elements(tp) * dtype_bytes
     return EncoderRun(
         modality=modality,
         items=count,
@@ -239,8 +239,8 @@ def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | Non
         peak_bytes=max(peak_bytes, output_bytes),
         output_bytes=output_bytes,
         buffer_bytes=settings.max_num_batched_tokens * token_bytes,
-        source=found.source,
-        guessed=found.guessed,
+        source=model_encoder.source,
+        guessed=model_encoder.guessed,
     )
 
 

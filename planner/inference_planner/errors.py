@@ -22,7 +22,7 @@ PASSWORD = re.compile(
 
 def plain(text: str) -> str:
     """Return text that a terminal only shows: control characters, which would move or colour it, as their escapes."""
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class PlannerError(Exception):

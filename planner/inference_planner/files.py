@@ -41,10 +41,10 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
         BadInput: there is no such file, it cannot be read, or it is a folder, a pipe, a socket or a device.
     """
     try:
-        found = os.stat(path)  # before it is opened: to open a device may already do something
+        status = os.stat(path)  # before it is opened: to open a device may already do something
     except (OSError, ValueError) as error:
         raise BadInput(f"{shown(path)} cannot be read: {reason(error)}.", remedy) from None
-    refuse_irregular(path, found, remedy)
+    refuse_irregular(path, status, remedy)
     try:
         descriptor = os.open(path, READ_FLAGS)
     except OSError as error:
@@ -57,16 +57,16 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def refuse_irregular(path: str | Path, found: os.stat_result, remedy: str = READABLE) -> None:
+def refuse_irregular(path: str | Path, status: os.stat_result, remedy: str = READABLE) -> None:
     """Raise BadInput for a folder, a pipe, a socket or a device, and say which it is."""
-    kind = kind_of(found)
+    kind = kind_of(status)
     if kind:
         raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
 
 
-def kind_of(found: os.stat_result) -> str:
+def kind_of(status: os.stat_result) -> str:
     """Return what is no regular file in words ("a pipe"), and "" for a regular file."""
-    return next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "")
+    return next((words for is_kind, words in KINDS if is_kind(status.st_mode)), "")
 
 
 def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> bytes:

@@ -199,12 +199,14 @@ def table(
     return sorted(rows, key=lambda line: (order.index(line.family), line.parameters, line.model))
 
 
-def names_of(wanted: str) -> list[str]:
+def names_of(family_name: str) -> list[str]:
     """Return the catalog names of a family (in any case). Raises BadInput naming the families."""
     titles = {title.lower(): title for title in families()}
-    if wanted.lower() not in titles:
-        raise BadInput(f"There is no family {wanted!r}.", f"Choose from: {', '.join(families())}.")
-    return [name for name in list_models() if family(name) == titles[wanted.lower()]]
+    if family_name.lower() not in titles:
+        raise BadInput(
+            f"There is no family {family_name!r}.", f"Choose from: {', '.join(families())}."
+        )
+    return [name for name in list_models() if family(name) == titles[family_name.lower()]]
 
 
 def size_words(count: int) -> str:

@@ -196,25 +196,25 @@ def _parts(d: Deployment, start: Start, likeness: Likeness) -> Correction:
     )
 
 
-def engine_bytes(d: Deployment, taken: Correction | None) -> int:
+def engine_bytes(d: Deployment, measured: Correction | None) -> int:
     """Return the memory of the card: as the engine saw it here, or else the catalog's or the one that was given."""
-    if taken is not None and is_of_catalog(d):
-        return taken.start.engine_bytes
+    if measured is not None and is_of_catalog(d):
+        return measured.start.engine_bytes
     return d.gpu.engine_bytes
 
 
 def speed_ratio(d: Deployment) -> float:
     """Return measured over predicted tokens/s of one stream; 1.0 if no start like this one had any."""
-    taken = correction(d)
-    return taken.speed if taken else 1.0
+    measured = correction(d)
+    return measured.speed if measured else 1.0
 
 
-def corrected(items: Sequence[Overhead], taken: Correction) -> tuple[Overhead, ...]:
+def corrected(items: Sequence[Overhead], measured: Correction) -> tuple[Overhead, ...]:
     """Return the overheads of a rank with what was measured; none of them falls below zero."""
     changes = {
-        "activations": taken.activations,
-        "CUDA graphs": taken.graphs,
-        "CUDA kernels": taken.other,
+        "activations": measured.activations,
+        "CUDA graphs": measured.graphs,
+        "CUDA kernels": measured.other,
     }
     rest = 0
     result: list[Overhead] = []
@@ -236,20 +236,20 @@ def corrected(items: Sequence[Overhead], taken: Correction) -> tuple[Overhead, .
     return tuple(result)
 
 
-def sentence(d: Deployment, taken: Correction | None) -> str:
+def sentence(d: Deployment, measured: Correction | None) -> str:
     """Return the reason that says what the plan took from a start; empty if it took nothing."""
-    if taken is None:
+    if measured is None:
         return ""
-    start = taken.start
+    start = measured.start
     parts: list[str] = []
-    if abs(taken.overhead) >= SHOWN_BYTES:
-        parts.append(f"{taken.overhead / GIB:+.2f} GiB of overhead")
-    if abs(taken.weights) >= SHOWN_BYTES:
-        parts.append(f"{taken.weights / GIB:+.2f} GiB of weights")
-    if abs(engine_bytes(d, taken) - d.gpu.engine_bytes) >= SHOWN_BYTES:
+    if abs(measured.overhead) >= SHOWN_BYTES:
+        parts.append(f"{measured.overhead / GIB:+.2f} GiB of overhead")
+    if abs(measured.weights) >= SHOWN_BYTES:
+        parts.append(f"{measured.weights / GIB:+.2f} GiB of weights")
+    if abs(engine_bytes(d, measured) - d.gpu.engine_bytes) >= SHOWN_BYTES:
         parts.append(f"{start.engine_bytes / GIB:.2f} GiB on each GPU")
-    if taken.speed != 1.0:
-        parts.append(f"{(taken.speed - 1) * 100:+.0f} % tokens/s of one stream")
+    if measured.speed != 1.0:
+        parts.append(f"{(measured.speed - 1) * 100:+.0f} % tokens/s of one stream")
     result = "agrees with the formulas"
     if parts:
         result = f"changes the formulas by {', '.join(parts)}"

@@ -98,9 +98,9 @@ class ModulePatterns:
 
     def _search(self, pattern: re.Pattern[str], name: str) -> bool:
         began_s = time.thread_time()
-        found = pattern.match(name) is not None
+        matches = pattern.match(name) is not None
         self._spent_s += time.thread_time() - began_s
         if self._spent_s > LONGEST_SEARCH_S:
-            said = "The quantization_config names its modules by patterns that take too long to search."
-            raise BadInput(said, "Give the config.json as the model's authors published it.")
-        return found
+            problem = "The quantization_config names its modules by patterns that take too long to search."
+            raise BadInput(problem, "Give the config.json as the model's authors published it.")
+        return matches

@@ -149,7 +149,7 @@ def stored_as(m: ModelConfig) -> str:
         return NVFP4
     if q.weight_bits < 8 or q.activation_bits > 8:
         return INT8 if q.method == "experts_int8" else WEIGHT_ONLY
-    is_checkpoint = q.method == "fp8" and not q.online and not q.asked
+    is_checkpoint = q.method == "fp8" and not q.online and not q.from_flag
     if q.block or is_checkpoint:
         return FP8_BLOCKS
     return FP8

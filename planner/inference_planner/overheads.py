@@ -243,11 +243,11 @@ def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
         return
     hidden, intermediate, _ = drafts.width(m, draft)
     row_bytes = settings.max_num_batched_tokens * DTYPE_BYTES[m.dtype]
-    kept = m.hidden_size
+    model_hidden = m.hidden_size
     if draft.method == "eagle3":
-        kept += drafts.AUXILIARY_LAYERS * m.hidden_size
+        model_hidden += drafts.AUXILIARY_LAYERS * m.hidden_size
     widths = main_kind(m).widths(m, d.tp)
-    elements = kept + 2 * hidden + widths.attn + 3 * (intermediate // d.tp)
+    elements = model_hidden + 2 * hidden + widths.attn + 3 * (intermediate // d.tp)
     size = row_bytes * elements + workspace(m, d.gpu, settings.version)
     yield Peak("draft", size, "the draft's MLP, beside the model's hidden states")
     shares_embedding = draft.method in ("mtp", "eagle", "eagle3")
@@ -255,7 +255,7 @@ def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
         rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
         table = rows * m.hidden_size * DTYPE_BYTES[m.dtype]
         parts = "compiling the draft's embedding: an example table, both inputs side by side twice"
-        yield Peak("draft's embedding", table + row_bytes * (4 * hidden + kept), parts)
+        yield Peak("draft's embedding", table + row_bytes * (4 * hidden + model_hidden), parts)
 
 
 def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:

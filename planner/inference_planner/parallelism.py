@@ -212,10 +212,12 @@ def check_keywords(function: Callable[..., object], unknown: Mapping[str, object
     if not unknown:
         return
     parameters = signature(function).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    keywords = [
+        parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     wrong = next(iter(unknown))
-    nearest = get_close_matches(wrong, known, n=1, cutoff=0.5)
-    remedy = f"Did you mean {nearest[0]}?" if nearest else f"Choose from: {', '.join(known)}."
+    nearest = get_close_matches(wrong, keywords, n=1, cutoff=0.5)
+    remedy = f"Did you mean {nearest[0]}?" if nearest else f"Choose from: {', '.join(keywords)}."
     raise BadInput(f"{function.__name__}() has no argument {wrong!r}.", remedy)
 
 

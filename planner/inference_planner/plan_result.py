@@ -336,12 +336,12 @@ class Plan:
         """Return plain data, as `workshop plan --json` prints it."""
         data: dict[str, Any] = {}
         for key in JSON_KEYS:
-            known = self.has_speed or key not in SPEEDS
-            data[key] = getattr(self, key) if known else None
+            has_value = self.has_speed or key not in SPEEDS
+            data[key] = getattr(self, key) if has_value else None
             if key in UNCERTAIN:
                 interval = self.intervals[key]
-                data[f"{key}_low"] = interval.low if known else None
-                data[f"{key}_high"] = interval.high if known else None
+                data[f"{key}_low"] = interval.low if has_value else None
+                data[f"{key}_high"] = interval.high if has_value else None
         data["refusals"] = [asdict(finding) for finding in self.refusals]
         data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]

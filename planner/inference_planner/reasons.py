@@ -113,8 +113,8 @@ def _tensor_split(plan: Plan) -> Iterator[str]:
     model, ranks = plan.config, plan.tensor_parallel_size
     if ranks > 1:
         heads = model.num_attention_heads // ranks
-        held = main_kind(model).held(model, ranks)
-        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and stores {held}."
+        cache_share = main_kind(model).held(model, ranks)
+        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and stores {cache_share}."
 
 
 def _pipeline_split(plan: Plan) -> Iterator[str]:

@@ -374,7 +374,7 @@ def _quantization_kernels(d: Deployment) -> Finding | None:
 
 def _stored_quantization(d: Deployment) -> Finding | None:
     stored = d.model.quantization
-    if not d.quantization or not stored or stored.asked:
+    if not d.quantization or not stored or stored.from_flag:
         return None
     problem = _message(quant.check_stored, stored, d.quantization)
     return Finding(problem, f"--quantization {stored.method}") if problem else None

@@ -57,8 +57,14 @@ def kv_request_gib(
     model: ModelConfig, tokens: int = REQUEST_TOKENS, kv_heads: int | None = None
 ) -> float:
     """Return GiB of KV cache for one request; kv_heads replaces the config's number."""
-    each = kv_cache_bytes_per_token(model)
-    return each * (kv_heads or model.num_key_value_heads) / model.num_key_value_heads * tokens / GIB
+    token_bytes = kv_cache_bytes_per_token(model)
+    return (
+        token_bytes
+        * (kv_heads or model.num_key_value_heads)
+        / model.num_key_value_heads
+        * tokens
+        / GIB
+    )
 
 
 def kv_table() -> dict[str, str]:
@@ -105,15 +111,15 @@ class Difference:
 
 def differences() -> list[Difference]:
     """Return where the tables are approximate or outdated."""
-    small, large, h100 = load_model("llama-3.1-8b"), load_model("llama-3.1-405b"), load_gpu("h100")
-    kv, seen = (
-        kv_request_gib(small) * GIB / 1e9,
-        f"the engine sees {h100.engine_bytes / 1e9:.0f} GB",
-    )
+    small = load_model("llama-3.1-8b")
+    large = load_model("llama-3.1-405b")
+    h100 = load_gpu("h100")
+    kv = kv_request_gib(small) * GIB / 1e9
+    visible_memory = f"the engine sees {h100.engine_bytes / 1e9:.0f} GB"
     counts = "15.62 counts GiB of 2**30 bytes, for 128,000 tokens"
     heads = "the table counts 16 KV heads; config.json has 8"
     exact = f"{parameters(large):,} parameters, not 405,000,000,000"
-    rounded = f"the name counts GiB, about: {seen}; vLLM takes 92 % of it"
+    rounded = f"the name counts GiB, about: {visible_memory}; vLLM takes 92 % of it"
     whole = f"{kv_request_gib(small, 131072):.2f} GiB"
     return [
         Difference("KV cache of a 128k request, 8B", "15.62 GB", f"{kv:.2f} GB", counts),

@@ -243,11 +243,11 @@ def same_minor(name: str, other: str) -> bool:
 
 def nearest(name: str, among: Iterable[str] = TABLE) -> str:
     """Return the release with formulas that is nearest to another release."""
-    wanted = numbers(name)[:2]
+    target = numbers(name)[:2]
 
     def distance(other: str) -> list[int]:
         return [
-            abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], wanted, strict=False)
+            abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], target, strict=False)
         ]
 
     return min(among, key=distance)

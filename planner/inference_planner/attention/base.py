@@ -86,9 +86,9 @@ class Attention:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
         raise NotImplementedError
 
-    def token_bytes(self, m: ModelConfig, tp: int, each: int) -> int:
-        """Return the bytes that one token leaves there, if an element takes `each` bytes."""
-        return self.token_elements(m, tp) * each
+    def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+        """Return the bytes that one token leaves there, if an element takes `element_bytes`."""
+        return self.token_elements(m, tp) * element_bytes
 
     def states(self, m: ModelConfig, tp: int) -> States | None:
         """Return the states that a request keeps instead of a cache; None for kinds with a cache."""

@@ -30,7 +30,7 @@ class Latent(Attention):
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return m.latent.kv_lora_rank + m.latent.qk_rope_head_dim
 
-    def token_bytes(self, m: ModelConfig, tp: int, each: int) -> int:
+    def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes of one token's latent, and of its indexer's key if attention is sparse.
 
         The indexer keeps keys in FP8 with a 32-bit scale. A sparse latent in FP8 has scales of its own, and keeps
@@ -40,11 +40,11 @@ class Latent(Attention):
         """
         latent = m.latent
         if not latent.index_heads:
-            return super().token_bytes(m, tp, each)
-        if each == 1:
+            return super().token_bytes(m, tp, element_bytes)
+        if element_bytes == 1:
             latent_bytes = latent.kv_lora_rank * 33 // 32 + 2 * latent.qk_rope_head_dim
         else:
-            latent_bytes = self.token_elements(m) * each
+            latent_bytes = self.token_elements(m) * element_bytes
         return latent_bytes + int(latent.index_head_dim * 33 / 32 * latent.index_share)
 
     def kv_heads(self, m: ModelConfig, tp: int) -> int:

@@ -66,19 +66,19 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         return name_or_path
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
-    asked = str(name_or_path).lower()
-    if asked in _names():
-        found = _catalog_model(_names()[asked])
-        if asked in (h.lower() for h in found.hub_ids):  # the Hub id that was asked for comes first
-            found = replace(
-                found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked))
-            )
-        return found
+    name = str(name_or_path).lower()
+    if name in _names():
+        model = _catalog_model(_names()[name])
+        if name in (hub_id.lower() for hub_id in model.hub_ids):
+            # the Hub id by which the model was requested comes first
+            hub_ids = sorted(model.hub_ids, key=lambda hub_id: hub_id.lower() != name)
+            model = replace(model, hub_ids=tuple(hub_ids))
+        return model
     if path := existing(name_or_path):
         return read_file(path)
-    said = str(name_or_path)[:LONGEST_SHOWN]
-    remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalog name (workshop plan --list-models) or a folder with a config.json."
+    shown_name = str(name_or_path)[:LONGEST_SHOWN]
+    remedy = f"{nearest(shown_name.lower(), _names(), 3)}Give a catalog name (workshop plan --list-models) or a folder with a config.json."
     raise BadInput(
-        f"The model {said!r} is not in the catalog, and no folder or file of that name exists.",
+        f"The model {shown_name!r} is not in the catalog, and no folder or file of that name exists.",
         remedy,
     )

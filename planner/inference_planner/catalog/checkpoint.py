@@ -35,9 +35,9 @@ def _index(folder: Path) -> tuple[int, Mapping[str, Any]]:
     file = folder / INDEX
     if not file.exists():
         return 0, {}
-    said = json_object(file, LARGEST_INDEX_BYTES)
-    about = as_object(said.get("metadata") or {})
-    tensors = as_object(said.get("weight_map") or {})
+    index_data = json_object(file, LARGEST_INDEX_BYTES)
+    about = as_object(index_data.get("metadata") or {})
+    tensors = as_object(index_data.get("weight_map") or {})
     size: Any = None if about is None else about.get("total_size", 0)
     if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or tensors is None:
         raise BadInput(
@@ -54,15 +54,20 @@ def check_layers(raw: Mapping[str, Any], config: Path) -> None:
     """
     counts: dict[str, int] = {}  # what stands before the layer's number -> layers
     tensors = [name for name in _index(config.parent)[1] if len(name) <= LONGEST_NAME]
-    for found in filter(None, map(LAYER.match, tensors)):
-        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
+    for match in filter(None, map(LAYER.match, tensors)):
+        counts[match[1]] = max(counts.get(match[1], 0), int(match[2]) + 1)
     if not counts:
         return
-    said, drafts = fields(raw, str(config)).layers, raw.get("num_nextn_predict_layers")
-    most = said + (drafts if type(drafts) is int and drafts > 0 else 1)
-    if max(counts.values()) < said or counts.get("model.", 0) > most:
+    layer_count = fields(raw, str(config)).layers
+    draft_layers = raw.get("num_nextn_predict_layers")
+    if type(draft_layers) is not int or draft_layers <= 0:
+        draft_layers = 1
+    most = layer_count + draft_layers
+    index_layers = max(counts.values())
+    if index_layers < layer_count or counts.get("model.", 0) > most:
+        named = counts.get("model.") or index_layers
         raise BadInput(
-            f"{config} says {said} layers, and {INDEX} beside it names {counts.get('model.') or max(counts.values())}.",
+            f"{config} says {layer_count} layers, and {INDEX} beside it names {named}.",
             "Give the config.json and the index of the same model, both whole.",
         )
 
@@ -75,8 +80,9 @@ def _tensor_bytes(file: Path) -> int:
     with open_regular(file, REMEDY) as opened:
         try:
             length = int.from_bytes(opened.read(8), "little")
-            header = opened.read(length) if length <= LARGEST_HEADER_BYTES else b""
-            tensors = json.loads(header)
+            if length > LARGEST_HEADER_BYTES:
+                raise ValueError("no header is so long")
+            tensors = json.loads(opened.read(length))
             ends = [_end(tensor) for name, tensor in tensors.items() if name != "__metadata__"]
             return max(ends)
         except (
@@ -88,8 +94,8 @@ def _tensor_bytes(file: Path) -> int:
             IndexError,
             RecursionError,
         ):
-            said = f"{file} is cut, or no safetensors file: its header cannot be read."
-            raise BadInput(said, REMEDY) from None
+            problem = f"{file} is cut, or no safetensors file: its header cannot be read."
+            raise BadInput(problem, REMEDY) from None
 
 
 def _end(tensor: Mapping[str, Any]) -> int:

@@ -91,7 +91,7 @@ class Quantization:
     padding: tuple[int, int] = (1, 64)
     online: bool = False  # the checkpoint is 16 bit, and vLLM quantizes it while loading
     kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
-    asked: bool = False  # --quantization names it, and the checkpoint is not stored so
+    from_flag: bool = False  # --quantization names it, and the checkpoint is not stored so
 
 
 @dataclass(frozen=True)
@@ -279,5 +279,5 @@ class ModelConfig:
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
         # the number of weights stays
-        known = self.exact and replace(self.exact, basis="estimate", builds=())
-        return replace(self, quantization=quantization, exact=known)
+        exact = self.exact and replace(self.exact, basis="estimate", builds=())
+        return replace(self, quantization=quantization, exact=exact)

@@ -357,7 +357,7 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
 
 
 def _kinds(f: Fields) -> list[str]:
-    """The kind of each layer where no list says it: every so many are of another one."""
+    """Return the kind of each layer where no list says it: every so many are of another one."""
     every, offset = (
         f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset")
     )
@@ -374,11 +374,15 @@ def _kinds(f: Fields) -> list[str]:
 def _moe(f: Fields) -> Moe | None:
     if not f.has("num_experts") or f.int("num_experts", least=0) < 2:
         return None
-    each = f.int("moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size")))
+    expert_width = f.int(
+        "moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size"))
+    )
     if f.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
-        each = max(1, each * f.int("moe_latent_size") // f.int("hidden_size"))
+        expert_width = max(1, expert_width * f.int("moe_latent_size") // f.int("hidden_size"))
     shared = f.int(
-        "shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0
+        "shared_expert_intermediate_size",
+        expert_width * f.int("n_shared_experts", 0, least=0),
+        least=0,
     )
     if f.raw.get("enable_moe_block"):  # Gemma 4: beside a dense MLP
         shared = f.int("intermediate_size")
@@ -387,14 +391,14 @@ def _moe(f: Fields) -> Moe | None:
     return Moe(
         f.int("num_experts"),
         f.int("num_experts_per_tok", 1),
-        each,
+        expert_width,
         layers,
         shared_intermediate_size=shared,
     )
 
 
 def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
-    """Layers with a state instead of a cache; its size as that of heads × head size × state size."""
+    """Return the layers with a state instead of a cache; a state's size is heads × head size × state size."""
     if not layers:
         return None
     hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
@@ -406,9 +410,16 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     if heads == 1:
         return Mamba(layers, *sizes, -(-hidden // 16))
     # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where nothing is said
-    usual = (
-        "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
+    usual = "bfloat16"
+    if f.has("hybrid_override_pattern") or f.has("linear_attn_config"):
+        usual = "float32"
+    is_delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
+    return Mamba(
+        layers,
+        *sizes,
+        heads,
+        groups=f.int("n_groups", 1),
+        state_bytes_each=DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2),
+        blocks=2 if is_delta else 3,
+        delta=is_delta,
     )
-    each = DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2)
-    delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
-    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if delta else 3, delta)

@@ -219,27 +219,27 @@ def minicpm(f: Fields) -> dict[str, Any]:
 
 
 def minicpm3(f: Fields) -> dict[str, Any]:
-    """MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
+    """Return MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
     latent = _mla(f, f.int("hidden_size") // f.int("num_attention_heads"))
     return {**_latent(f, latent), "tie": True, "latent_projections": latent}
 
 
 def deepseek(f: Fields) -> dict[str, Any]:
     mla, experts = _mla(f), f.int("n_routed_experts", 0, least=0)
-    found = {**_latent(f, mla), "mla": mla, "own_kv_heads": True}
+    facts = {**_latent(f, mla), "mla": mla, "own_kv_heads": True}
     if not experts:
-        return found
+        return facts
     first, every = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
-    each = f.int("moe_intermediate_size")
+    expert_width = f.int("moe_intermediate_size")
     moe = Moe(
         experts,
         f.int("num_experts_per_tok"),
-        each,
+        expert_width,
         frozenset(i for i in range(f.layers) if i >= first and i % every == 0),
-        shared_intermediate_size=each * f.int("n_shared_experts", 0, least=0),
+        shared_intermediate_size=expert_width * f.int("n_shared_experts", 0, least=0),
         router_bias=f.text("topk_method", "") == "noaux_tc",
     )
-    return {**found, "moe": moe}
+    return {**facts, "moe": moe}
 
 
 def gpt_oss(f: Fields) -> dict[str, Any]:

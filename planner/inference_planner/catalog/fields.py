@@ -37,10 +37,11 @@ LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
 LONGEST_LIST = 4096
 
 
-def nearest(said: str, names: Mapping[str, str], count: int = 1) -> str:
+def nearest(unknown_name: str, names: Mapping[str, str], count: int = 1) -> str:
     """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
     near = dict.fromkeys(
-        names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5)
+        names[spelling]
+        for spelling in difflib.get_close_matches(unknown_name, names, count, cutoff=0.5)
     )
     return f"Nearest: {', '.join(near)}. " if near else ""
 

@@ -89,11 +89,11 @@ def from_name(name: str) -> Quantization:
     name = SAME.get(name, name)
     check_readable(name, f"--quantization {name}:")
     if name == "bitsandbytes":
-        return replace(BITSANDBYTES, asked=True)
+        return replace(BITSANDBYTES, from_flag=True)
     if name not in METHODS:
         remedy = f"{nearest(name, {n: n for n in METHODS})}Choose from: {', '.join(METHODS)}."
         raise BadInput(f"quantization {name!r} is not known.", remedy)
-    return replace(METHODS[name], asked=True)
+    return replace(METHODS[name], from_flag=True)
 
 
 def canonical(name: str) -> str:
@@ -127,9 +127,9 @@ def check_stored(q: Quantization, name: str) -> None:
 
     Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
     """
-    wanted = from_name(name).method.removesuffix("_marlin")
+    flag_method = from_name(name).method.removesuffix("_marlin")
     stored = q.method.removesuffix("_marlin")
-    if wanted != stored and not stored.startswith(("modelopt", "mxfp4")):
+    if flag_method != stored and not stored.startswith(("modelopt", "mxfp4")):
         problem = f"The checkpoint is quantized with {q.method}, and vLLM refuses --quantization {name} for it."
         remedy = "Leave --quantization out, or give a checkpoint that is not quantized."
         raise BadInput(problem, remedy)

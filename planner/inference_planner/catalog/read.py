@@ -68,14 +68,14 @@ def read_file(path: Path) -> ModelConfig:
     if file.name == "config.json" and not raw.get("quantization_config") and beside.exists():
         raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
     name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
-    found = replace(
+    model = replace(
         from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent)
     )
     if file.name == "config.json":
-        pooling = pooling_of(found.architecture, found.name, file.parent)
-        found = replace(found, pooling=pooling)
+        pooling = pooling_of(model.architecture, model.name, file.parent)
+        model = replace(model, pooling=pooling)
     check_layers(raw, file)
-    return found
+    return model
 
 
 def name_of(folder: Path) -> str:
