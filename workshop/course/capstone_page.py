@@ -33,7 +33,9 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
         summary: what batch.run returned.
         words: need, surprise and next, in the learner's words.
     """
-    own_words = dict(words) if isinstance(words, Mapping) else {}
+    own_words = {}
+    if isinstance(words, Mapping):
+        own_words = dict(words)
     parts = (
         ("What it is for", own_words.get("need")),
         ("The plan", plan and _plan(plan)),
@@ -69,13 +71,17 @@ def _batch(summary: Summary) -> Html:
 
 
 def _give_or_take(plan: Plan) -> str:
-    return f" ({plus_minus(plan)})" if plan.kv_cache_tokens else ""
+    if plan.kv_cache_tokens:
+        return f" ({plus_minus(plan)})"
+    return ""
 
 
 def _range(plan: Plan) -> str:
     """Return between which values the speed lies, in brackets; empty where there is none."""
     speed = plan.intervals.get("single_stream_tokens_per_s")
-    return f" ({speed.low:,.0f} to {speed.high:,.0f})" if speed and plan.fits else ""
+    if speed and plan.fits:
+        return f" ({speed.low:,.0f} to {speed.high:,.0f})"
+    return ""
 
 
 def _plan(plan: Plan) -> Html:

@@ -59,7 +59,9 @@ def svg(
     """Return an SVG that takes the width that there is, up to `max_width` pixels, by default its
     own width.
     """
-    least = f"min-width:{min_width}px;" if min_width else ""
+    least = ""
+    if min_width:
+        least = f"min-width:{min_width}px;"
     size = f'viewBox="0 0 {width} {height}" style="{least}max-width:{max_width or width}px"'
     return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
 
@@ -67,7 +69,9 @@ def svg(
 def text(x: float, y: float, words: str, *, anchor: str = "start", size: float = 12, fill: str = style.TEXT,
          bold: bool = False) -> str:  # fmt: skip
     """Return words; y is their base line, anchor (start, middle, end) where x is."""
-    weight = ' font-weight="600"' if bold else ""
+    weight = ""
+    if bold:
+        weight = ' font-weight="600"'
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
 
@@ -83,7 +87,9 @@ def path(
     d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opacity: float = 1
 ) -> str:
     """Return an open path, `d` in SVG's own words (M, H, V, L …); dash as in "3 2"."""
-    more = f' stroke-dasharray="{dash}"' if dash else ""
+    more = ""
+    if dash:
+        more = f' stroke-dasharray="{dash}"'
     more += f' stroke-opacity="{opacity}"' if opacity != 1 else ""
     return f'<path d="{d}" stroke="{colour}" stroke-width="{width}" fill="none"{more}/>'
 
@@ -98,8 +104,12 @@ def dot(
     x: float, y: float, radius: float, fill: str, *, stroke: str = "none", title: str = ""
 ) -> str:
     """Return a circle; its title is shown where the mouse rests on it."""
-    edge = f' stroke="{stroke}" stroke-width="1.8"' if stroke != "none" else ""
-    label = f"<title>{escape(title)}</title>" if title else ""
+    edge = ""
+    if stroke != "none":
+        edge = f' stroke="{stroke}" stroke-width="1.8"'
+    label = ""
+    if title:
+        label = f"<title>{escape(title)}</title>"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}"{edge}>{label}</circle>'
 
 

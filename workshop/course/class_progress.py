@@ -183,17 +183,17 @@ def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
         raise WorkshopError(
             f"You may not list {place} ({error.strerror}).", "Only its owner sees the table."
         ) from None
-    owners, seen = [], set()
+    owners, files_before = [], set()
     for path in paths:
         try:
             text, facts = _text_and_owner(path)
-            if (facts.st_dev, facts.st_ino) in seen:
+            if (facts.st_dev, facts.st_ino) in files_before:
                 raise ValueError("it is another name of a file that is in the table")
             learner = replace(_checked(json.loads(text), keys), file=plain(path.name))
         except DAMAGED as error:
             passed.append(plain(f"{path.name}: {getattr(error, 'strerror', None) or error}")[:200])
             continue
-        seen.add((facts.st_dev, facts.st_ino))
+        files_before.add((facts.st_dev, facts.st_ino))
         learners.append(learner)
         owners.append(facts.st_uid)
     named, problem = _with_claims(place, learners, owners)
@@ -240,7 +240,9 @@ def _with_claims(
     for learner, owner in zip(learners, owners, strict=True):
         name = comparable(learner.name)
         if name in first:
-            claim = "" if first[name] == owner else LATER
+            claim = LATER
+            if first[name] == owner:
+                claim = ""
         elif len(accounts[name]) > 1:
             claim = SEVERAL
         else:

@@ -116,7 +116,9 @@ class CourseMap:
         every = exercises.all_exercises()
         counted = []
         for key in chapter.checks:
-            question = every[key].title if key in every else ""
+            question = ""
+            if key in every:
+                question = every[key].title
             if key in self.done or not paths.is_left_out(question, self.path, self.begun):
                 counted.append(key)
         return tuple(counted)
@@ -129,7 +131,9 @@ class CourseMap:
         answered = self.answered(chapter)
         if not answered:
             return ""
-        return "done" if answered == len(self.checks(chapter)) else "begun"
+        if answered == len(self.checks(chapter)):
+            return "done"
+        return "begun"
 
     @property
     def next(self) -> Chapter | None:
@@ -143,17 +147,21 @@ class CourseMap:
         """Return the minutes that some notebooks still take: a notebook half of whose checks are
         done takes half.
         """
-        left = 0.0
+        minutes = 0.0
         for chapter in chapters:
             checks = self.checks(chapter)
-            share = 1 - self.answered(chapter) / len(checks) if checks else 1
-            left += chapter.minutes * share
-        return round(left)
+            share = 1
+            if checks:
+                share = 1 - self.answered(chapter) / len(checks)
+            minutes += chapter.minutes * share
+        return round(minutes)
 
     def __repr__(self) -> str:
         lines = [f"Your path: {self.title}"]
         for chapter in self.on_path:
-            name = f"{chapter.title}: {chapter.goal}" if chapter.goal else chapter.title
+            name = chapter.title
+            if chapter.goal:
+                name = f"{chapter.title}: {chapter.goal}"
             sign = SIGNS[self.state(chapter)]
             lines.append(f"{sign} {name:<58} {chapter.minutes:>3} min  {self.count(chapter)}")
         lines.append(self.summary())
@@ -192,14 +200,14 @@ class CourseMap:
         keys: list[str] = []
         for chapter in chapters:
             keys += chapter.predictions
-        made = [self.predicted[key] for key in keys if key in self.predicted]
-        if not made:
+        predictions = [self.predicted[key] for key in keys if key in self.predicted]
+        if not predictions:
             return ""
         true = 0
-        for prediction in made:
+        for prediction in predictions:
             if prediction["predicted"] == prediction["result"]:
                 true += 1
-        return f"{len(made)} of {len(keys)} predictions made, {true} came true"
+        return f"{len(predictions)} of {len(keys)} predictions made, {true} came true"
 
     def summary(self) -> str:
         """Return what is done and what is left of the path, in a line."""
@@ -209,8 +217,10 @@ class CourseMap:
             checks += len(self.checks(chapter))
             answered += self.answered(chapter)
         done = f"{answered} of {checks} checks of {self.title} answered"
-        left = self.minutes_left(chapters)
-        to_go = f"about {in_hours(left)} to go" if left else "all done"
+        minutes_left = self.minutes_left(chapters)
+        to_go = "all done"
+        if minutes_left:
+            to_go = f"about {in_hours(minutes_left)} to go"
         return " · ".join(filter(None, (done, self.made(chapters), to_go)))
 
     def _repr_html_(self) -> str:
@@ -253,8 +263,8 @@ class CourseMap:
 
     def _predictions(self, chapter: Chapter) -> Html:
         """Return what was predicted in a notebook beside the results, folded."""
-        made = self.made((chapter,))
-        if not made:
+        predictions = self.made((chapter,))
+        if not predictions:
             return Html()
         rows = []
         for key in chapter.predictions:
@@ -263,7 +273,7 @@ class CourseMap:
                 name = key.split(".")[1].replace("_", " ")
                 rows.append((name, entry["predicted"], entry["result"] or "…"))
         shown = table(("", "predicted", "result"), rows)
-        return tag("details", tag("summary", made), shown, cls="note")
+        return tag("details", tag("summary", predictions), shown, cls="note")
 
     def dots(self, chapter: Chapter) -> Html:
         checks = self.checks(chapter)
@@ -279,7 +289,9 @@ def _sign(chapter: Chapter, state: str) -> str:
     """Return what stands in the circle of a step: its number, ★ without one, ✓ when it is done."""
     if state == "done":
         return "✓"
-    return chapter.title.split(".")[0] if "." in chapter.title else "★"
+    if "." in chapter.title:
+        return chapter.title.split(".")[0]
+    return "★"
 
 
 def in_hours(minutes: int) -> str:
@@ -287,7 +299,9 @@ def in_hours(minutes: int) -> str:
     if minutes < 60:
         return f"{minutes} min"
     hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
+    if rest:
+        return f"{hours} h {rest} min"
+    return f"{hours} h"
 
 
 @dataclass(frozen=True)
@@ -333,7 +347,9 @@ def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap
     Raises:
         BadInput: there is no such notebook, or no such path.
     """
-    note = paths.choose(path) if path is not None else ""
+    note = ""
+    if path is not None:
+        note = paths.choose(path)
     stored = exercises.progress()
     predicted, done = {}, set()
     for key, entry in stored.items():

@@ -103,7 +103,9 @@ def _hold_back(lines: list[str]) -> list[str]:
         return lines
     tried = progress()
     untried = any(key not in tried for key in re.findall(r'check\("([\w.]+)"', text))
-    return [f"print({HELD_BACK!r})\n"] if untried else lines
+    if untried:
+        return [f"print({HELD_BACK!r})\n"]
+    return lines
 
 
 @dataclass(frozen=True)
@@ -295,9 +297,13 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
-        return LeftOut(key) if _is_left_out(exercise) else Question(key)
+        if _is_left_out(exercise):
+            return LeftOut(key)
+        return Question(key)
     if _open_parts(answer):
-        part = "the ... above" if answer is ... else "each ... that is left"
+        part = "each ... that is left"
+        if answer is ...:
+            part = "the ... above"
         remedy = f"replace {part} with your answer, then run the cell again"
         return Result(key, "unanswered", remedy)
     try:
@@ -341,7 +347,9 @@ def _remembered(key: str, answer: object, message: str | None) -> Result:
     note = keep(key, entry)
     if message is not None:
         return Result(key, "wrong", message, note, exercise.hints[:tries], option)
-    why = exercise.options[option][1] if option else ""
+    why = ""
+    if option:
+        why = exercise.options[option][1]
     return Result(key, "right", why, note, option=option)
 
 
@@ -381,7 +389,9 @@ class Prediction:
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         if not self.asks:
-            edge = "good" if self.predicted == self.result else "open"
+            edge = "open"
+            if self.predicted == self.result:
+                edge = "good"
             shown = alone(panel(div(repr(self), cls=f"verdict {edge}")))
             return {"text/plain": repr(self), "text/html": shown}
         bundle = self.buttons()._repr_mimebundle_(**kwargs) or {}
@@ -391,7 +401,9 @@ class Prediction:
         """Return a widget: a button for each option."""
         import ipywidgets as widgets
 
-        chosen = self.predicted if self.predicted in self.options else None
+        chosen = None
+        if self.predicted in self.options:
+            chosen = self.predicted
         buttons = widgets.ToggleButtons(
             options=self.options, value=chosen, description="I predict:"
         )

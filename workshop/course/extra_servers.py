@@ -32,7 +32,9 @@ def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord
 
 def stop(name: str) -> str:
     """Stop a server, if there is one of this name; return what was done."""
-    return supervise.stop(name) if records.path_of(name).exists() else f"{name} does not run."
+    if records.path_of(name).exists():
+        return supervise.stop(name)
+    return f"{name} does not run."
 
 
 def _end(record: ServerRecord) -> None:
@@ -40,5 +42,6 @@ def _end(record: ServerRecord) -> None:
     learner's own alone.
     """
     with contextlib.suppress(WorkshopError):
-        if (now := records.read(record.name)) is not None and now.pid == record.pid:
+        now = records.read(record.name)
+        if now is not None and now.pid == record.pid:
             supervise.stop(record.name)

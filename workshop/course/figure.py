@@ -75,14 +75,14 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
                                   limit=limit, width=width, height=height, words=words)  # fmt: skip
     with context(STYLE):
         # not pyplot's, which shows it again
-        made = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        made.words = words  # pyright: ignore[reportAttributeAccessIssue]  for screen readers
-        axes = made.subplots()
+        fig = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        fig.words = words  # pyright: ignore[reportAttributeAccessIssue]  for screen readers
+        axes = fig.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(textwrap.fill(title, _letters_of_title(series, kind, width)))
         draw(axes, series, kind, colours, names=names, limit=limit)
     show_figures()
-    return made
+    return fig
 
 
 def _letters_of_title(series: list[Series], kind: str, width: int) -> int:
@@ -107,7 +107,9 @@ def _height(series: list[Series], kind: str) -> int:
 def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *, names: Sequence[str] = (),
          limit: float | None = None, legend: bool = True) -> None:  # fmt: skip
     """Draw data into matplotlib's axes; the arguments are figure's."""
-    series = data if isinstance(data, list) else series_of(data)
+    series = data
+    if not isinstance(data, list):
+        series = series_of(data)
     colours = colours_of(series, colours)
     if kind == "line":
         _lines(axes, series, colours, names)
@@ -202,7 +204,9 @@ def _points(
     for n, (label, xs, ys) in enumerate(series):
         places = _places(xs, rows)
         inside = [max(-far, min(far, y)) for y in ys]
-        size = 9 if n == 0 else 7
+        size = 7
+        if n == 0:
+            size = 9
         axes.plot(
             inside,
             places,
@@ -229,7 +233,7 @@ def _farthest(series: list[Series]) -> float:
     return farthest
 
 
-def svg(made, *, alone: bool = False) -> str:
+def svg(fig, *, alone: bool = False) -> str:
     """Return a matplotlib figure as SVG: text as text in the page's typeface, no ground, nothing
     but the drawing.
 
@@ -240,7 +244,7 @@ def svg(made, *, alone: bool = False) -> str:
     file = io.StringIO()
     without = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with context(STYLE):
-        made.savefig(file, format="svg", transparent=not alone, metadata=without)
+        fig.savefig(file, format="svg", transparent=not alone, metadata=without)
     text = file.getvalue()
     text = text[text.index("<svg") :]
     # it styles the whole page
@@ -263,25 +267,25 @@ def _rounded(attribute: re.Match) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])
 
 
-def to_html(made) -> str:
+def to_html(fig) -> str:
     """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for
     screen readers.
     """
-    drawn = svg(made)
+    drawn = svg(fig)
     drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", drawn, count=1)
     for own, of_theme in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
         drawn = drawn.replace(own, of_theme)
-    width = round(made.get_figwidth() * 72)
+    width = round(fig.get_figwidth() * 72)
     look = f"min-width:{min(width, chart.LEAST_WIDTH)}px;max-width:{width}px"
     drawn = f'<svg style="{look}" aria-hidden="true" {drawn.removeprefix("<svg ")}'
-    words = getattr(made, "words", "") or _titles(made) or "A figure"
+    words = getattr(fig, "words", "") or _titles(fig) or "A figure"
     return html.alone(chart.scrolled(html.Html(drawn), words))
 
 
-def _titles(made) -> str:
+def _titles(fig) -> str:
     """Return the titles of a matplotlib figure and the names of its axes, for a screen reader."""
     titles = []
-    for axes in made.axes:
+    for axes in fig.axes:
         title = axes.get_title("left") or axes.get_title()
         titles += [title, axes.get_ylabel(), axes.get_xlabel()]
     return ". ".join(filter(None, titles))

@@ -60,8 +60,8 @@ def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> di
     """
     labels = [label for label, _, _ in series]
     by_label = {**MEANING, **(chosen or {}), "": "none" if len(series) > 1 else style.BLUE}
-    taken = [by_label[label] for label in labels if label in by_label]
-    free = [colour for colour in style.CYCLE if colour not in taken]
+    used_colours = [by_label[label] for label in labels if label in by_label]
+    free = [colour for colour in style.CYCLE if colour not in used_colours]
     order = iter(free + list(style.CYCLE) * len(series))
     colours = {}
     for label in labels:
@@ -85,7 +85,9 @@ def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> 
 
 
 def _x_in_words(x: Any) -> str:
-    return x if isinstance(x, str) else number(x)
+    if isinstance(x, str):
+        return x
+    return number(x)
 
 
 def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
@@ -107,7 +109,9 @@ def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xla
         x = n % per_line * label_width
         y = foot + 10 + 20 * (n // per_line)
         drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
-    y_label_x = axes.left - 50 if ylabel else 0
+    y_label_x = 0
+    if ylabel:
+        y_label_x = axes.left - 50
     title_x = max(0.0, min(axes.left, width - 8 * len(title)))  # a long one begins further left
     drawn.insert(0, chart.text(title_x, 18, title, bold=True, size=14))
     drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
@@ -186,7 +190,9 @@ def _far(series: Sequence[Series], kind: str, limit: float | None) -> float:
 def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
     rows = rows_of(series)
     far = _far(series, kind, limit)
-    start = -far if kind == "points" else 0
+    start = 0
+    if kind == "points":
+        start = -far
     left = 16 + LETTER * max(map(len, rows))
     axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=start)
     tall = (axes.bottom - axes.top) / len(rows)

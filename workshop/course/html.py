@@ -37,7 +37,9 @@ def _joined(children: Iterable[object]) -> str:
 
 
 def _escaped(child: object) -> str:
-    return child if isinstance(child, Html) else escape(str(child), quote=False)
+    if isinstance(child, Html):
+        return child
+    return escape(str(child), quote=False)
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
@@ -82,7 +84,9 @@ def alert(error: WorkshopError) -> Html:
     """Return what is wrong and what to do, in a panel of its own: it stands where the picture
     would.
     """
-    remedy = [BR, "→ ", error.remedy] if error.remedy else []
+    remedy = []
+    if error.remedy:
+        remedy = [BR, "→ ", error.remedy]
     return panel(div(bold("✗ ", error.message), *remedy, cls="verdict bad", role="alert"))
 
 

@@ -116,19 +116,27 @@ def plain(answer: object) -> object:
     if to_list is not None:
         return plain(to_list())
     if isinstance(answer, tuple | list | set | frozenset):
-        kind = tuple if isinstance(answer, tuple) else type(answer)
+        kind = tuple
+        if not isinstance(answer, tuple):
+            kind = type(answer)
         return kind(map(plain, answer))
     if isinstance(answer, Real | Decimal) and not isinstance(answer, int):
         number = float(answer)
-        return int(number) if number.is_integer() else number
-    return answer.strip() if isinstance(answer, str) else answer
+        if number.is_integer():
+            return int(number)
+        return number
+    if isinstance(answer, str):
+        return answer.strip()
+    return answer
 
 
 def _plain_table(table: Any) -> dict | list:
     """Return a Series or DataFrame of pandas as a dict, or as a list if it has no labels."""
     cells = {plain(key): plain(value) for key, value in table.items()}
     has_labels = list(cells) != list(range(len(cells)))
-    return cells if has_labels else list(cells.values())
+    if has_labels:
+        return cells
+    return list(cells.values())
 
 
 def shown(answer: object) -> str:
@@ -141,7 +149,9 @@ def shown(answer: object) -> str:
 
 def single(answer: object) -> object:
     """Return what is in a collection of one; anything else as it is."""
-    inner = list(answer.values()) if isinstance(answer, dict) else answer
+    inner = answer
+    if isinstance(answer, dict):
+        inner = list(answer.values())
     if isinstance(inner, list | tuple) and len(inner) == 1:
         return single(inner[0])
     return answer
@@ -156,7 +166,9 @@ def called(answer: object, names: Iterable[str]) -> object:
     if not isinstance(answer, str):
         return answer
     matches = [name for name in names if _bare(name) == _bare(answer)]
-    return matches[-1] if matches else answer
+    if matches:
+        return matches[-1]
+    return answer
 
 
 def _texts(values: Iterable[object]) -> list[str]:
@@ -196,7 +208,9 @@ def not_a_number(answer: object, unit: str = "") -> str | None:
             "leave them out; a decimal point is a point"
         )
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-        of_unit = f" of {unit}" if unit else ""
+        of_unit = ""
+        if unit:
+            of_unit = f" of {unit}"
         return f"{shown(answer)} is not a number{of_unit}"
     return None
 
@@ -217,7 +231,9 @@ def _number_in_quotes(answer: str, unit: str) -> str | None:
     if re.fullmatch(SUM, answer):
         return f"give {answer} without quotes: Python then computes it, and the result is a number"
     if re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
-        it_is = f": it is {unit}" if unit else ""
+        it_is = ""
+        if unit:
+            it_is = f": it is {unit}"
         return f"give the number alone, without quotes and without the unit{it_is}"
     return None
 
@@ -251,7 +267,9 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
         number = f"{answer:,.6g} {unit}".rstrip()
-        size = "large" if answer > expected else "small"
+        size = "small"
+        if answer > expected:
+            size = "large"
         return f"{number} is too {size}{another_unit(answer, expected, unit)}"
 
     return judge
@@ -268,8 +286,8 @@ def factors_of(answer: object, expected: float, unit: str) -> str | None:
         return "those are the right factors: leave out the commas, and write * between them"
     off = another_unit(product, expected, unit)
     if len(answer) > 2 and off:
-        made = f"these factors make {product:,.10g}"
-        return f"give one number: {made}, which is not the answer yet{off}"
+        product_of_factors = f"these factors make {product:,.10g}"
+        return f"give one number: {product_of_factors}, which is not the answer yet{off}"
     return None
 
 
@@ -313,7 +331,9 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
         chosen = letter(answer)
         if chosen not in options:
             return f"{shown(answer)} is none of the options: give one of {', '.join(options)}"
-        return None if chosen == right else options[chosen][1]
+        if chosen == right:
+            return None
+        return options[chosen][1]
 
     return judge
 

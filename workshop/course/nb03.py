@@ -215,12 +215,12 @@ def grep(letter: str, pattern: str) -> Table:
     does.
     """
     try:
-        wanted = re.compile(pattern)
+        compiled = re.compile(pattern)
     except re.error as error:
         raise BadInput(
             f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'."
         ) from None
-    return _matching(letter, wanted)
+    return _matching(letter, compiled)
 
 
 def _matching(letter: str, pattern: re.Pattern, last: int = 0) -> Table:

@@ -68,7 +68,9 @@ def tokens(llm: Client, prompt: str | Sequence[Mapping], **more: object) -> list
         prompt: a text, as for completions, or messages, as for a chat.
         more: tools, add_generation_prompt, add_special_tokens.
     """
-    field = "prompt" if isinstance(prompt, str) else "messages"
+    field = "messages"
+    if isinstance(prompt, str):
+        field = "prompt"
     body = {"model": llm.model, field: prompt, "return_token_strs": True, **more}
     answer = llm.http.post(f"{llm.root}/tokenize", json=body)
     if answer.status_code != 200:

@@ -31,7 +31,9 @@ def measured_drafts() -> dict[str, dict[str, float]]:
         row = {"tokens per step": float(with_draft.rpartition("-")[2])}
         for users in USERS:
             rate = f"batch{users}_decode_tok_s"
-            label = "1 user" if users == 1 else f"{users} users"
+            label = "1 user"
+            if users != 1:
+                label = f"{users} users"
             row[label] = round(fast[rate] / plain[rate], 2)
         table[draft] = row
     return table

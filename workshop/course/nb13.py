@@ -56,6 +56,7 @@ SOURCES = {  # vLLM's label → ours
     "local_cache_hit": "from its own cache",
     "external_kv_transfer": "received",
 }
+TIMES = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
 
 
 def kept(part: str, key: str) -> Any:
@@ -72,15 +73,16 @@ def handbooks(
     """Return questions of 50 to 200 tokens, each behind one of `count` handbooks of `tokens` tokens, drawn evenly."""
     load = drawn(rate=rate, seconds=seconds, prompt=(50, 200), output=(50, 150), seed=seed)
     chosen = random.Random(seed).choices(range(count), k=len(load))
-    return [
-        replace(
-            one,
-            prompt_tokens=one.prompt_tokens + tokens,
-            prefix=f"handbook {n}",
+    questions = []
+    for arrival, number in zip(load, chosen, strict=True):
+        question = replace(
+            arrival,
+            prompt_tokens=arrival.prompt_tokens + tokens,
+            prefix=f"handbook {number}",
             prefix_tokens=tokens,
         )
-        for one, n in zip(load, chosen, strict=True)
-    ]
+        questions.append(question)
+    return questions
 
 
 def simulated(
@@ -101,31 +103,39 @@ def simulated(
 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
     """Return the name under which a simulated row is recorded."""
-    prompts, answers = (
-        sum(one.prompt_tokens for one in load),
-        sum(one.output_tokens for one in load),
-    )
-    prefixes = len({one.prefix for one in load if one.prefix})
-    said = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
-    asked = f"{len(load)} requests of {prompts} and {answers} tokens, {prefixes} prefixes"
-    return ", ".join([model, gpu, asked, *said])
+    prompt_tokens = 0
+    output_tokens = 0
+    prefixes = set()
+    for arrival in load:
+        prompt_tokens += arrival.prompt_tokens
+        output_tokens += arrival.output_tokens
+        if arrival.prefix:
+            prefixes.add(arrival.prefix)
+    settings = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
+    sizes = f"{len(load)} requests of {prompt_tokens} and {output_tokens} tokens"
+    return ", ".join([model, gpu, f"{sizes}, {len(prefixes)} prefixes", *settings])
 
 
-def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float | None]:
-    said, last_s = found.to_dict(), load[-1].arrival_s
-    asked = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
-    times = {f"{name}_{part}_ms": said[f"{name}_ms"][part] for name, part in asked}
-    row = {
-        "gpus": found.gpus,
+def _row(simulation: Simulation, load: Sequence[Arrival]) -> dict[str, float | None]:
+    figures = simulation.to_dict()
+    last_s = load[-1].arrival_s
+    row: dict[str, float | None] = {
+        "gpus": simulation.gpus,
         "requests": len(load),
-        "requests_per_s": len(load) / last_s if last_s else None,
-        "prefix_hits_percent": 100 * said["prefix_hit_rate"],
-        **times,
-        "tokens_per_s": found.tokens_per_s,
+        "requests_per_s": None,
+        "prefix_hits_percent": 100 * figures["prefix_hit_rate"],
     }
-    if found.slo and found.slo_share is not None:
-        row["within_limits_percent"] = 100 * found.slo_share
-    return {name: value if value is None else round(value, 1) for name, value in row.items()}
+    if last_s:
+        row["requests_per_s"] = len(load) / last_s
+    for name, part in TIMES:
+        row[f"{name}_{part}_ms"] = figures[f"{name}_ms"][part]
+    row["tokens_per_s"] = simulation.tokens_per_s
+    if simulation.slo and simulation.slo_share is not None:
+        row["within_limits_percent"] = 100 * simulation.slo_share
+    for name, value in row.items():
+        if value is not None:
+            row[name] = round(value, 1)
+    return row
 
 
 def hand_over() -> tuple[str, str]:
@@ -149,20 +159,20 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
     """Return of each engine how many requests it has answered, and where the tokens of their prompts came from."""
     if pair is None:
         return kept("engines", SPREAD)
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
-    for sample in (
-        each for family in text_string_to_metric_families(page) for each in family.samples
-    ):
-        source = SOURCES.get(sample.labels.get("source", ""))
-        counted = {
-            "vllm:request_success_total": "requests",
-            "vllm:prompt_tokens_by_source_total": source,
-        }
-        if name := counted.get(sample.name):
-            zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
-            found.setdefault(f"engine {sample.labels['engine']}", zeros)[name] += int(sample.value)
-    return dict(sorted(found.items()))
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            names = {
+                "vllm:request_success_total": "requests",
+                "vllm:prompt_tokens_by_source_total": SOURCES.get(sample.labels.get("source", "")),
+            }
+            name = names.get(sample.name)
+            if name:
+                zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
+                of_engine = counts.setdefault(f"engine {sample.labels['engine']}", zeros)
+                of_engine[name] += int(sample.value)
+    return dict(sorted(counts.items()))
 
 
 def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> list[dict]:

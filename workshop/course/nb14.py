@@ -311,7 +311,9 @@ def _send(
             if name not in texts:
                 texts[name] = dice.choices(WORD_IDS, k=tokens)
             prompt += texts[name]
-        salt = {} if caching else {"cache_salt": secrets.token_hex(8)}
+        salt = {}
+        if not caching:
+            salt = {"cache_salt": secrets.token_hex(8)}
         began = time.perf_counter()
         first_s = None
         cached = 0
@@ -363,12 +365,16 @@ def _run(rules: Rules, clock: Clock, arrivals: Sequence[Arrival]) -> list[Outcom
 
 def _bench_key(seed: int | None) -> str:
     """Return the name under which measurements are recorded, in their order."""
-    return "a new seed" if seed is None else f"seed {seed}"
+    if seed is None:
+        return "a new seed"
+    return f"seed {seed}"
 
 
 def _key(sessions: int, turns: int, time_line: str, caching: bool, route: str) -> str:
     """Return the name under which a run of sessions is recorded."""
-    cache = "with" if caching else "without"
+    cache = "without"
+    if caching:
+        cache = "with"
     return f"{sessions} sessions, {turns} turns, time line {time_line}, {cache} caching, {route}"
 
 

@@ -44,19 +44,23 @@ def path_of(name: str) -> tuple[Path, ...]:
     Raises:
         BadInput: there is no such path.
     """
-    wanted = name.strip().lower().removesuffix(" it").replace("build with", "build")
-    if wanted == "all":
+    wanted_name = name.strip().lower().removesuffix(" it").replace("build with", "build")
+    if wanted_name == "all":
         return (CORE, *ROLES)
     for path in (CORE, *ROLES):
-        if path.name == wanted:
-            return (CORE,) if path is CORE else (CORE, path)
+        if path.name == wanted_name:
+            if path is CORE:
+                return (CORE,)
+            return (CORE, path)
     raise BadInput(f"There is no path {name!r}.", f"There are: {', '.join(NAMES)}.")
 
 
 def chosen(stored: Mapping[str, dict]) -> str:
     """Return the name of the path that a learner's progress has; the core if none was chosen."""
     name = stored.get(CHOICE, {}).get("name")
-    return name if name in NAMES else CORE.name
+    if name in NAMES:
+        return name
+    return CORE.name
 
 
 def choose(name: str) -> str:
@@ -77,7 +81,9 @@ def choose(name: str) -> str:
 def recalls(question: str) -> str | None:
     """Return the number of the notebook that a recall question asks about ("01"); None of another question."""
     recall = RECALL.match(question)
-    return f"{int(recall[1]):02}" if recall else None
+    if recall:
+        return f"{int(recall[1]):02}"
+    return None
 
 
 def is_left_out(question: str, path: str, begun: Collection[str]) -> bool:

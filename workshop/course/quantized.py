@@ -27,7 +27,9 @@ def rows() -> list[tuple[str, ...]]:
     rows = []
     for name, row in measured()["schemes"].items():
         size = f"{row['stored_bytes'] / 1e6:.1f}"
-        error = f"{row['weight_error']:.1%}" if row.get("weight_error") else ""
+        error = ""
+        if row.get("weight_error"):
+            error = f"{row['weight_error']:.1%}"
         own, engine = _own_figures(row), _engine_figures(row.get("engine", {}))
         rows.append((name, row["words"], size, error, *own, *engine))
     return rows
@@ -38,10 +40,10 @@ def _own_figures(row: dict) -> tuple[str, ...]:
     figures = row.get("numpy")
     if not figures:
         return ("",) * 4
-    known = f"{math.exp(figures['known']):,.2f}"
+    perplexity_known = f"{math.exp(figures['known']):,.2f}"
     glosses = f"{math.exp(figures['glosses']):,.1f}"
     prose = f"{math.exp(figures['prose']):,.1f}"
-    return known, glosses, prose, str(figures["right"])
+    return perplexity_known, glosses, prose, str(figures["right"])
 
 
 def _engine_figures(engine: dict) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ def number(value: float) -> str:
     """
     if 0 < value < 0.001:
         return "<0.001"
-    return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{math.floor(value + 0.5):,}"
+    return f"{value:.3g}"
 
 
 def counted(n: int, what: str) -> str:
@@ -29,14 +31,18 @@ def size(count: float) -> str:
 
 def gib(count: float) -> str:
     """Return bytes in GiB; from 100 on without a decimal."""
-    return f"{count / GIB:,.0f} GiB" if count >= 100 * GIB else f"{count / GIB:.1f} GiB"
+    if count >= 100 * GIB:
+        return f"{count / GIB:,.0f} GiB"
+    return f"{count / GIB:.1f} GiB"
 
 
 def duration(us: float) -> str:
     """Return microseconds in µs, ms or s."""
     if us >= 1e6:
         return f"{us / 1e6:,.2f} s"
-    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:,.0f} µs"
+    if us >= 1e3:
+        return f"{us / 1e3:,.2f} ms"
+    return f"{us:,.0f} µs"
 
 
 def percent(p: float) -> str:
@@ -46,4 +52,6 @@ def percent(p: float) -> str:
     digits = 0 if p >= 0.0995 else 1 if p >= 0.00995 else 2
     if p >= 0.000095:
         return f"{100 * p:.{digits}f} %"
-    return "< 0.01 %" if p > 0 else "0 %"
+    if p > 0:
+        return "< 0.01 %"
+    return "0 %"

@@ -49,10 +49,12 @@ def flops(d: Deployment, tokens: int, context: int = 0) -> float:
     `context` tokens each.
     """
     m = d.model
-    seen = 0  # tokens that one token attends to, over all layers
+    attended_tokens = 0  # tokens that one token attends to, over all layers
     for kind, window, layers in grouped(m):
-        seen += len(layers) * kind.cached_tokens(context, window)
-    return tokens * (2 * active_parameters(m) + 4 * m.num_attention_heads * m.head_dim * seen)
+        attended_tokens += len(layers) * kind.cached_tokens(context, window)
+    return tokens * (
+        2 * active_parameters(m) + 4 * m.num_attention_heads * m.head_dim * attended_tokens
+    )
 
 
 def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
@@ -115,7 +117,9 @@ def _prefill_points() -> list[Point]:
     for name, load in recorded_data.read("simulated.json").items():
         if load["gpu"] != "h200" or "burst" not in name:
             continue
-        quantization = "fp8" if "--quantization fp8" in load["command"] else None
+        quantization = None
+        if "--quantization fp8" in load["command"]:
+            quantization = "fp8"
         d = prepare(load["model"], "h200", quantization=quantization).split(load["gpus"], 1)
         # decoding goes on beside it
         rate = 0.95 * requests * length / (load["measured"]["ttft_ms_p95"] / 1e3)
@@ -141,7 +145,9 @@ def picture(gpu: str = "h200") -> Picture:
     x, y = axes.x(0.75), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.35)
     bandwidth = f"{g.bandwidth_gb_s:,.0f} GB/s"
     parts.append(text(x, y, bandwidth, size=11, fill=style.MUTED))
-    recorded_points = points() if g.name == "h200" else []
+    recorded_points = []
+    if g.name == "h200":
+        recorded_points = points()
     if recorded_points:
         parts += [_dot(point, axes) for point in recorded_points]
         parts += _key(252, "none", "decoding") + _key(270, style.TEXT, "reading prompts")
@@ -175,8 +181,12 @@ def _roof(g: GPU, axes: Axes, name: str, peak: float, colour: str) -> list[str]:
 
 
 def _dot(point: Point, axes: Axes) -> str:
-    colour = style.PURPLE if point.fp8 else style.BLUE
-    edge = "none" if point.kind == "decoding" else style.TEXT
+    colour = style.BLUE
+    if point.fp8:
+        colour = style.PURPLE
+    edge = style.TEXT
+    if point.kind == "decoding":
+        edge = "none"
     x, y = axes.x(math.log10(point.intensity)), axes.y(math.log10(point.tflops))
     return dot(x, y, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s")
 

@@ -30,15 +30,15 @@ def tries_left(keys: Sequence[str], stored: Mapping[str, dict]) -> int:
 
     0 if its exercises are done.
     """
-    left = 0
+    tries = 0
     for key in keys:
         entry = stored.get(key, {})
         if entry.get("done"):
             continue
         hints = len(exercises.all_exercises()[key].hints)
         needed = max(1, min(hints, MOST_TRIES))
-        left = max(left, needed - entry.get("tries", 0))
-    return max(0, left)
+        tries = max(tries, needed - entry.get("tries", 0))
+    return max(0, tries)
 
 
 def source_of(*keys: str) -> str:
@@ -78,15 +78,19 @@ def solution(*keys: str) -> Solution | None:
             "No exercise is named.", 'Write for example solution("memory.weights_405b").'
         )
     source = source_of(*keys)
-    left = tries_left(keys, exercises.progress())
-    if left and not exercises.strict():
-        times = "once" if left == 1 else "twice"
+    tries = tries_left(keys, exercises.progress())
+    if tries and not exercises.strict():
+        times = "twice"
+        if tries == 1:
+            times = "once"
         print(
             f"Held back until you have tried {times} more: run the cell above with your answer. "
             "A wrong answer opens a hint, and when the hints are open, this cell shows the solution."
         )
         return None
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = None
+    if "IPython" in sys.modules:
+        shell = sys.modules["IPython"].get_ipython()
     shown = Solution(source)
     if shell is None:
         return shown

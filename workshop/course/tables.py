@@ -73,7 +73,9 @@ def doctor() -> Table:
     rows, kinds = [], []
     for examined in checks:
         sign, kind = looks[examined.state]
-        remedy = "" if examined.state == _doctor.OK else examined.remedy
+        remedy = examined.remedy
+        if examined.state == _doctor.OK:
+            remedy = ""
         rows.append((f"{sign} {examined.name}", examined.found, remedy))
         kinds.append(kind)
     return Table(("", "found", "remedy"), rows, kinds)
@@ -91,7 +93,9 @@ def fields(answer: Mapping | Response) -> Table:
     """Return an answer of the server field by field: of the answer, of its first choice, of its
     usage.
     """
-    data = answer if isinstance(answer, Mapping) else answer.model_dump()
+    data = answer
+    if not isinstance(answer, Mapping):
+        data = answer.model_dump()
     rows = []
     for name, value in data.items():
         rows.append((name, _short(value), FIELDS.get(name, "")))
@@ -116,8 +120,12 @@ def _inner_fields(prefix: str, inner: object) -> list[tuple[str, str, str]]:
 def _short(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    text = "counts" if isinstance(value, Mapping) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    text = "counts"
+    if not isinstance(value, Mapping):
+        text = repr(value)
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}…"
 
 
 def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame:

@@ -47,8 +47,10 @@ def ask(
         stream = client.complete(
             prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
         )
-        seen = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
-        return Span(f"{number}: {tokens} tokens", sent, seen[0], seen[-1], tokens, tuple(seen))
+        times_s = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
+        return Span(
+            f"{number}: {tokens} tokens", sent, times_s[0], times_s[-1], tokens, tuple(times_s)
+        )
 
     jobs = zip(prompts, max_tokens, strict=True)
     with ThreadPoolExecutor(at_once) as pool:

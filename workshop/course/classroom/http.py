@@ -109,7 +109,8 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
 
     async def once() -> tuple[int, bytes, str]:
         async with server.post(path, json=body) as answer:
-            if error := reach.redirected(server.url, answer.status, answer.headers.get("Location")):
+            error = reach.redirected(server.url, answer.status, answer.headers.get("Location"))
+            if error:
                 raise error
             return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
 
@@ -141,12 +142,12 @@ async def send(
             if question.stream:
                 return await _read_stream(answer, began, request)
             sequences = received.sequences(question.body.get("prompt"), question.body.get("n"))
-            told = received.answer(await answer.read(), sequences)
+            answered = received.answer(await answer.read(), sequences)
         except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
             raise Refused(f"200: {error}") from None
     if question.body["max_tokens"] == 1:  # its only token is its first
         request.ttft_s = time.monotonic() - began
-    _count((told.prompt_tokens, told.completion_tokens), request)
+    _count((answered.prompt_tokens, answered.completion_tokens), request)
 
 
 async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Request) -> None:

@@ -148,7 +148,9 @@ class Report:
         return not (self.failures() or self.stopped or self.untried)
 
     def __str__(self) -> str:
-        learners = "1 learner" if self.learners == 1 else f"{self.learners} learners"
+        learners = "1 learner"
+        if self.learners != 1:
+            learners = f"{self.learners} learners"
         load = f"{learners} asked {len(self.requests):,} times"
         if self.stopped:
             answers = f"{len(self.answered):,} answers came"
@@ -308,4 +310,6 @@ _FOR_ERRORS = (
 
 
 def _rounded(value: object) -> object:
-    return round(value, 3) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, 3)
+    return value

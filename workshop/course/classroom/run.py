@@ -155,7 +155,9 @@ class Classroom:
                 wait = dice.uniform(*THINK_S)
             await asyncio.sleep(max(0.0, wait))
             # Whoever is late still runs each cell once: otherwise the last cells get no verdict.
-            allowed_s = OVERTIME * self.seconds if turn < len(cells) else self.seconds
+            allowed_s = self.seconds
+            if turn < len(cells):
+                allowed_s = OVERTIME * self.seconds
             if self._now() > allowed_s:
                 self.result.not_reached += turns - turn
                 return
@@ -200,8 +202,8 @@ class Classroom:
             self.result.client_lag_s = max(self.result.client_lag_s, time.monotonic() - due)
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
-        seen = look.requests_running, look.requests_waiting, look.kv_cache_usage
-        for name, value in zip(PEAKS, seen, strict=True):
+        peaks = look.requests_running, look.requests_waiting, look.kv_cache_usage
+        for name, value in zip(PEAKS, peaks, strict=True):
             if value is not None:
                 setattr(self.result, name, max(value, getattr(self.result, name) or 0))
         if look.preemptions_total is not None:

@@ -97,7 +97,9 @@ def picture(b: Bits) -> Picture:
     """
     most = max(abs(b.weights).max(), abs(b.likeness).max(), 1e-6)
     axes = Axes(58, 14, WIDTH - 16, HEIGHT - 46, len(b.weights), 1.08 * most, 0, -1.08 * most)
-    pale = 0.55 if len(b.levels) <= 16 else 0.22
+    pale = 0.22
+    if len(b.levels) <= 16:
+        pale = 0.55
     levels = [axes.y(level) for level in b.levels if abs(level) <= 1.08 * most]
     parts = [path(f"M{axes.left} {y:.1f}H{WIDTH - 12}", FRAME, opacity=pale) for y in levels]
     parts.append(axes.y_ticks((-most, 0, most), lambda value: f"{value:+.2f}" if value else "0"))

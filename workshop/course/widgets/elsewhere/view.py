@@ -74,7 +74,9 @@ class Elsewhere:
 
 def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
-    model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
+    model = plan.model
+    if plan.config.hub_ids:
+        model = plan.config.hub_ids[0]
     options = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}"
     if plan.nodes > 1:
         options += f" --nodes {plan.nodes}"
@@ -115,7 +117,9 @@ def slurm_lines(p: Plan) -> list[str]:
     describes it.
     """
     if not p.fits:
-        remedy = p.advice[0] if p.advice else ""
+        remedy = ""
+        if p.advice:
+            remedy = p.advice[0]
         raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", remedy)
     case = Case(p, Options())
     sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}

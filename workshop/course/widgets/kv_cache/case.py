@@ -136,7 +136,9 @@ class _Engine:
             first = self.waiting[0]
             if not self.grow(first, first.request.prompt + first.generated):
                 return
-            starts = "starts again" if first.state == "preempted" else "starts"
+            starts = "starts"
+            if first.state == "preempted":
+                starts = "starts again"
             first.state = "running"
             self.running.append(self.waiting.popleft())
             took = f"{first.tokens} tokens are read at once, {len(first.blocks)} blocks"
@@ -246,7 +248,9 @@ def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]
     if state.used == blocks:
         warning, colour = tag("b", "FULL ", cls="ink-bad"), "bad"
     filled = bar([(colour, 100 * state.used / blocks)], cls="thin")
-    look = "event" if state.event else "event ink-muted"
+    look = "event ink-muted"
+    if state.event:
+        look = "event"
     event = div(warning, state.event or last_event, cls=look)
     return tiles(numbers, columns=3), filled, event
 
@@ -272,7 +276,9 @@ def _requests(state: State) -> Html:
     cells = [span(name, cls="note") for name in COLUMNS]
     for index, shown in enumerate(state.requests):
         colour = f"c{index % 6}"
-        quiet = " ink-muted" if shown.state in ("coming", "finished") else ""
+        quiet = ""
+        if shown.state in ("coming", "finished"):
+            quiet = " ink-muted"
         sign = SIGNS[shown.state]
         if shown.preemptions:
             sign += f" ({shown.preemptions}× preempted)"

@@ -77,7 +77,9 @@ class KvCacheExplorer(Explorer[State]):
         running = 0
         if self.result:
             running = sum(request.state == "running" for request in self.result.requests)
-        come = "comes" if self.requests.value == 1 else "come"
+        come = "come"
+        if self.requests.value == 1:
+            come = "comes"
         return {
             "model": f"{size(bytes_per_token)} of KV cache per token.",
             "blocks": f"× {BLOCK_SIZE} = {tokens:,} tokens, {size(tokens * bytes_per_token)}.",

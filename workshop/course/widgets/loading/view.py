@@ -108,7 +108,9 @@ def picture(moment: Moment) -> Html:
         stages.append(tag("b", name, cls="ink-text") if name == moment.stage else name)
         if 0 < at < 1:
             marks.append(tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%"))
-    colour = "good" if percent == 100 else "blue"
+    colour = "blue"
+    if percent == 100:
+        colour = "good"
     filled = bar([(colour, percent)], *marks, label=moment.stage, now=percent)
     lines = []
     for line in moment.lines or ("Press ▶ to play the log, or move the slider.",):

@@ -97,7 +97,9 @@ def picture(
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
         rules.append(f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}")
-        checked = "checked" if n == shown_first else ""
+        checked = ""
+        if n == shown_first:
+            checked = "checked"
         own = f'id="{name}-{n}" {checked} {OWN_KEYS} aria-label="{labels[n]}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
         panels.append(_panel(row, n, name, kind))
@@ -132,9 +134,13 @@ def shade(row: Row, colour_by: str) -> str:
     if bits is None:
         return "transparent"
     if colour_by == "rank":
-        rank = math.inf if row.rank is None else row.rank
+        rank = row.rank
+        if row.rank is None:
+            rank = math.inf
         return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
-    return surprise_colour(bits) if bits > 0.25 else "transparent"
+    if bits > 0.25:
+        return surprise_colour(bits)
+    return "transparent"
 
 
 def surprise_colour(bits: float) -> str:
@@ -179,7 +185,9 @@ def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
     if "\n" in text:
         look += " breaks"
     if not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
-        shown = "⟨start⟩" if row.logprob is None else "▯"
+        shown = "▯"
+        if row.logprob is None:
+            shown = "⟨start⟩"
     alternatives = []
     for token in _listed(row)[:5]:
         alternatives.append(f"{token_label(token.token)} {percent(math.exp(token.logprob))}")
@@ -195,7 +203,9 @@ def _plot(drawn: Sequence[Row], labels: Sequence[str], name: str, kind: str) -> 
     bars = []
     for n, (row, bits) in enumerate(zip(drawn, surprises, strict=True)):
         begins_part = n > 0 and row.part != drawn[n - 1].part
-        edge = ' class="next-part"' if begins_part else ""
+        edge = ""
+        if begins_part:
+            edge = ' class="next-part"'
         height = 100 * min(bits, top) / top
         look = _look_of_bar(row, bits)
         bar = f'<i class="{name}-t{n} {look}" style="height:{height:.1f}%"></i>'
@@ -208,7 +218,9 @@ def _look_of_bar(row: Row, bits: float) -> str:
     """Return the class of a token's bar: what it is part of, or that its surprise is infinite."""
     if math.isinf(bits):
         return "too-much"
-    return "bg-blue" if row.part == "completion" else "bg-grey"
+    if row.part == "completion":
+        return "bg-blue"
+    return "bg-grey"
 
 
 def _panel(row: Row, n: int, name: str, kind: str) -> str:
@@ -221,7 +233,9 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
         body = escape(f"{numbers} · rank {row.rank or _unknown_rank(row)}")
         for token in _listed(row):
             body += _alternative(token, own=token.token == row.token)
-    number = "" if row.token_id is None else escape(f" · id {row.token_id}")
+    number = ""
+    if row.token_id is not None:
+        number = escape(f" · id {row.token_id}")
     head = f'<b class="mono">{escape(token_label(row.token))}</b>'
     head += f' <span class="note">{row.part}, token {row.position}{number}</span>'
     return f'<div class="{name}-p{n} one-token"><div>{head}</div>{body}</div>'
@@ -264,7 +278,9 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
             number, bits = "∞", "∞"
             if math.isfinite(perplexity):
                 number, bits = f"{perplexity:,.1f}", f"{math.log2(perplexity):.2f}"
-            part_kind = kind if part == "completion" else "raw"
+            part_kind = "raw"
+            if part == "completion":
+                part_kind = kind
             about = f" ({bits} bits per token, {counted(len(rows), 'token')}, {part_kind})"
             lines += [" · ", f"{part}: perplexity ", bold(number), about]
     return div(join(lines[1:]), cls="sums")
@@ -383,4 +399,6 @@ def _is_client(source: object) -> TypeGuard[Client]:
 
 
 def _rows(source: Iterable[Row] | object) -> list[Row]:
-    return list(source) if isinstance(source, list | tuple) else logprobs.rows(source)
+    if isinstance(source, list | tuple):
+        return list(source)
+    return logprobs.rows(source)

@@ -112,12 +112,16 @@ class Memory:
     def state(self) -> str:
         if self.refusals:
             return "refused"
-        return "fits" if self.max_concurrency >= self.case.requests else "waits"
+        if self.max_concurrency >= self.case.requests:
+            return "fits"
+        return "waits"
 
 
 def weight_words(m: ModelConfig, weights: str) -> str:
     """Return the precision in words: "bfloat16, 2 bytes per weight"."""
-    q = m.quantization if weights == "as published" else quant.from_name(weights)
+    q = m.quantization
+    if weights != "as published":
+        q = quant.from_name(weights)
     if q is None:
         return f"{m.dtype}, {DTYPE_BYTES[m.dtype]} bytes per weight"
     return f"{q.method}, {q.weight_bits} bits per weight"
@@ -173,7 +177,9 @@ def verdict(result: Memory, remedy: bool = True) -> str:
     case = result.case
     if result.state == "fits":
         spare = int(result.max_concurrency) - case.requests
-        more = f"there is room for {spare:,} more" if spare else "and not one more"
+        more = "and not one more"
+        if spare:
+            more = f"there is room for {spare:,} more"
         load = f"{counted(case.requests, 'request')} of {case.context:,} tokens at once"
         return f"It fits: {load}; {more}."
     problem = _problem(result)
@@ -188,7 +194,9 @@ def verdict(result: Memory, remedy: bool = True) -> str:
 def _problem(result: Memory) -> str:
     """Return why a case does not fit, or not all at once, in a sentence."""
     case, stage = result.case, result.tightest
-    gpu = "the GPU" if case.gpus == 1 else "each GPU"
+    gpu = "each GPU"
+    if case.gpus == 1:
+        gpu = "the GPU"
     if stage.room <= 0:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {gpu}"
         return f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
@@ -197,8 +205,8 @@ def _problem(result: Memory) -> str:
     if result.state == "refused":
         request = f"one request of {case.context:,} tokens"
         needed = f"{request} needs {gib(result.request_bytes)} of KV cache"
-        left = f"{gib(stage.room)} of {gpu} are left for it"
-        return f"vLLM would refuse to start: {needed}, and {left}."
+        rest = f"{gib(stage.room)} of {gpu} are left for it"
+        return f"vLLM would refuse to start: {needed}, and {rest}."
     concurrent = f"{int(result.max_concurrency):,} of the {case.requests:,} requests"
     return f"It starts, but {concurrent} fill the KV cache at full length; the others wait."
 
@@ -239,4 +247,6 @@ def _enough_gpus(changes: Iterable[advise.Change], requests: int) -> int:
 
 def _concurrency(d: Deployment) -> float:
     f = fit(d)
-    return f.capacity.max_concurrency if f.fits else 0.0
+    if f.fits:
+        return f.capacity.max_concurrency
+    return 0.0

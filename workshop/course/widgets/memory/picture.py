@@ -27,7 +27,9 @@ KEYS = (
 def picture(result: Memory, remedies: bool = True) -> Html:
     head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
-    more = [div("→ Nearest remedy: ", bold(remedy))] if remedy else []
+    more = []
+    if remedy:
+        more = [div("→ Nearest remedy: ", bold(remedy))]
     edge = at_the_edge(sign, f"{kind} tall", head, *more)
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside
@@ -87,11 +89,11 @@ def _names(stage: Stage, gpus: int) -> list[str]:
 def _scale(result: Memory, axis: float) -> Html:
     """What stands above the bars: how long the GPU is, and how much of it vLLM may use."""
     gpu = result.deployment.gpu
-    seen = span(f"{gpu.title}: the engine sees ", bold(gib(gpu.engine_bytes)))
+    gpu_scale = span(f"{gpu.title}: the engine sees ", bold(gib(gpu.engine_bytes)))
     share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "
     place = f"right:calc(100% - {_percent(result.fit.requested, axis)})"
     usable = span(share, bold(gib(result.fit.requested)), " ▾", style=place)
-    return div(seen, usable, cls="scale")
+    return div(gpu_scale, usable, cls="scale")
 
 
 def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> Html:
@@ -115,7 +117,9 @@ def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> H
         at += shown
     over = stage.needed - limit
     if over > 0:
-        cut = "▶" if stage.needed > axis else ""
+        cut = ""
+        if stage.needed > axis:
+            cut = "▶"
         drawn = min(over, axis - limit)
         pieces.append(_piece(limit, drawn, axis, "too-much", f"{gib(over)} too much", cut))
     pieces.append(tag("i", cls="limit", style=f"left:{_percent(limit, axis)}"))
@@ -126,7 +130,9 @@ def _piece(
     start: float, size: float, axis: float, look: str, title: str = "", text: str = ""
 ) -> Html:
     place = f"left:{_percent(start, axis)};width:{_percent(size, axis)}"
-    tip = f' title="{title}"' if title else ""
+    tip = ""
+    if title:
+        tip = f' title="{title}"'
     return Html(f'<span class="piece {look}" style="{place}"{tip}>{text}</span>')
 
 

@@ -99,7 +99,9 @@ def _top(unit: str, series: list[tuple[str, str, list[float]]]) -> float:
 
 
 def _tick(value: float, unit: str) -> str:
-    return f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"
+    if unit == "%" and value:
+        return f"{value:,.0f} %"
+    return f"{value:,.0f}"
 
 
 class MetricsPanel(Watching):
@@ -135,13 +137,13 @@ class MetricsPanel(Watching):
     def look(self) -> Metrics | None:
         """Look once and draw; None if the server did not answer."""
         try:
-            seen = metrics.fetch(self._url, self._key, proxy=self._proxy)
+            look = metrics.fetch(self._url, self._key, proxy=self._proxy)
         except WorkshopError as error:
             self.picture.value = html.alert(error)
             return None
-        self.looks = [*self.looks[-KEPT + 1 :], seen]
+        self.looks = [*self.looks[-KEPT + 1 :], look]
         self.picture.value = picture(self.looks)
-        return seen
+        return look
 
     def stop(self) -> list[Metrics]:
         if self._thread is not None:

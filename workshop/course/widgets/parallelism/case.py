@@ -91,7 +91,8 @@ def layout(choice: Choice) -> Layout:
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
     d = deployment(choice)
-    if wrong := _wrong(d, choice):
+    wrong = _wrong(d, choice)
+    if wrong:
         return Layout(choice, "wrong", *wrong)
     d = with_seqs_that_start(d)
     terms = speed.decode_terms(d, batch=choice.requests)
@@ -127,9 +128,12 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
         return "fits", f"It divides and fits: {weights} of weights on each GPU, and {room}.", ""
     needed = f"each GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
     remedy = "a GPU with more memory, or a quantized checkpoint"
-    if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
-        where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
-        remedy = f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"
+    other = advise.first_fit(d, advise.other_split, advise.more_gpus)
+    if other:
+        where = ""
+        if other.after.nodes > d.nodes:
+            where = f" on {other.after.nodes} nodes"
+        remedy = f"tensor parallel {other.after.tp} × pipeline parallel {other.after.pp}{where}"
     return "small", f"It divides but does not fit: {needed}.", remedy
 
 

@@ -27,7 +27,9 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 def picture(result: Layout) -> Html:
     m = load_model(result.choice.model)
-    kv_heads = "1 latent" if m.mla else m.num_key_value_heads
+    kv_heads = m.num_key_value_heads
+    if m.mla:
+        kv_heads = "1 latent"
     layers = f"{m.num_hidden_layers} layers (down)"
     heads = f"{m.num_attention_heads} heads (across)"
     keys = (
@@ -179,7 +181,9 @@ def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads
     parts.append(box(left, top, width, height, style.WEIGHTS, radius=0))
     lines = (f"layers {_span(layers)}", f"heads {_span(heads)}", kv)
     for n, line in enumerate(lines):
-        letters = 8.4 if len(line) > 12 else 9.5
+        letters = 9.5
+        if len(line) > 12:
+            letters = 8.4
         parts.append(text(middle, 62 + 11.5 * n, line, anchor="middle", size=letters))
     return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
 
@@ -251,7 +255,9 @@ def _sum(result: Layout, sent_us: float) -> Html:
     """
     step_us = sent_us + result.compute_us
     requests = result.choice.requests
-    whom = "one request" if requests == 1 else f"each of {requests} requests"
+    whom = "one request"
+    if requests != 1:
+        whom = f"each of {requests} requests"
     end = f" for {whom}."
     if result.state == "small":
         end += " The model does not fit, so this is what it would be."
@@ -322,8 +328,12 @@ class ParallelismExplorer(make.Explorer[Layout]):
         m, gpu = load_model(choice.model), load_gpu(choice.gpu)
         inside, outside = node_link(gpu), network_link(choice.network)
         sizes = [str(size) for size in range(1, 17) if not tp_problem(m, size)]
-        kv_heads = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
-        tokens = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
+        kv_heads = "one latent, on every rank"
+        if not m.mla:
+            kv_heads = f"{m.num_key_value_heads} KV heads"
+        tokens = "one token goes"
+        if choice.requests != 1:
+            tokens = f"{choice.requests} tokens go"
         return {
             "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv_heads}.",
             "nodes": "machines in the allocation.",

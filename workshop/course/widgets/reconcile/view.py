@@ -117,7 +117,9 @@ def _advice(result: Reconciliation) -> Html:
 
 
 def _row(row: Row) -> Html:
-    error = "" if row.error_percent is None else f"{row.error_percent:+.2f} %"
+    error = ""
+    if row.error_percent is not None:
+        error = f"{row.error_percent:+.2f} %"
     cells = (
         Html("<hr>"),
         bold(row.quantity),
@@ -132,7 +134,9 @@ def _row(row: Row) -> Html:
 
 def _with_unit(value: float | None, unit: str) -> Html:
     """Return a number with its unit; an unknown one has none."""
-    small = "" if value is None else tag("small", unit, cls="ink-muted")
+    small = ""
+    if value is not None:
+        small = tag("small", unit, cls="ink-muted")
     return span(f"{_number(value)} ", small, cls="number")
 
 

@@ -89,7 +89,9 @@ def _temperature(value: float) -> str:
         return "Greedy: always the most probable token. The seed and the sliders below do nothing."
     if value == 1:
         return "The model's own probabilities, unchanged."
-    change = "Sharper" if value < 1 else "Flatter"
+    change = "Flatter"
+    if value < 1:
+        change = "Sharper"
     odds = _odds(2.0 ** (1 / max(value, LOWEST_TEMPERATURE)))
     return f"{change}: where the model says 2:1 between two tokens, it is now {odds}."
 
@@ -131,10 +133,10 @@ def _top_p(settings: Settings, result: Pipeline) -> str:
     if step is None:
         return "Off: the whole tail may come."
     share = percent(settings.top_p)
-    left = len(step.probabilities)
-    tokens = counted(left, "token")
+    tokens_before = len(step.probabilities)
+    tokens = counted(tokens_before, "token")
     if step.outside:
-        return f"The smallest set that holds {share}: more tokens than the {left:,} listed here."
+        return f"The smallest set that holds {share}: more tokens than the {tokens_before:,} listed here."
     if step.removed == 0:
         return f"All {tokens} that were left are needed to hold {share}: it removes nothing."
     return f"The smallest set that holds {share}: here {tokens}."
@@ -155,7 +157,9 @@ def _penalty(value: float, generated: int, when: str) -> str:
         return "Off: repeating costs nothing."
     factor = math.exp(-value)
     odds = f"{factor:.2g}" if factor < 10 else f"{factor:.1f}"
-    way = "lowers" if value > 0 else "raises"
+    way = "raises"
+    if value > 0:
+        way = "lowers"
     sentence = f"{when}, this {way} its logit by {abs(value):g}: its odds × {odds}."
     if generated == 0:
         sentence += " Nothing has been generated yet, so it does nothing."
@@ -272,7 +276,9 @@ def picture(drawn: Bars) -> Html:
 
 
 def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
-    quiet = " ink-muted" if others or row.sampled == 0 else ""
+    quiet = ""
+    if others or row.sampled == 0:
+        quiet = " ink-muted"
     times = ""
     if row.generated:
         times = span(
@@ -347,10 +353,10 @@ def _uncertainty(steps: Sequence[Step]) -> str:
 
 def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
-    seen = f"{listed:,} tokens, its whole vocabulary"
+    what = f"{listed:,} tokens, its whole vocabulary"
     if model.outside:
-        seen = f"the {listed:,} most probable tokens"
-    return panel(muted(f"{about} · {seen}."))
+        what = f"the {listed:,} most probable tokens"
+    return panel(muted(f"{about} · {what}."))
 
 
 def story(prompt: str, tokens: Sequence[str]) -> Html:

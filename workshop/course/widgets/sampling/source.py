@@ -133,7 +133,9 @@ class ServerSource:
         ranked = [token.logprob for token in row.alternatives if token.rank is not None]
         is_whole = math.fsum(map(math.exp, listed.values())) > 1 - 1e-4
         best_first = dict(sorted(listed.items(), key=lambda item: -item[1]))
-        ceiling = None if is_whole else min(ranked, default=0.0)
+        ceiling = None
+        if not is_whole:
+            ceiling = min(ranked, default=0.0)
         data = response.model_dump()
         ids = data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
         prompt_ids = tuple(ids)[: len(ids) - len(output)]
@@ -157,7 +159,9 @@ class ServerSource:
         """Return the server's response (of `openai`) to the prompt and what was generated, with so
         many logprobs.
         """
-        prompt_ids = self.position(prompt).prompt if output else ()
+        prompt_ids = ()
+        if output:
+            prompt_ids = self.position(prompt).prompt
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
             by_id = prompt_ids and all(isinstance(token, int) for token in output)

@@ -100,7 +100,9 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.which = widgets.HTML()
         prompts = self.source.prompts
         if prompts:
-            first = prompt if prompt in prompts else prompts[0]
+            first = prompt
+            if prompt not in prompts:
+                first = prompts[0]
             self.prompt = choice("prompt", prompts, first, "100%")
         else:
             self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
@@ -193,7 +195,9 @@ class SamplingExplorer(Explorer[Pipeline]):
         # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer
         # for all seeds.
         written = self.complete(settings, 1, SEEDS)
-        return written * SEEDS if settings.greedy else written
+        if settings.greedy:
+            return written * SEEDS
+        return written
 
     def ask(self) -> None:
         self.output = []
@@ -238,7 +242,9 @@ class SamplingExplorer(Explorer[Pipeline]):
         )
 
     def picture_of(self, result: Pipeline) -> Html:
-        pinned = None if self.pinned is None else self._under(self.pinned)
+        pinned = None
+        if self.pinned is not None:
+            pinned = self._under(self.pinned)
         bars = draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
         return draws.picture(bars)
 
@@ -303,7 +309,9 @@ def _shown_sliders(show: Collection[str] | None) -> list[str]:
     names = [show] if isinstance(show, str) else list(show)
     unknown = [name for name in names if name not in SLIDERS]
     if unknown or not names:
-        problem = f"There is no slider {unknown[0]!r}." if unknown else "No slider is named."
+        problem = "No slider is named."
+        if unknown:
+            problem = f"There is no slider {unknown[0]!r}."
         raise BadInput(problem, f"There are: {', '.join(SLIDERS)}.")
     return [name for name in SLIDERS if name in names]
 

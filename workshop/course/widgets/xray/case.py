@@ -199,9 +199,13 @@ def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
             sentences.append(f"{name} computes {request.decode_tokens} tokens, {guesses}.")
         if request.prefill_tokens:
             again = name in lost and name not in before.tables
-            part = "again, which its preemption lost" if again else "of its prompt"
+            part = "of its prompt"
+            if again:
+                part = "again, which its preemption lost"
             sentences.append(f"{name} computes {request.prefill_tokens:,} tokens {part}.")
-    return [" ".join(sentences)] if sentences else []
+    if sentences:
+        return [" ".join(sentences)]
+    return []
 
 
 def page(drawn: dict) -> str:

@@ -84,12 +84,12 @@ class Asker:
 
     def _left(self) -> dict[str, int]:
         """Return the tokens of the budget that those before each request leave."""
-        left = {}
+        budget_left = {}
         budget = self.step.budget
         for request in self.step.requests:
-            left[request.id] = budget
+            budget_left[request.id] = budget
             budget -= request.prefill_tokens + request.decode_tokens
-        return left
+        return budget_left
 
     def news(self) -> str:
         """Return what comes from outside, and nobody could predict."""
@@ -103,11 +103,11 @@ class Asker:
     @property
     def free(self) -> int:
         """Blocks that are free once those that ended have given theirs back."""
-        taken: set[int] = set()
+        used_blocks: set[int] = set()
         for name, blocks in self.before.tables.items():
             if name not in self.step.finished:
-                taken.update(blocks)
-        return self.step.num_blocks - len(taken)
+                used_blocks.update(blocks)
+        return self.step.num_blocks - len(used_blocks)
 
     def room(self) -> int:
         """Tokens of the budget that are left by all that ran before.
@@ -141,7 +141,9 @@ class Asker:
         if self.step.preempted[0] != victim:
             return
         full = self.full()
-        needing = f"{listed(full)} {verb(full, 'need')} a new block. " if full else ""
+        needing = ""
+        if full:
+            needing = f"{listed(full)} {verb(full, 'need')} a new block. "
         pool = counted(self.step.num_blocks, "block")
         blocks = counted(len(self.before.tables.get(victim, ())), "block")
         yield (
@@ -204,8 +206,8 @@ class Asker:
             again = name in self.lost
             hit = request.prefix_hit_tokens
             total = hit + computed if again else self.prompt(name)
-            left, room = total - hit, self.left[name]
-            if name in self.running or not computed or computed != min(left, room):
+            uncomputed, room = total - hit, self.left[name]
+            if name in self.running or not computed or computed != min(uncomputed, room):
                 continue
             ask, why = f"{name} joins with {total:,} tokens. ", ""
             if again:
@@ -214,29 +216,35 @@ class Asker:
                 why += "its prompt and its answer so far are computed again. "
             if hit:
                 ask += f"The first {hit:,} are in the prefix cache. "
-                why += f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}. "
+                why += (
+                    f"What is cached is not computed again: {total:,} − {hit:,} = {uncomputed:,}. "
+                )
             ask += f"The budget has {room:,} of {self.step.budget:,} left. "
             ask += f"How many tokens of {name} are computed?"
-            rest = f"{room:,}; the rest comes with the next steps" if left > room else "all of it"
+            rest = "all of it"
+            if uncomputed > room:
+                rest = f"{room:,}; the rest comes with the next steps"
             why += f"The budget has room for {rest}."
-            yield ask, computed, {1, total, left, min(room, total), hit} - {0}, why
+            yield ask, computed, {1, total, uncomputed, min(room, total), hit} - {0}, why
 
     def chunk(self) -> Iterator[Question]:
         """How much of a prompt that is not yet whole?"""
         for request in self.step.requests:
             name = request.id
-            left, room = self.prompt(name) - request.computed_tokens, self.left[name]
+            uncomputed, room = self.prompt(name) - request.computed_tokens, self.left[name]
             if name not in self.running or name in self.lost:
                 continue
-            if left <= 0 or request.prefill_tokens != min(left, room):
+            if uncomputed <= 0 or request.prefill_tokens != min(uncomputed, room):
                 continue
-            end = "the budget ends it" if left > room else "the rest fits"
+            end = "the rest fits"
+            if uncomputed > room:
+                end = "the budget ends it"
             yield (
-                f"{left:,} tokens of {name}'s prompt are not yet computed, and those that came before "
+                f"{uncomputed:,} tokens of {name}'s prompt are not yet computed, and those that came before "
                 f"leave {room:,} of {self.step.budget:,} of the budget. "
                 f"How many of {name} are computed?",
                 request.prefill_tokens,
-                (1, left, min(left, self.step.budget), room),
+                (1, uncomputed, min(uncomputed, self.step.budget), room),
                 "Who runs goes on in the order of coming, each with as much as there is room for: "
                 f"{end}.",
             )
@@ -254,7 +262,9 @@ class Asker:
         freed = len(self.step.freed)
         if not blocks or freed != len(blocks) - shared:
             return
-        others = f", {shared} of which others hold too" if shared else ""
+        others = ""
+        if shared:
+            others = f", {shared} of which others hold too"
         yield (
             f"{name} holds {counted(len(blocks), 'block')}{others}. How many blocks become free?",
             freed,
@@ -323,4 +333,6 @@ class Asker:
 
 def _option(value: object) -> object:
     """Return an option as the page shows it: 8,192."""
-    return f"{value:,}" if isinstance(value, int) else value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value

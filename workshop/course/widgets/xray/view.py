@@ -61,8 +61,8 @@ class XRay(Watching):
     @property
     def score(self) -> tuple[int, int]:
         """Predictions that were right, and those that were made."""
-        right, _, made = self._says.value.split(",")[0].split()
-        return int(right), int(made)
+        right, _, answered = self._says.value.split(",")[0].split()
+        return int(right), int(answered)
 
     def look(self) -> int:
         """Read what was added to the trace, draw it, and return how many steps there are."""
