@@ -61,11 +61,11 @@ def left_bytes(folder: Path) -> int:
 
 def refuse_full(folder: Path, remedy: str) -> None:
     """Raise a WorkshopError if a server's log cannot be written into the folder."""
-    if (left := left_bytes(folder)) < LOG_BYTES:
-        said = (
-            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+    if (free := left_bytes(folder)) < LOG_BYTES:
+        problem = (
+            f"Only {free / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
         )
-        raise WorkshopError(said, remedy)
+        raise WorkshopError(problem, remedy)
 
 
 def refuse_closed(folder: Path, remedy: str) -> None:

@@ -102,8 +102,8 @@ def _python_settings() -> Iterator[Check]:
     if "PYTHONPATH" in names and _only_this_package(os.environ["PYTHONPATH"]):
         names.remove("PYTHONPATH")
     if names:
-        found = f"{', '.join(names)} may put another Python's packages or settings before ours"
-        yield Check("Python settings", NOTE, found, f"unset {' '.join(names)}")
+        problem = f"{', '.join(names)} may put another Python's packages or settings before ours"
+        yield Check("Python settings", NOTE, problem, f"unset {' '.join(names)}")
 
 
 def _only_this_package(search_path: str) -> bool:
@@ -182,11 +182,11 @@ def _system() -> Iterator[Check]:
         yield Check("glibc", LACK, problem, remedy)
     place = Path(sys.prefix)
     for quota in quotas(place):
-        left = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
+        space = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
         if quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES and installed()[0] != "vllm":
-            yield Check("Environment", NOTE, left, GPU_ENVIRONMENT_REMEDY)
+            yield Check("Environment", NOTE, space, GPU_ENVIRONMENT_REMEDY)
         else:
-            yield Check("Environment", OK, left)
+            yield Check("Environment", OK, space)
 
 
 def _resources() -> Iterator[Check]:

@@ -152,8 +152,8 @@ def port_is_free(host: str, port: int) -> bool:
 
 def free_port(host: str, first: int = 8000) -> int:
     """Return a free port, from `first` on if one of the next is free."""
-    port, held = take_port(host, first)
-    held.close()
+    port, claim = take_port(host, first)
+    claim.close()
     return port
 
 

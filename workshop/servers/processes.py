@@ -102,10 +102,10 @@ def spawn(
     """Start a program as the leader of a session of its own, its words going to the log;
     with_parent: it ends with us.
     """
-    given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
+    popen_options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
     tie = end_with_parent if with_parent and os.name == "posix" else None
     with log:
-        return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **given)
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **popen_options)
 
 
 def send(pid: int, start: int | None, number: int) -> bool:
@@ -136,7 +136,7 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
     session's. After that it can: then only those count whose output goes to the engine's own log.
     """
     own = os.getsid(0) == leader or (start is not None and started(leader) == start)
-    found = []
+    members = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
             running, now = _look(pid)
@@ -146,8 +146,8 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
                 and os.getsid(pid) == leader
                 and (own or _writes_to(pid, log))
             ):
-                found.append((pid, now))
-    return found
+                members.append((pid, now))
+    return members
 
 
 def _writes_to(pid: int, log: str) -> bool:

@@ -186,8 +186,8 @@ def mine(name: str) -> ServerRecord:
     """Return the checked record of this user's server `name`, or raise a WorkshopError that says which there are."""
     if (record := read(name)) is not None:
         return record
-    known = ", ".join(each.name for each in own()) or "none"
-    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
+    names = ", ".join(each.name for each in own()) or "none"
+    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}.")
 
 
 def own() -> list[ServerRecord]:
@@ -207,22 +207,22 @@ def ready() -> list[ServerRecord]:
 
 def shared() -> list[ServerRecord]:
     """Return the records that were shared with this user in $WORKSHOP_SHARED, checked."""
-    given = os.environ.get("WORKSHOP_SHARED")
-    if not given:
+    shared_folder = os.environ.get("WORKSHOP_SHARED")
+    if not shared_folder:
         return []
-    folder = Path(os.path.expanduser(given))
-    found = _in_folder(folder, lambda path: checked(load(path)))
-    for record in found:
+    folder = Path(os.path.expanduser(shared_folder))
+    shared_records = _in_folder(folder, lambda path: checked(load(path)))
+    for record in shared_records:
         if who := record_file.who_could_swap(folder / f"{record.name}.json"):
             _say_once(
                 f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w."
             )
             break
-    return found
+    return shared_records
 
 
 def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:
-    found, refused = [], []
+    folder_records, refused = [], []
     try:
         paths = sorted(
             path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != "."
@@ -234,7 +234,7 @@ def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) ->
         return []
     for path in paths:
         try:
-            found.append(read_one(path))
+            folder_records.append(read_one(path))
         except FileNotFoundError:  # stopped since the listing
             continue
         except WorkshopError as error:
@@ -242,7 +242,7 @@ def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) ->
     if refused:
         others = f" ({len(refused) - 1} more there)" if len(refused) > 1 else ""
         _say_once(f"Passed over: {refused[0]}{others}")
-    return sorted(filter(None, found), key=lambda record: record.started)
+    return sorted(filter(None, folder_records), key=lambda record: record.started)
 
 
 def _say_once(text: str) -> None:

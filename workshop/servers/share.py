@@ -29,8 +29,8 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     record = records.mine(name)
     if record.state != "ready":
         why = f": {record.reason}" if record.reason else ""
-        said = f"The server {name!r} is {record.state}{why}."
-        raise WorkshopError(said, "Share it when `workshop servers` says ready.")
+        problem = f"The server {name!r} is {record.state}{why}."
+        raise WorkshopError(problem, "Share it when `workshop servers` says ready.")
     gid = _group_id(group)
     target = _folder(folder, group, gid) / f"{name}.json"
     if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
@@ -53,8 +53,8 @@ def renew(record: ServerRecord) -> None:
     for path in copies:
         # it was taken away, or is somebody else's
         with contextlib.suppress(OSError, WorkshopError):
-            if (found := path.lstat()).st_uid == os.geteuid():
-                write_private(path, records.as_text(record), 0o640, found.st_gid)
+            if (status := path.lstat()).st_uid == os.geteuid():
+                write_private(path, records.as_text(record), 0o640, status.st_gid)
 
 
 def _group_id(group: str) -> int:
@@ -62,14 +62,14 @@ def _group_id(group: str) -> int:
     for each in sorted(own):
         with contextlib.suppress(KeyError):
             names.append(grp.getgrgid(each).gr_name)
-    mine = f"Yours: {', '.join(names) or 'none'}."
+    own_groups = f"Yours: {', '.join(names) or 'none'}."
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        raise BadInput(f"There is no group {group!r} here.", mine) from None
+        raise BadInput(f"There is no group {group!r} here.", own_groups) from None
     if os.geteuid() != 0 and gid not in own:
         raise BadInput(
-            f"You do not belong to the group {group!r}, so you cannot give it a file.", mine
+            f"You do not belong to the group {group!r}, so you cannot give it a file.", own_groups
         )
     return gid
 

@@ -100,8 +100,8 @@ def choose(cluster_records: list[ServerRecord], name: str | None, login: str) ->
         raise WorkshopError(
             f"Several servers are ready on {login}: {names}.", "Say which: workshop tunnel NAME …"
         )
-    wanted = "server" if name is None else f"server {name!r}"
-    raise WorkshopError(f"No {wanted} is ready on {login}.", f"Known there: {names}.")
+    server = "server" if name is None else f"server {name!r}"
+    raise WorkshopError(f"No {server} is ready on {login}.", f"Known there: {names}.")
 
 
 def open_tunnel(
@@ -159,9 +159,11 @@ def _moved(
     """Return the server's new record once it has another address or key; raise a WorkshopError when ssh ends."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            said = f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)})."
+            problem = (
+                f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)})."
+            )
             shows = "`workshop servers` on the cluster shows whether the server still runs"
-            raise WorkshopError(said, f"Open it again; {shows}.")
+            raise WorkshopError(problem, f"Open it again; {shows}.")
         if not alive(urljoin(local.url, "/health"), LOOK_EVERY_S):
             try:
                 now = fetch(login, record.name)

@@ -171,9 +171,9 @@ def announced_length(scope: dict[str, Any]) -> int | None:
 
 
 async def _next(receive, began: float) -> dict[str, Any]:
-    left = began + SLOWEST_S - time.monotonic()
+    seconds_left = began + SLOWEST_S - time.monotonic()
     try:
-        return await asyncio.wait_for(receive(), max(0.001, min(STALLED_S, left)))
+        return await asyncio.wait_for(receive(), max(0.001, min(STALLED_S, seconds_left)))
     except TimeoutError:
         raise BodyRefused(
             408, f"The request's body did not come within {STALLED_S:.0f} s; send it again."

@@ -68,7 +68,7 @@ STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
 CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 
 
-def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
+def class_arguments(owner_flags: dict[str, str], device: str = "gpu") -> list[str]:
     """Return the flags of `vllm serve` for a class, without those that the owner has given.
 
     guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms
@@ -76,7 +76,7 @@ def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     for each of them.
 
     Args:
-        given: the owner's flags, as flags.flags_of returns them.
+        owner_flags: the owner's flags, as flags.flags_of returns them.
         device: "cpu" or "gpu".
     """
     flags = {
@@ -87,7 +87,7 @@ def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     if device == "cpu":
         flags["long-prefill-token-threshold"] = str(CPU_PREFILL_TOKENS)
         flags["max-num-batched-tokens"] = str(CPU_STEP_TOKENS)
-    owners = {name.partition(".")[0] for name in given}
+    owners = {name.partition(".")[0] for name in owner_flags}
     arguments = ["--middleware", MIDDLEWARE]
     for name, value in flags.items():
         if name not in owners:

@@ -206,11 +206,11 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
         raise BadInput(
             f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken."
         )
-    held = machine.hold_port(host, port)
-    if not held:
+    claim = machine.hold_port(host, port)
+    if not claim:
         remedy = "Give another --port, or none: then a free one is taken."
         raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.", remedy)
-    return port, held
+    return port, claim
 
 
 def default_flags(
@@ -319,10 +319,10 @@ def _is_there(path: Path, force: bool) -> bool:
     Raises BadInput or OSError for one that it may not.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no file")
     with open_regular(path) as file:
         begin = file.read(len(TRACE_BEGIN))

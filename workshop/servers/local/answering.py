@@ -49,13 +49,13 @@ def answers(record: ServerRecord) -> bool:
 
 
 def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
-    said = answer.content[:2000].decode(errors="replace")
+    message = answer.content[:2000].decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        body = json.loads(said)
-        said = body.get("detail") or body["error"]["message"] or ""
-    said = (str(said).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
-    why = f"The server is up, but refuses to complete a prompt with {record.model} ({answer.status_code}): {said}."
-    if "does not exist" in said:
+        body = json.loads(message)
+        message = body.get("detail") or body["error"]["message"] or ""
+    message = (str(message).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
+    why = f"The server is up, but refuses to complete a prompt with {record.model} ({answer.status_code}): {message}."
+    if "does not exist" in message:
         return WorkshopError(why, "Another server took this port: `workshop servers` lists yours.")
     return WorkshopError(
         why, "Serve a model that generates text, with its tokenizer; an embedding model does not."

@@ -40,18 +40,18 @@ def claim(record: ServerRecord) -> Claim:
     where it is taken.
     """
     private_folder("servers")
-    found = Claim(record)
-    if not found.take():
+    name_claim = Claim(record)
+    if not name_claim.take():
         refuse_taken(record.name)
-        raise busy(record.name, found.who())
+        raise busy(record.name, name_claim.who())
     try:
         refuse_taken(record.name, ours=True)
         records.path_of(record.name, ".stop").unlink(missing_ok=True)
         records.write(record)
     except BaseException:
-        found.give_back()
+        name_claim.give_back()
         raise
-    return found
+    return name_claim
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:

@@ -120,7 +120,7 @@ def fresh(name: str) -> tuple[Path, Path | None]:
     name = name.removesuffix(".ipynb")
     if name not in names():
         raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
-    folder, kept = private_folder(), None
+    folder, old_copy = private_folder(), None
     copy = folder / f"{name}.ipynb"
     content = _published(name)
     if os.path.lexists(copy) and not copy.is_file():
@@ -130,11 +130,11 @@ def fresh(name: str) -> tuple[Path, Path | None]:
     with _writing_to(folder) as originals:
         newest, _ = _look_at(content)
         if copy.exists() and _look(copy) != (newest, False):
-            kept = _keep(copy)
+            old_copy = _keep(copy)
         replace_file(copy, content, MODE)
         originals[name] = newest
     copy_notebooks()
-    return copy, kept
+    return copy, old_copy
 
 
 @contextlib.contextmanager
@@ -158,25 +158,25 @@ def _keep(copy: Path) -> Path:
     never touched.
     """
     moment = datetime.now().strftime("%Y-%m-%d_%H%M%S")
-    kept = copy.with_name(f"{copy.stem}.{moment}.ipynb")
+    target_path = copy.with_name(f"{copy.stem}.{moment}.ipynb")
     number = 1
     while True:
         try:
-            target = kept.open("xb")
+            target = target_path.open("xb")
             break
         except FileExistsError:  # a moment comes twice: in one second, and in one hour of autumn
             number += 1
-            kept = copy.with_name(f"{copy.stem}.{moment}-{number}.ipynb")
+            target_path = copy.with_name(f"{copy.stem}.{moment}-{number}.ipynb")
     with target:
         try:
             target.write(copy.read_bytes())
             target.flush()
             os.fsync(target.fileno())
-            shutil.copymode(copy, kept)
+            shutil.copymode(copy, target_path)
         except BaseException:
-            kept.unlink()
+            target_path.unlink()
             raise
-    return kept
+    return target_path
 
 
 def _look(path: Path) -> tuple[str, bool]:

@@ -83,8 +83,8 @@ def _lab_settings() -> Path:
     """Return where this person's JupyterLab keeps its settings."""
     from jupyter_core.paths import jupyter_config_dir
 
-    given = os.environ.get("JUPYTERLAB_SETTINGS_DIR")
-    return Path(given or Path(jupyter_config_dir(), "lab", "user-settings")).absolute()
+    folder = os.environ.get("JUPYTERLAB_SETTINGS_DIR")
+    return Path(folder or Path(jupyter_config_dir(), "lab", "user-settings")).absolute()
 
 
 def _data_folder_can_be_used() -> bool:

@@ -68,8 +68,8 @@ def install() -> list[str]:
     environment, user = data_folders()
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
-        said = f"This environment has no widgets' extension in {source}."
-        raise WorkshopError(said, f"Install ipywidgets: {install_words.setup_command()}")
+        problem = f"This environment has no widgets' extension in {source}."
+        raise WorkshopError(problem, f"Install ipywidgets: {install_words.setup_command()}")
     with writing(user, "Is there space, and may you write there?"):
         folder = kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
         _ignore_current_folder(Path(folder, "kernel.json"))

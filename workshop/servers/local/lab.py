@@ -95,13 +95,13 @@ def _hold(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
     """Return the port that was given, or the first free one, and the claim on it."""
     if port is None:
         return machine.take_port(host, first)
-    held = machine.hold_port(host, port)
-    if not held:
+    claim = machine.hold_port(host, port)
+    if not claim:
         raise WorkshopError(
             f"Port {port} is taken, or not yours to use.",
             "Give JupyterLab another --port, or none.",
         )
-    return port, held
+    return port, claim
 
 
 def wait_for_jupyter(lab: Lab) -> None:
@@ -152,8 +152,8 @@ def _server_sentence(report: supervise.Report) -> str:
     """Return a sentence on the server that the notebooks will find, which is started here if there is none."""
     if url := os.environ.get("WORKSHOP_URL"):
         return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
-    if known := records.ready():
-        return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
+    if ready_servers := records.ready():
+        return f"✓ Notebooks use the server {ready_servers[0].name!r} at {ready_servers[0].url}"
     if not installed()[0]:
         return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
     try:
@@ -196,7 +196,7 @@ def run(
     free one from 8888, and another if somebody takes that one first.
     """
     began = timestamps.now("milliseconds")
-    folder, held = course.copy_notebooks()
+    folder, held_back = course.copy_notebooks()
     lab = None
     with supervise.stop_signals():
         try:
@@ -214,7 +214,7 @@ def run(
                         raise
                     lab.let_go()
                     lab = start_jupyter(folder, None, host, random.choice(OTHER_PORTS))
-            say(_ready_sentence(lab, folder, held, ends_server=bool(_servers_of(lab, began))))
+            say(_ready_sentence(lab, folder, held_back, ends_server=bool(_servers_of(lab, began))))
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             if browser and (display or sys.platform in ("darwin", "win32")):
                 webbrowser.open(lab.url)
@@ -233,16 +233,16 @@ def _wait_for_end(lab: Lab) -> None:
         raise WorkshopError(f"JupyterLab ended {how}.", f"Its own words are in {lab.log}.")
 
 
-def _ready_sentence(lab: Lab, folder: Path, held: list[str], ends_server: bool) -> str:
+def _ready_sentence(lab: Lab, folder: Path, held_back: list[str], ends_server: bool) -> str:
     lines = [
         f"✓ JupyterLab is open on your copy of the notebooks ({folder}):",
         "",
         f"    {lab.url}",
         "",
     ]
-    if held:
+    if held_back:
         lines.append(
-            f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}"
+            f"  There is a newer {', '.join(held_back)}; yours is kept. Get the new one: workshop fresh {held_back[0]}"
         )
     lines.append(
         "  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab."

@@ -67,10 +67,12 @@ def of(name: str) -> Path | None:
     """Return the folder of the server `name`, or None if there is none that is certainly ours."""
     try:
         folder = Path((home() / "run" / name).read_text(encoding="utf-8"))
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except (OSError, ValueError):
         return None
-    ours = os.path.isabs(folder) and folder.name.startswith(PREFIX) and found.st_uid == os.geteuid()
+    ours = (
+        os.path.isabs(folder) and folder.name.startswith(PREFIX) and status.st_uid == os.geteuid()
+    )
     return folder if ours and folder.is_dir() and not folder.is_symlink() else None
 
 
@@ -154,7 +156,7 @@ def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
 
 def _files() -> dict[str, tuple[int, int]]:
     """Return this user's files of the kind that engines make: path to (device, inode)."""
-    found = {}
+    files = {}
     with contextlib.suppress(OSError), os.scandir(SHARED_MEMORY) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
@@ -162,8 +164,8 @@ def _files() -> dict[str, tuple[int, int]]:
                     continue
                 stat = entry.stat(follow_symlinks=False)
                 if stat.st_uid == os.geteuid():
-                    found[entry.path] = stat.st_dev, stat.st_ino
-    return found
+                    files[entry.path] = stat.st_dev, stat.st_ino
+    return files
 
 
 def _mapped(pid: int) -> set[tuple[int, int] | str]:
@@ -172,17 +174,17 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
     The path alone is not enough: the kernel appends " (deleted)" to that of an unlinked file, as
     semaphores are.
     """
-    found: set[tuple[int, int] | str] = set()
+    mapped: set[tuple[int, int] | str] = set()
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 parts = line.rstrip("\n").split(maxsplit=5)
                 if len(parts) == 6 and parts[5].startswith(f"{SHARED_MEMORY}/"):
                     major, minor = (int(part, 16) for part in parts[3].split(":"))
-                    found |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
+                    mapped |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
     except (OSError, ValueError):  # it ended, or is another user's
         pass
-    return found
+    return mapped
 
 
 def _mapped_by(pids: Iterable[int]) -> set[tuple[int, int] | str]:

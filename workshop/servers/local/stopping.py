@@ -56,8 +56,8 @@ def _terminate(record: ServerRecord) -> None:
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:
-        said = f"Process {pid} of {record.name} is another user's."
-        raise WorkshopError(said, "Stop it as the user who started it.") from None
+        problem = f"Process {pid} of {record.name} is another user's."
+        raise WorkshopError(problem, "Stop it as the user who started it.") from None
     processes.ended(pid, start, STOP_GRACE_S)
     gone = processes.end_session(pid, start, record.log)
     processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
@@ -103,8 +103,8 @@ def forget(name: str) -> str:
     if record.where != "slurm":
         raise BadInput(f"{name} is no server on SLURM.", f"Stop it: workshop stop {name}")
     if _job_goes_on(record):
-        said = f"{name} is not gone: its job {record.job_id} goes on, or something answers at {record.url}."
-        raise WorkshopError(said, f"Stop it: workshop stop {name}")
+        problem = f"{name} is not gone: its job {record.job_id} goes on, or something answers at {record.url}."
+        raise WorkshopError(problem, f"Stop it: workshop stop {name}")
     _clear(record)
     return f"{name} is forgotten: its record is removed, and nothing was cancelled."
 
@@ -158,8 +158,10 @@ def _cancel(record: ServerRecord) -> str:
         return f"{record.name} is stopped: job {record.job_id} is cancelled."
     now = slurm_queue.find(name)
     if now is not None and now.active:
-        said = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
-        raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
+        problem = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
+        raise WorkshopError(
+            problem, f"Look again in a minute: workshop slurm status {record.job_id}"
+        )
     if job is None and now is None:  # scancel says nothing of a job that it does not know
         raise _refused(
             record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing.")

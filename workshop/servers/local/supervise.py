@@ -53,7 +53,7 @@ def run(
 
     A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
     """
-    claim, process, meant = claim or claims.claim(new_record(launch)), None, False
+    claim, process, is_intended = claim or claims.claim(new_record(launch)), None, False
     with stop_signals():
         try:
             env = launch.env | scratch.environment(scratch.make(launch.name))
@@ -72,7 +72,7 @@ def run(
                 claim.write(state="failed", reason=error.message.rstrip("."))
             raise
         except BaseException as error:
-            meant = True
+            is_intended = True
             if not isinstance(error, Stopped):
                 raise
             return energy.of_server(claim.record)
@@ -80,7 +80,7 @@ def run(
             end(process, claim.record)
             launch.let_go()
             scratch.remove(launch.name)
-            if meant:
+            if is_intended:
                 claim.forget()
             claim.give_back()
 
@@ -212,14 +212,14 @@ def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Pope
 
 
 def _wait_for(
-    launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, report: Report
+    launch: Launch, own_record: ServerRecord, watcher: subprocess.Popen, report: Report
 ) -> ServerRecord:
     watch = None
     while True:
         ended = watcher.poll() is not None
         record = records.stored(launch.name)
         # the watcher has ended, and another server has the name
-        if record and record.api_key != mine.api_key:
+        if record and record.api_key != own_record.api_key:
             record = None
         if record and record.pid:
             watch = watch or _Watch(launch, report)
@@ -237,9 +237,9 @@ def _last_words(
 ) -> WorkshopError:
     if watcher.returncode == 0:
         return WorkshopError(f"{launch.name} was stopped before it answered.")
-    said = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
-    if said:
-        return WorkshopError(*said[-1].partition("\t")[::2])
+    lines = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
+    if lines:
+        return WorkshopError(*lines[-1].partition("\t")[::2])
     why = record.reason if record and record.reason else "its watcher ended without a word"
     return WorkshopError(
         f"{launch.name} did not start: {why}.",

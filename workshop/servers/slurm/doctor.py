@@ -36,10 +36,10 @@ def examine() -> Iterator[Check]:
             "On a cluster, log in to a login node.",
         )
         return
-    code, out, said = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
+    code, out, complaint = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
     if code:
         remedy = "No controller answers from here: log in to a login node, or ask the cluster's administrators."
-        yield Check("SLURM", NOTE, said, remedy)
+        yield Check("SLURM", NOTE, complaint, remedy)
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
     partitions, gpu = {}, {}
@@ -64,7 +64,7 @@ def examine() -> Iterator[Check]:
 
 
 def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
-    name, wanted = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
+    name, constraint = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
     names = set(name.split(","))
     partitions, features = set(), set()
     for partition, _, _, features_here in rows:
@@ -79,9 +79,9 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
         yield Check("site.sh: partition", NOTE, problem, remedy)
     else:
         yield Check("site.sh: partition", OK, name or "the cluster's default")
-    if wanted and wanted.isalnum() and wanted not in features:
+    if constraint and constraint.isalnum() and constraint not in features:
         remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
-        yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}", remedy)
+        yield Check("site.sh: constraint", LACK, f"no node has the feature {constraint}", remedy)
 
 
 def _accepted(site: dict[str, str]) -> Check:
@@ -93,13 +93,13 @@ def _accepted(site: dict[str, str]) -> Check:
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
     done = run("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
-    said = " / ".join(done.lines)
+    answer = " / ".join(done.lines)
     if done.code:
-        remedy = slurm_site.refusal_remedy(said, otherwise=THEIR_OWN_WORDS)
-        found = f"would be refused: {said or f'exit code {done.code}'}"
-        return Check("sbatch 70b.sbatch", LACK, found, remedy)
+        remedy = slurm_site.refusal_remedy(answer, otherwise=THEIR_OWN_WORDS)
+        problem = f"would be refused: {answer or f'exit code {done.code}'}"
+        return Check("sbatch 70b.sbatch", LACK, problem, remedy)
     return Check(
-        "sbatch 70b.sbatch", OK, f"would be accepted ({said})" if said else "would be accepted"
+        "sbatch 70b.sbatch", OK, f"would be accepted ({answer})" if answer else "would be accepted"
     )
 
 
@@ -123,8 +123,8 @@ def _models(site: dict[str, str]) -> Check:
     for quota in quotas(models):
         if quota.limit_bytes < MODEL_BYTES:
             remedy = "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees."
-            found = f"{models} is too small for 70B (141 GB): {quota}"
-            return Check(name, NOTE if models.is_dir() else LACK, found, remedy)
+            problem = f"{models} is too small for 70B (141 GB): {quota}"
+            return Check(name, NOTE if models.is_dir() else LACK, problem, remedy)
     if not models.is_dir():
         remedy = (
             f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
@@ -135,10 +135,12 @@ def _models(site: dict[str, str]) -> Check:
 
 
 def _seen(name: str, folder: Path, before: str) -> Check:
-    found = before + who_sees(folder).replace("see the model", "see it")
-    if "will NOT see" in found:
-        return Check(name, NOTE, found, "Use a folder on the file system that all nodes share.")
-    return Check(name, OK, found)
+    description = before + who_sees(folder).replace("see the model", "see it")
+    if "will NOT see" in description:
+        return Check(
+            name, NOTE, description, "Use a folder on the file system that all nodes share."
+        )
+    return Check(name, OK, description)
 
 
 def _environment(site: dict[str, str], file: str) -> Check:
@@ -151,22 +153,22 @@ def _environment(site: dict[str, str], file: str) -> Check:
     done = _in_environment(line, file)
     build, gpu = (done.out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
     if done.code:
-        said = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
-        found = f"workshop_environment fails here: {said[-MAX_WORDS_CHARS:]}"
+        complaint = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
+        problem = f"workshop_environment fails here: {complaint[-MAX_WORDS_CHARS:]}"
         remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
     elif not build:
-        found, remedy = (
+        problem, remedy = (
             "its Python has no vLLM",
             f"Edit workshop_environment, or install vLLM: {gpu}",
         )
     elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
-        found, remedy = (
+        problem, remedy = (
             f"{build} is the CPU build: jobs with GPUs are refused",
             f"Install the one for GPUs: {gpu}",
         )
     else:
         return Check("site.sh: environment", OK, build)
-    return Check("site.sh: environment", LACK, found, remedy)
+    return Check("site.sh: environment", LACK, problem, remedy)
 
 
 def _in_environment(line: str, file: str) -> Finished:

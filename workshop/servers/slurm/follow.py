@@ -61,7 +61,7 @@ class Follower:
         """Read the new whole lines of all files, so that none cuts into another's; return what is
         worth saying.
         """
-        said: list[str] = []
+        messages: list[str] = []
         for path in self.offset:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
@@ -71,15 +71,15 @@ class Follower:
                 if not (number := starts[-1][1]) or int(number) > self._start:
                     self._start, self.ended, self._said = int(number or self._start), "", {}
                     self.reader.close()
-                    self.reader, said = Reader(), []
+                    self.reader, messages = Reader(), []
             for line in whole.splitlines():
                 if match := OWN.match(line):
                     if self._own or match["kind"] != "ended":
                         self._said.setdefault(match["kind"], match["text"].strip())
                 elif (match := NODE_ENDED.match(line)) and not self.ended:
                     self.ended = f"node {match['node']} first, exit code {match['code']}"
-            said += self.reader.feed(whole) if whole else []
-        return said
+            messages += self.reader.feed(whole) if whole else []
+        return messages
 
     def _new(self, path: Path) -> str:
         try:

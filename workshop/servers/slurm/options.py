@@ -110,7 +110,7 @@ def full_name(name: str) -> str:
 
 def read(words: Sequence[str]) -> tuple[list[Option], list[str]]:
     """Return the options in these words, and the words that belong to none of them."""
-    found: list[Option] = []
+    parsed: list[Option] = []
     rest: list[str] = []
     waiting = list(words)
     while waiting:
@@ -119,10 +119,10 @@ def read(words: Sequence[str]) -> tuple[list[Option], list[str]]:
             rest += waiting
             break
         if is_option(word):
-            found += take(word, waiting)
+            parsed += take(word, waiting)
         else:
             rest.append(word)
-    return found, rest
+    return parsed, rest
 
 
 def is_option(word: str) -> bool:
@@ -152,22 +152,22 @@ def _long(word: str, waiting: list[str]) -> Option:
 
 
 def _short(word: str, waiting: list[str]) -> list[Option]:
-    found = []
+    parsed = []
     letters = word[1:]
     while letters:
         letter, letters = letters[0], letters[1:]
         name = SHORT.get(letter, letter)
         if name in FLAGS:
-            found.append(Option(name, None, (f"-{letter}",)))
+            parsed.append(Option(name, None, (f"-{letter}",)))
         elif letters:
-            found.append(Option(name, letters, (f"-{letter}{letters}",)))
+            parsed.append(Option(name, letters, (f"-{letter}{letters}",)))
             break
         elif name in WITH_VALUE and waiting:
             value = waiting.pop(0)
-            found.append(Option(name, value, (f"-{letter}", value)))
+            parsed.append(Option(name, value, (f"-{letter}", value)))
         else:
-            found.append(Option(name, None, (f"-{letter}",)))
-    return found
+            parsed.append(Option(name, None, (f"-{letter}",)))
+    return parsed
 
 
 def _words(line: str) -> list[str]:
@@ -196,14 +196,14 @@ def change_script(
     for line in text.splitlines():
         if re.match(r"#SBATCH\s", line):
             options, rest = read(_words(line))
-            kept = [option for option in options if not removed(option.name, option.value)]
-            if not kept and options:
+            remaining = [option for option in options if not removed(option.name, option.value)]
+            if not remaining and options:
                 continue
-            if len(kept) < len(options):
+            if len(remaining) < len(options):
                 line = " ".join(
                     [
                         "#SBATCH",
-                        *(shlex.quote(word) for option in kept for word in option.words),
+                        *(shlex.quote(word) for option in remaining for word in option.words),
                         *rest,
                     ]
                 )

@@ -189,12 +189,12 @@ def _world(facts: list[Facts], e: Expected) -> Problems:
     need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
     if need != have:
         split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
-        said = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
-        yield said, "Ask sbatch for as many GPUs as the model is spread over."
+        problem = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
+        yield problem, "Ask sbatch for as many GPUs as the model is spread over."
     if absent := set(range(e.nodes)) - {each.rank for each in facts}:
-        seen = ", ".join(each.node for each in facts)
-        said = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did."
-        yield said, f"Look in the error file for what the others say. {FABRIC}"
+        reporters = ", ".join(each.node for each in facts)
+        problem = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {reporters} did."
+        yield problem, f"Look in the error file for what the others say. {FABRIC}"
 
 
 def _model(own: Facts, head: Facts, e: Expected) -> Problems:
@@ -202,11 +202,13 @@ def _model(own: Facts, head: Facts, e: Expected) -> Problems:
         remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
         yield f"{own.node} sees no config.json in the model's folder.", remedy
     if own.missing:
-        said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
-        yield said, f"Complete the download: {PREFETCH}"
+        problem = (
+            f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
+        )
+        yield problem, f"Complete the download: {PREFETCH}"
     if own.unreadable:
-        said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
-        yield said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+        problem = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
+        yield problem, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
     if not own.weights:
         yield f"{own.node} sees no weights in the model's folder.", PREFETCH
 
@@ -216,11 +218,14 @@ def _build(own: Facts, head: Facts, e: Expected) -> Problems:
     if not own.build:
         yield f"vLLM is not installed in the environment of {own.node}.", environment
     if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
-        said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
-        yield said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
+        problem = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
+        yield (
+            problem,
+            f"Make the GPU environment: conda env create -f environment.yml. {environment}",
+        )
     if own.build != head.build:
-        said = f"{head.node} runs {head.build}, and {own.node} {own.build}."
-        yield said, "All nodes need the same environment, on a file system that they share."
+        problem = f"{head.node} runs {head.build}, and {own.node} {own.build}."
+        yield problem, "All nodes need the same environment, on a file system that they share."
 
 
 def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
@@ -230,29 +235,29 @@ def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
             "Choose the partition with GPUs in slurm/site.sh.",
         )
     if len(own.gpus) != e.gpus_per_node:
-        said = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
-        yield said, "Check --gpus-per-node and the partition."
+        problem = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
+        yield problem, "Check --gpus-per-node and the partition."
     if own.old_driver:
         yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
     ranks, weights = e.tensor_parallel_size * e.pipeline_parallel_size, head.weights / GIB
     least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
-            said = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
+            problem = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
             share = f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU"
-            yield f"{said} ({share}, and KV cache beside).", SMALL_GPU
+            yield f"{problem} ({share}, and KV cache beside).", SMALL_GPU
         if memory - free > USED_ALLOWED_GIB * GIB:
-            said = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
-            yield said, f"{ANOTHER}, and tell the cluster's administrators."
+            problem = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
+            yield problem, f"{ANOTHER}, and tell the cluster's administrators."
 
 
 def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
     scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
     between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
     if own.scratch_refuses:
-        said = f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): it is mounted noexec, perhaps."
+        problem = f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): it is mounted noexec, perhaps."
         yield (
-            said,
+            problem,
             "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk of the nodes that runs programs: torch and vLLM compile there.",
         )
     for place, free, need, remedy in (
@@ -276,8 +281,8 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
     collected, connections = [own], []
     deadline = time.monotonic() + WAIT_S
     with socket.create_server((address, port)) as server:
-        while len(collected) < expected.nodes and (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
+        while len(collected) < expected.nodes and (seconds_left := deadline - time.monotonic()) > 0:
+            server.settimeout(seconds_left)
             with suppress(TimeoutError, ValueError, TypeError):
                 connection = server.accept()[0]
                 connection.settimeout(5)
@@ -303,8 +308,8 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
                 return json.loads(connection.makefile().readline() or "null")
         except OSError as error:
             if time.monotonic() > deadline:
-                said = f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error})."
-                raise WorkshopError(said, FABRIC) from None
+                problem = f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error})."
+                raise WorkshopError(problem, FABRIC) from None
             time.sleep(0.1)
 
 

@@ -38,11 +38,11 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
     def alive() -> int:
         return sum(node["Alive"] for node in ray.nodes())
 
-    def until_alive(wanted: int) -> None:
-        if not processes.until(lambda: alive() >= wanted, within_s):
+    def until_alive(node_count: int) -> None:
+        if not processes.until(lambda: alive() >= node_count, within_s):
             remedy = "Look above for what the others say; or leave ENGINE=ray out."
             raise WorkshopError(
-                f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.", remedy
+                f"{alive()} of {node_count} nodes joined Ray within {within_s:.0f} s.", remedy
             )
 
     try:

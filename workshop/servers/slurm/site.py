@@ -112,10 +112,11 @@ def environment() -> dict[str, str]:
         '"site_sbatch=$(printf "%s\\n" "${site_sbatch[@]-}")"'
     )
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
-    code, out, said = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
+    code, out, complaint = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
     if code:
         raise WorkshopError(
-            f"bash could not source {file}: {said}", "Compare it with the examples in slurm/sites/."
+            f"bash could not source {file}: {complaint}",
+            "Compare it with the examples in slurm/sites/.",
         )
     return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
 
@@ -124,11 +125,11 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
     """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or
     no whole path.
     """
-    said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
-    if not (folder := Path(said).expanduser()).is_absolute():
+    setting = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
+    if not (folder := Path(setting).expanduser()).is_absolute():
         why = (
-            f"is {said!r}, no whole path"
-            if said
+            f"is {setting!r}, no whole path"
+            if setting
             else "is not set, so nobody knows where the models are"
         )
         remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
@@ -181,13 +182,13 @@ def changes(site: dict[str, str]) -> Changes:
     """
     removed, added = set(), {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
-        found, rest = options.read([word])
-        if rest or not word.startswith("--") or len(found) != 1:
+        parsed, rest = options.read([word])
+        if rest or not word.startswith("--") or len(parsed) != 1:
             remedy = "Write (--mem=) to take a line away, (--mem=0) to replace it, (--exclusive) to add a switch."
             raise BadInput(
                 f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy
             )
-        name, value = found[0].name, found[0].value
+        name, value = parsed[0].name, parsed[0].value
         if value == "" and name not in options.KNOWN:
             remedy = "sbatch --help lists them; the scripts' own stand in the #SBATCH lines."
             raise BadInput(
@@ -241,16 +242,16 @@ def gpus(site: dict[str, str]) -> tuple[str, int]:
     option = gpu_option(site)
     if option == "gres":
         return typed_count(gres(site))
-    said = changes(site).added.get(option) or ""
-    if said and option != "gpus":
-        return typed_count(said)
+    setting = changes(site).added.get(option) or ""
+    if setting and option != "gpus":
+        return typed_count(setting)
     kind, count = typed_count(
         site.get("SBATCH_GPUS_PER_NODE") or site.get("WORKSHOP_GPUS_PER_NODE", "")
     )
-    return kind or typed_count(said)[0], count  # --gpus counts those of all nodes
+    return kind or typed_count(setting)[0], count  # --gpus counts those of all nodes
 
 
-def typed_count(said: str) -> tuple[str, int]:
+def typed_count(text: str) -> tuple[str, int]:
     """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1); h100,
     without a number, is one.
 
@@ -258,7 +259,7 @@ def typed_count(said: str) -> tuple[str, int]:
     >>> typed_count("gpu:h100:4(S:0-1)"), typed_count("h100"), typed_count("8")
     (('h100', 4), ('h100', 1), ('', 8))
     """
-    first = re.sub(r"\([^)]*\)", "", said).split(",")[0].replace("=", ":").strip()
+    first = re.sub(r"\([^)]*\)", "", text).split(",")[0].replace("=", ":").strip()
     if first in ("", "none"):
         return "", 0
     first = re.sub(r"^(gres[:/])?gpu(:|$)", "", first)
@@ -285,18 +286,18 @@ def known_gpu(kind: str) -> str | None:
 
 def number(site: dict[str, str], name: str, otherwise: int) -> int:
     """Return a whole number that the site sets, or what is taken where it sets none."""
-    said = site.get(name, "")
-    if said and not re.fullmatch("[0-9]{1,9}", said):
-        raise BadInput(f"{name} is {said[:40]!r}, no whole number.", "Edit the site's file.")
-    return int(said or otherwise)
+    text = site.get(name, "")
+    if text and not re.fullmatch("[0-9]{1,9}", text):
+        raise BadInput(f"{name} is {text[:40]!r}, no whole number.", "Edit the site's file.")
+    return int(text or otherwise)
 
 
-def refusal_remedy(said: str, otherwise: str = "") -> str:
+def refusal_remedy(answer: str, otherwise: str = "") -> str:
     """Return what to do about sbatch's own words; `otherwise`: where they are not SLURM's, but the
     cluster's own.
     """
     for words, remedy in REFUSALS.items():
-        if words in said.lower():
+        if words in answer.lower():
             return remedy
     return (
         otherwise

@@ -186,9 +186,9 @@ def _arguments(
     slurm_kind: SLURM's type of the GPUs; '' for none.
     """
     choices = _choices(request, site, name, plan, slurm_kind)
-    given = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
+    sbatch_options = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
     # sbatch refuses, for example, --mem beside --mem-per-gpu
-    person = slurm_site.Changes(frozenset(), given)
+    person = slurm_site.Changes(frozenset(), sbatch_options)
     arguments: list[str] = []
     for option, value in choices.items():
         if value is not None and not person.drops(option, str(value)):
@@ -308,12 +308,14 @@ def _refuse(request: Request) -> None:
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm)
-    given, rest = options.read(request.sbatch_args)
-    foreign = [option.words[0] for option in given if option.words[0].partition("=")[0] in OF_VLLM]
+    sbatch_options, rest = options.read(request.sbatch_args)
+    foreign = [
+        option.words[0] for option in sbatch_options if option.words[0].partition("=")[0] in OF_VLLM
+    ]
     for word in (*foreign, *rest):
         remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
         raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
-    for option in given:
+    for option in sbatch_options:
         value = option.value or ""
         if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
@@ -412,14 +414,14 @@ def _folder(what: str, site: dict[str, str]) -> Path:
         models = slurm_site.models_folder(site)
     if what in RECIPES:
         return models / RECIPES[what].model.split("/")[-1]
-    given = existing(what)
-    if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
-        if not given or not (given / "config.json").is_file():
+    model_folder = existing(what)
+    if (model_folder and model_folder.is_dir()) or what.startswith(("/", ".", "~")):
+        if not model_folder or not (model_folder / "config.json").is_file():
             remedy = "Give the folder that `workshop prefetch` filled."
             raise BadInput(
                 f"The folder {what[:200]} holds no config.json, so it is no model.", remedy
             )
-        return given.resolve()
+        return model_folder.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
     folders = [models / name.split("/")[-1] for name in (what, *model.hub_ids)]
     for folder in folders:
@@ -475,8 +477,8 @@ def submit(submission: Submission) -> str:
             f"The plan does not fit: {submission.reasons[0]} {submission.reasons[-1]}", advice[0]
         )
     if not shutil.which("sbatch"):
-        said = "There is no sbatch here: this is no login node of a SLURM cluster."
-        raise WorkshopError(said, "Log in to one; or see the whole command with --dry-run.")
+        problem = "There is no sbatch here: this is no login node of a SLURM cluster."
+        raise WorkshopError(problem, "Log in to one; or see the whole command with --dry-run.")
     if UNSET in submission.folder.parts:
         slurm_site.models_folder()  # says what is wrong with it
     private_folder("servers")  # the job writes the record there: better to find out now
@@ -495,8 +497,8 @@ def submit(submission: Submission) -> str:
     if done.code == LATE:
         raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)
     if done.code:
-        said = " / ".join(done.lines) or f"exit code {done.code}"
-        raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
+        problem = " / ".join(done.lines) or f"exit code {done.code}"
+        raise WorkshopError(f"sbatch refused: {problem}", slurm_site.refusal_remedy(problem))
     job_id, cluster = _answered(done.lines)
     if not job_id:
         answer = " / ".join(done.lines)
