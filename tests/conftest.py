@@ -87,6 +87,7 @@ GROUPS = {"slurm": "slurm", "browser": "machine", "starts": "machine", "live": "
 ORDER = {"live": 1, "starts": 2, "browser": 2, "slurm": 3}
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items) -> None:
     """Sort the tests, and let `-n 2 --dist loadgroup` run those of the SLURM bed beside all others."""
     weights = {}
