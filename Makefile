@@ -17,7 +17,7 @@ workshop:   ## set everything up, start a server, open JupyterLab on the first n
 
 test:       ## set up and run every test that this machine can run
 	@$(IN) dev -- python -P -m pytest -n 2 --dist loadfile -m "not ($(ONE_AT_A_TIME))"; quick=$$?; \
-	$(IN) dev -- python -P -m pytest -n 2 --dist loadgroup -m "$(ONE_AT_A_TIME)" && exit $$quick
+	$(IN) dev -- python -P -m pytest -n 2 --dist loadscope -m "$(ONE_AT_A_TIME)" && exit $$quick
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from needs import SEED, lacking
+from xdist.scheduler import LoadScopeScheduling
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)  # the tests bring their own
@@ -80,22 +81,28 @@ def browser():
         chromium.close()
 
 
-# What the tests of each mark share, so they run on one worker: the SLURM bed, or the server, the browser and the GPU-less
-# machine. Quick tests need nothing of this, and run anywhere.
-GROUPS = {"slurm": "slurm", "browser": "machine", "starts": "machine", "live": "machine"}
 # Quick tests first, then those on the shared server, then those that start servers of their own.
 ORDER = {"live": 1, "starts": 2, "browser": 2, "slurm": 3}
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items) -> None:
-    """Sort the tests, and let `-n 2 --dist loadgroup` run those of the SLURM bed beside all others."""
-    weights = {}
-    for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        weights[item] = max((ORDER.get(mark, 0) for mark in marks), default=0)
-        for mark, group in GROUPS.items():
-            if mark in marks:
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
-    items.sort(key=weights.__getitem__)
+    """Sort the tests by what they need."""
+
+    def weight(item) -> int:
+        return max((ORDER.get(mark.name, 0) for mark in item.iter_markers()), default=0)
+
+    items.sort(key=weight)
+
+
+class BedBesideOthers(LoadScopeScheduling):
+    """Gives the tests of the SLURM bed to one worker, and all that share a server or a browser to the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "bed" if nodeid.startswith("tests/slurm/") else "machine"
+
+
+def pytest_xdist_make_scheduler(config, log) -> BedBesideOthers | None:
+    """Return the scheduler for `--dist loadscope`; for others, pytest-xdist's own."""
+    if config.getvalue("dist") == "loadscope":
+        return BedBesideOthers(config, log)
+    return None
