@@ -90,12 +90,8 @@ class Response(Protocol):
 
 
 def fields(answer: Mapping | Response) -> Table:
-    """Return an answer of the server field by field: of the answer, of its first choice, of its
-    usage.
-    """
-    data = answer
-    if not isinstance(answer, Mapping):
-        data = answer.model_dump()
+    """Return an answer of the server field by field, with those of its first choice and its usage."""
+    data = answer if isinstance(answer, Mapping) else answer.model_dump()
     rows = []
     for name, value in data.items():
         rows.append((name, _short(value), FIELDS.get(name, "")))

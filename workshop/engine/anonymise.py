@@ -322,8 +322,8 @@ class _Anonymiser:
 
     def _next_number(self, word: str) -> int:
         """Return the number of the next alias of a kind, from 1."""
-        words = [key[0] for key in self._aliases]
-        return words.count(word) + 1
+        prefixes = [key[0] for key in self._aliases]
+        return prefixes.count(word) + 1
 
     def _address(self, address: str) -> str:
         """Return an address for documentation, another one for each address; local ones stay."""

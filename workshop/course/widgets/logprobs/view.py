@@ -134,9 +134,9 @@ def shade(row: Row, colour_by: str) -> str:
     if bits is None:
         return "transparent"
     if colour_by == "rank":
-        rank = row.rank
-        if row.rank is None:
-            rank = math.inf
+        rank = math.inf
+        if row.rank is not None:
+            rank = row.rank
         return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
     if bits > 0.25:
         return surprise_colour(bits)
