@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from needs import SEED, lacking
-from xdist.scheduler import LoadScopeScheduling
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)  # the tests bring their own
@@ -81,28 +80,19 @@ def browser():
         chromium.close()
 
 
-# Quick tests first, then those on the shared server, then those that start servers of their own.
-ORDER = {"live": 1, "starts": 2, "browser": 2, "slurm": 3}
-
-
 def pytest_collection_modifyitems(items) -> None:
-    """Sort the tests by what they need."""
+    """Run quick tests first, then those on the shared server, then those that start servers of their own."""
 
     def weight(item) -> int:
-        return max((ORDER.get(mark.name, 0) for mark in item.iter_markers()), default=0)
+        marks = {mark.name for mark in item.iter_markers()}
+        return (
+            3
+            if "slurm" in marks
+            else 2
+            if "browser" in marks or "starts" in marks
+            else 1
+            if "live" in marks
+            else 0
+        )
 
     items.sort(key=weight)
-
-
-class BedBesideOthers(LoadScopeScheduling):
-    """Gives the tests of the SLURM bed to one worker, and all that share a server or a browser to the other."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "bed" if nodeid.startswith("tests/slurm/") else "machine"
-
-
-def pytest_xdist_make_scheduler(config, log) -> BedBesideOthers | None:
-    """Return the scheduler for `--dist loadscope`; for others, pytest-xdist's own."""
-    if config.getvalue("dist") == "loadscope":
-        return BedBesideOthers(config, log)
-    return None
