@@ -66,7 +66,10 @@ def refuse_irregular(path: str | Path, status: os.stat_result, remedy: str = REA
 
 def kind_of(status: os.stat_result) -> str:
     """Return what is no regular file in words ("a pipe"), and "" for a regular file."""
-    return next((words for is_kind, words in KINDS if is_kind(status.st_mode)), "")
+    for is_kind, description in KINDS:
+        if is_kind(status.st_mode):
+            return description
+    return ""
 
 
 def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> bytes:

@@ -187,7 +187,7 @@ def gib_table() -> Chart:
 
 
 def gpu_fill() -> Canvas:
-    """What lies in an H100 that serves Qwen3.5 27B: the plan's parts, to scale."""
+    """Draw what fills an H100 that serves Qwen3.5 27B: the plan's parts, to scale."""
     p = plan("qwen3.5-27b", "h100", max_model_len=32768)
     unused = p.gpu_memory_gib - p.requested_gib_per_gpu
     over = sum(o.bytes for o in p.overheads) / 2**30

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from check_rows import MANIFEST_FAULTS, TOO_SMALL_MACHINES
+
 from workshop.course import manifest
 from workshop.course.exercise_sets.e08_elsewhere import IDS, too_small
 from workshop.course.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
@@ -18,23 +20,13 @@ from workshop.course.widgets.elsewhere.view import ThreePlaces
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
 
-FIVE = ["dtype", "startup", "shm", "volume", "key"]
-# 59, 59, 79, 186 and 176 GiB for 228.4
-SMALL = [
-    "Standard_NC64as_T4_v3",
-    "g4dn.12xlarge",
-    "Standard_NC24ads_A100_v4",
-    "Standard_NC80adis_H100_v5",
-    "g5.48xlarge",
-]
-
 
 def test_the_codes_are_those_of_the_nearest_steps():
     assert tuple(int(np.rint(w / SCALE)) for w in FOUR) == CODES
 
 
 def test_the_exercises_machines_are_those_that_the_plan_finds_too_small():
-    assert too_small() == set(SMALL)
+    assert too_small() == set(TOO_SMALL_MACHINES)
 
 
 def test_what_may_stay_on_openshift_is_what_the_workshop_leaves_there():
@@ -54,7 +46,7 @@ def test_what_the_workshop_renders_breaks_no_policy():
 
 
 def test_the_spoiled_manifest_breaks_five():
-    assert sorted(manifest.faults(manifest.spoiled())) == sorted(FIVE)
+    assert sorted(manifest.faults(manifest.spoiled())) == sorted(MANIFEST_FAULTS)
 
 
 def spoil(change):

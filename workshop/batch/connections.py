@@ -25,9 +25,7 @@ class CleanConnector(aiohttp.TCPConnector):
 
 
 def _holds_bytes(protocol) -> bool:
-    """Whether bytes came since the last answer:
-    read by aiohttp already, or still with the system.
-    """
+    """Return True if bytes came since the last answer: read by aiohttp, or still with the system."""
     if protocol.should_close:
         return True
     socket = protocol.transport.get_extra_info("socket")

@@ -34,7 +34,7 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> 
 
 
 class Seconds(click.FloatRange):
-    """How long to wait, in seconds: from `min` to four months.
+    """An option that says how long to wait, in seconds: from `min` to four months.
 
     NaN, which is neither below nor above, is refused.
     """

@@ -1,5 +1,6 @@
-"""What to write into other programs so that they use a server:
-an address, a model, and where the key comes from.
+"""Makes the text to write into other programs so that they use a server.
+
+It has an address, a model, and where the key comes from.
 
 No configuration holds a key: each reads it from the environment variable WORKSHOP_API_KEY.
 """

@@ -278,8 +278,8 @@ def to_html(fig) -> str:
     width = round(fig.get_figwidth() * 72)
     look = f"min-width:{min(width, chart.LEAST_WIDTH)}px;max-width:{width}px"
     drawn = f'<svg style="{look}" aria-hidden="true" {drawn.removeprefix("<svg ")}'
-    words = getattr(fig, "words", "") or _titles(fig) or "A figure"
-    return html.alone(chart.scrolled(html.Html(drawn), words))
+    description = getattr(fig, "words", "") or _titles(fig) or "A figure"
+    return html.alone(chart.scrolled(html.Html(drawn), description))
 
 
 def _titles(fig) -> str:

@@ -186,7 +186,7 @@ def mine(name: str) -> ServerRecord:
     """Return the checked record of this user's server `name`, or raise a WorkshopError that says which there are."""
     if (record := read(name)) is not None:
         return record
-    names = ", ".join(each.name for each in own()) or "none"
+    names = ", ".join(record.name for record in own()) or "none"
     raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}.")
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-
-FIVE = ["dtype", "startup", "shm", "volume", "key"]
-# 59, 59, 79, 186 and 176 GiB for 228.4
-SMALL = [
-    "Standard_NC64as_T4_v3",
-    "g4dn.12xlarge",
-    "Standard_NC24ads_A100_v4",
-    "Standard_NC80adis_H100_v5",
-    "g5.48xlarge",
-]
+from check_rows import MANIFEST_FAULTS, TOO_SMALL_MACHINES
 
 ROWS = {
     "elsewhere.faults": (
-        [FIVE, set(FIVE), tuple(FIVE), np.array(FIVE), [name.title() for name in FIVE]],
+        [
+            MANIFEST_FAULTS,
+            set(MANIFEST_FAULTS),
+            tuple(MANIFEST_FAULTS),
+            np.array(MANIFEST_FAULTS),
+            [name.title() for name in MANIFEST_FAULTS],
+        ],
         [
             (["dtype"], "1 of 5"),
-            ([*FIVE, "user"], "'user' is not broken"),
+            ([*MANIFEST_FAULTS, "user"], "'user' is not broken"),
             (["colour"], "no policy 'colour'"),
             ("dtype", "a list"),
             (5, "a list"),
@@ -76,13 +73,13 @@ ROWS = {
         ],
     ),
     "elsewhere.machines": (
-        [SMALL, set(SMALL), np.array(SMALL)],
+        [TOO_SMALL_MACHINES, set(TOO_SMALL_MACHINES), np.array(TOO_SMALL_MACHINES)],
         [
-            ([*SMALL, "p5.48xlarge"], "does hold it"),
-            (SMALL[:1], "4 more"),
+            ([*TOO_SMALL_MACHINES, "p5.48xlarge"], "does hold it"),
+            (TOO_SMALL_MACHINES[:1], "4 more"),
             ([], "5 more"),
             (["laptop"], "no machine"),
-            (SMALL[0], "list or set"),
+            (TOO_SMALL_MACHINES[0], "list or set"),
         ],
     ),
 }

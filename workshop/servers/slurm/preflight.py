@@ -191,8 +191,8 @@ def _world(facts: list[Facts], e: Expected) -> Problems:
         split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
         problem = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
         yield problem, "Ask sbatch for as many GPUs as the model is spread over."
-    if absent := set(range(e.nodes)) - {each.rank for each in facts}:
-        reporters = ", ".join(each.node for each in facts)
+    if absent := set(range(e.nodes)) - {node.rank for node in facts}:
+        reporters = ", ".join(node.node for node in facts)
         problem = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {reporters} did."
         yield problem, f"Look in the error file for what the others say. {FABRIC}"
 

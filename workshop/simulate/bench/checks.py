@@ -185,7 +185,7 @@ def too_short(
     faults = []
     missing = [name for name, fewest in FEWEST_REQUESTS.items() if requests < fewest]
     if missing:
-        fewest = max(map(FEWEST_REQUESTS.__getitem__, missing))
+        fewest = max(FEWEST_REQUESTS[name] for name in missing)
         names = " and ".join(missing)
         remedy = f"give --requests {fewest} or more"
         if more:
