@@ -1,6 +1,9 @@
-"""Plan how vLLM runs a model on GPUs: does it fit, how is it split, how fast is it, with which command.
+"""Plan how vLLM runs a model on GPUs.
 
-The planner needs the standard library alone. It starts no process, reads no environment variable and writes no file.
+Does it fit, how is it split, how fast is it, and with which command?
+
+The planner needs the standard library alone. It starts no process, reads no environment variable
+and writes no file.
 
 >>> from inference_planner import kv_cache_bytes_per_token, load_model, plan
 >>> p = plan("llama-3.1-70b", "h200", max_model_len=32768)
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each name and the module that has it. A name is imported when somebody asks for it, so that importing one module
-# (the errors, for example) does not import all of them.
+# Each name and the module that has it. A name is imported when somebody asks for it, so that
+# importing one module (the errors, for example) does not import all of them.
 _HOMES = {
     "plan": "parallelism",
     "Plan": "parallelism",

@@ -1,8 +1,11 @@
-"""LoRA adapters: the buffers that vLLM makes for them when it loads a model, whether or not an adapter is given.
+"""LoRA adapters: the buffers that vLLM makes for them when it loads a model.
 
-Each linear layer gets a buffer A of [max_loras, rank, inputs] and B of [max_loras, outputs, rank]; a product that joins
-several (qkv, gate and up) has an A for each. Source: vLLM 0.32.0, lora/layers/*.py create_lora_weights. One run on an
-H100 (8B, 4 adapters of rank 32): 0.690 GiB, of which 0.688 are these.
+It makes them whether or not an adapter is given.
+
+Each linear layer gets a buffer A of [max_loras, rank, inputs] and B of [max_loras, outputs, rank];
+a product that joins several (qkv, gate and up) has an A for each. Source: vLLM 0.32.0,
+lora/layers/*.py create_lora_weights. One run on an H100 (8B, 4 adapters of rank 32): 0.690 GiB, of
+which 0.688 are these.
 """
 
 # m model, w weight
@@ -20,7 +23,8 @@ from inference_planner.weights import layer_weights, stand_ins
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
 LARGEST_VOCABULARY = 258048  # lora/layers/logits_processor.py
-# Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers for them, too.
+# Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers for them,
+# too.
 EMBEDDING_ARCHITECTURES = frozenset(
     (
         "ApertusForCausalLM",
@@ -76,7 +80,10 @@ class Adapters:
 
     @property
     def graph_cases(self) -> int:
-        """Return how often each size of CUDA graph is captured: with adapters and without (get_lora_capture_cases)."""
+        """Return how often each size of CUDA graph is captured.
+
+        It is captured with adapters and without (get_lora_capture_cases).
+        """
         return 2
 
 
@@ -116,7 +123,8 @@ def checked(
     if max_cpu_loras is not None and max_cpu_loras < loras:
         raise BadInput(
             f"max_cpu_loras {max_cpu_loras} is less than max_loras {loras}.",
-            "Every adapter of a batch is kept in the CPU's memory as well: raise it, or leave it out.",
+            "Every adapter of a batch is kept in the CPU's memory "
+            "as well: raise it, or leave it out.",
         )
     return Adapters(loras, rank, max_cpu_loras, fully_sharded_loras, dtype)
 
@@ -139,7 +147,10 @@ def flags(adapters: Adapters) -> dict[str, str]:
 
 
 def adapts_embeddings(m: ModelConfig) -> bool:
-    """Return True if adapters may change the embedding and lm_head, so that there are buffers for both."""
+    """Return True if adapters may change the embedding and lm_head.
+
+    There are buffers for both then.
+    """
     return m.architecture in EMBEDDING_ARCHITECTURES
 
 
@@ -195,7 +206,10 @@ def _pair(
 
 
 def _embedding_pairs(m: ModelConfig, adapters: Adapters, layers: range) -> int:
-    """Return the elements of the buffers of embed_tokens and lm_head. Both have the whole vocabulary on every rank."""
+    """Return the elements of the buffers of embed_tokens and lm_head.
+
+    Both have the whole vocabulary on every rank.
+    """
     one_pair = (m.vocab_size + m.hidden_size) * adapters.max_lora_rank
     pairs = 0
     is_last = layers.stop == m.num_hidden_layers

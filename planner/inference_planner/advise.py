@@ -1,7 +1,9 @@
-"""What would help: a table of changes, each a flag of vLLM and the deployment after it, and the advice of a plan.
+"""What would help: changes of a deployment, and the advice of a plan.
 
-A rule yields the changes that this GPU and this model allow, the smallest first. The plan, the widgets and the
-reconciliation with a log choose among them; nobody else decides what would help.
+Each change is a flag of vLLM and the deployment after it.
+
+A rule yields the changes that this GPU and this model allow, the smallest first. The plan, the
+widgets and the reconciliation with a log choose among them; nobody else decides what would help.
 """
 
 # d: the deployment that a rule starts from
@@ -31,7 +33,7 @@ SMALL_GAIN = 0.01  # of the KV-cache tokens; less is not mentioned
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a deployment: the rule that made it, its flag and value, and the deployment after it."""
+    """One change: the rule that made it, its flag and value, and the deployment after it."""
 
     rule: str
     flag: str
@@ -56,7 +58,10 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """True if vLLM would start after the change: a default of max_num_seqs can be lowered, a given one cannot."""
+        """True if vLLM would start after the change.
+
+        A default of max_num_seqs can be lowered, a given one cannot.
+        """
         if not memory.may_fit(self.after, self.after.gpus) or not self.fit.fits:
             return False
         return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
@@ -71,7 +76,10 @@ Rule = Callable[[Deployment], Iterator[Change]]
 
 
 def kv_fp8(d: Deployment) -> Iterator[Change]:
-    """Store K and V in 8 bits, if the model has a KV cache and an attention kernel of this GPU reads FP8."""
+    """Store K and V in 8 bits.
+
+    The model must have a KV cache, and an attention kernel of this GPU must read FP8.
+    """
     if d.gpu.capability < kv_cache_capability(d.model, "fp8"):
         return
     element_bytes = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
@@ -82,7 +90,10 @@ def kv_fp8(d: Deployment) -> Iterator[Change]:
 
 
 def weights_fp8(d: Deployment) -> Iterator[Change]:
-    """Round the weights to 8 bits while loading, if the checkpoint is not quantized and the GPU has kernels."""
+    """Round the weights to 8 bits while loading.
+
+    The checkpoint must not be quantized, and the GPU must have kernels.
+    """
     return _quantized_weights(d, "fp8", "check the answers: weights have 8 bits")
 
 
@@ -117,7 +128,10 @@ def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Chan
 
 
 def small_batch(d: Deployment) -> Iterator[Change]:
-    """Compute fewer tokens in a step, so that the activations of the profile run take less memory."""
+    """Compute fewer tokens in a step.
+
+    The activations of the profile run then take less memory.
+    """
     if d.settings.max_num_batched_tokens <= SMALL_BATCH:
         return
     seqs = min(d.settings.max_num_seqs, FEW_SEQS)
@@ -160,7 +174,10 @@ def _split_change(rule: str, after: Deployment, note: str) -> Change:
 
 
 def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
-    """Run a MoE model data parallel with expert parallelism on so many GPUs, with the sizes that hold most tokens."""
+    """Run a MoE model data parallel with expert parallelism on so many GPUs.
+
+    Of all sizes, those that hold most tokens are taken.
+    """
     if not d.model.moe or d.dp > 1:
         return
     changes: list[Change] = []
@@ -180,7 +197,10 @@ def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
 
 
 def context(d: Deployment) -> Iterator[Change]:
-    """Use decode context parallelism: ranks with copies of the same KV heads store different tokens instead."""
+    """Use decode context parallelism.
+
+    Ranks with copies of the same KV heads then store different tokens.
+    """
     copies = _kv_copies(d)
     if d.dcp == 1 and copies in context_sizes(d.model, d.tp):
         after = replace(d, dcp=copies)
@@ -205,7 +225,10 @@ def first_fit(d: Deployment, *rules: Rule) -> Change | None:
 
 
 def advise(plan: Plan) -> list[str]:
-    """Return what would make the plan better. If it does not fit, return the nearest changes that would."""
+    """Return what would make the plan better.
+
+    If it does not fit, return the nearest changes with which it would.
+    """
     if not plan.fit.has_cache:
         return []
     if plan.fits:
@@ -225,20 +248,25 @@ def _without_refusals(plan: Plan) -> Iterator[str]:
 
 
 def _nearest(plan: Plan) -> list[str]:
-    d, title = plan.deployment, plan.deployment.gpu.title
+    d = plan.deployment
+    title = d.gpu.title
     advice: list[str] = []
     if plan.fit.loads:
         room = plan.fit.available[plan.fit.tightest] / GIB
         for change in shorter(d):
             advice.append(
-                f"With {change.words} it fits on these {d.gpus} GPU(s), which have room for {room:.1f} GiB of KV cache."
+                f"With {change.words} it fits on these {d.gpus} GPU(s), which "
+                f"have room for {room:.1f} GiB of KV cache."
             )
-    if smaller := first_fit(d, small_batch):
+    smaller = first_fit(d, small_batch)
+    if smaller:
         advice.append(f"With {smaller.words} it fits on the same GPUs: {smaller.note}.")
     advice += _fewer_bits(d)
-    if split := first_fit(d, other_split):
+    split = first_fit(d, other_split)
+    if split:
         advice.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
-    if more := first_fit(d, more_gpus):
+    more = first_fit(d, more_gpus)
+    if more:
         nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
         advice.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
     if plan.intervals["max_concurrency"].high >= 1:
@@ -256,11 +284,14 @@ def _nearest(plan: Plan) -> list[str]:
 def _fewer_bits(d: Deployment) -> Iterator[str]:
     smaller = first_fit(d, kv_fp8, weights_fp8)
     if smaller:
-        what = "an FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
+        what = "FP8 weights"
+        if smaller.rule == "kv_fp8":
+            what = "an FP8 KV cache"
         yield f"With {what} ({smaller.words}) it fits on the same GPUs."
         return
     for weights in weights_fp8(d):
-        if both := first_fit(weights.after, kv_fp8):
+        both = first_fit(weights.after, kv_fp8)
+        if both:
             flags = f"--quantization fp8 {both.words}"
             yield f"With FP8 weights and KV cache ({flags}) it fits on the same GPUs."
             return
@@ -300,7 +331,10 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     copies = _kv_copies(d)
     if copies > 1:
         stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).held(d.model, d.tp)}"
-        yield f"{stored}, so each key and value is stored {copies} times. Pipeline parallelism would store it once."
+        yield (
+            f"{stored}, so each key and value is stored {copies} times. "
+            "Pipeline parallelism would store it once."
+        )
         if d.model.moe:
             yield from _instead_of_copies(plan)
     idle = plan.choice.world_size - d.gpus
@@ -322,21 +356,32 @@ def _speed_share(plan: Plan, other: Deployment) -> str:
 
 
 def _instead_of_copies(plan: Plan) -> Iterator[str]:
-    """Yield the splits of a MoE model that hold more tokens than servers with this split, on the same GPUs."""
+    """Yield the splits of a MoE model that hold more tokens on the same GPUs.
+
+    They are compared with several servers of this split.
+    """
     d = plan.deployment
     gpus = plan.choice.world_size or d.gpus
     servers = gpus // d.gpus
     now = plan.kv_cache_tokens * servers
-    on_servers = f" on {servers} such servers" if servers > 1 else ""
+    on_servers = ""
+    if servers > 1:
+        on_servers = f" on {servers} such servers"
     for change in replicas(d, gpus):
         if change.tokens > WORTH * now:
             than = f"{change.tokens:,} tokens in all {change.note} instead of {now:,}{on_servers}"
             cost = (
                 f"at {_speed_share(plan, change.after)} of the tokens/s for one request (estimated)"
             )
-            yield f"For many requests, {change.words} holds {than}, {cost}. Each replica has its own attention and KV cache, and all share the experts."
+            yield (
+                f"For many requests, {change.words} holds {than}, {cost}. Each replica has its "
+                "own attention and KV cache, and all share the experts."
+            )
     if d.model.exact:  # Other kinds of caches were not tried.
         return
     for change in context(d):
         tokens = change.fit.capacity.tokens
-        yield f"For long contexts, {change.words} stores each key and value once: {tokens:,} tokens on these {d.gpus} GPUs. The time of its messages was not measured."
+        yield (
+            f"For long contexts, {change.words} stores each key and value once: {tokens:,} tokens "
+            f"on these {d.gpus} GPUs. The time of its messages was not measured."
+        )

@@ -1,10 +1,12 @@
 """PyTorch's caching allocator, as far as it decides what "Model loading took … GiB" says.
 
-The engine counts allocated blocks, and a block can be larger than what was asked for: sizes are rounded, and while
-loading, vLLM sets max_split_size_mb=20, so that a block of 20 MiB or more is never split but handed out whole.
-A temporary that was freed while the model was built may thus be reused by a smaller weight and counted in full.
+The engine counts allocated blocks, and a block can be larger than what was asked for: sizes are
+rounded, and while loading, vLLM sets max_split_size_mb=20, so that a block of 20 MiB or more is
+never split but handed out whole. A temporary that was freed while the model was built may thus be
+reused by a smaller weight and counted in full.
 
-Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (2.11); vLLM 0.25.1 v1/worker/gpu_worker.py load_model.
+Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (2.11); vLLM 0.25.1 v1/worker/gpu_worker.py
+load_model.
 """
 
 from bisect import bisect_left, insort
@@ -48,7 +50,10 @@ class Allocator:
             self.alloc(size)
 
     def _reuse(self, size: int) -> int:
-        """Take the smallest free block that is large enough, within the limits for unsplittable blocks."""
+        """Take the smallest free block that is large enough.
+
+        It keeps within the limits for unsplittable blocks.
+        """
         i = bisect_left(self.free_blocks, size)
         if i == len(self.free_blocks):
             return 0

@@ -1,6 +1,9 @@
-"""What a plan rests on: the nearest measurement (its ground), where the sizes come from, and the words for both.
+"""What a plan rests on: the nearest measurement, and where the sizes come from.
 
-Also which versions of vLLM have an architecture: by the registry of every release since 0.6.0 (benchmarks/architectures.py).
+The nearest measurement is its ground. This module has the words for both.
+
+Also which versions of vLLM have an architecture: by the registry of every release since 0.6.0
+(benchmarks/architectures.py).
 """
 
 # d deployment, m model
@@ -48,17 +51,21 @@ ENCODERS = ("vision_config", "audio_config", "thinker_config")
 
 @lru_cache(maxsize=2)
 def runs(folder: Path = RUNS) -> list[dict[str, Any]]:
-    """Return every run: model (a catalog name), config (fields that differ), tp, pp, settings, what was measured.
+    """Return every recorded run.
 
-    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …". "gpu" is a GPU's
-    name, h200 where the run says nothing else.
+    A run has model (a catalog name), config (fields that differ), tp, pp, settings, and what was
+    measured.
+
+    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
+    "gpu" is a GPU's name, h200 where the run says nothing else.
     """
-    files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
-    return [
-        {"vllm_version": re.split("[ ,]", found["software"])[1], "gpu": "h200", **run}
-        for found in files
-        for run in found["runs"]
-    ]
+    result: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        version = re.split("[ ,]", record["software"])[1]
+        for run in record["runs"]:
+            result.append({"vllm_version": version, "gpu": "h200", **run})
+    return result
 
 
 def model_of(run: dict[str, Any]) -> ModelConfig:
@@ -74,15 +81,19 @@ def model_of(run: dict[str, Any]) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Kind:
-    """What two cases have in common if the measurement of one tells the memory and speed of the other.
+    """What two cases have in common if the measurement of one holds for the other.
+
+    It then tells the memory and speed of the other.
 
     Attributes:
         attention: the keys of the kinds of attention layers, sorted.
         experts: the model has routed experts.
-        weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit awq" …
+        weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit
+            awq" …
         encoder: an encoder of images or sound is loaded.
         split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
-        extras: what runs beside the model, and kernels that were asked for: "draft", "adapters", "experts by marlin".
+        extras: what runs beside the model, and kernels that were asked for: "draft", "adapters",
+            "experts by marlin".
     """
 
     attention: tuple[str, ...]
@@ -108,9 +119,12 @@ def weight_format(quantization: Quantization | None) -> str:
     bits = quantization.weight_bits
     if bits < EIGHT_BITS:
         return f"{bits} bit {quantization.method}"
-    scales = " in blocks" if quantization.block else ""
-    products = "" if quantization.activation_bits == EIGHT_BITS else " unpacked"
-    return f"{bits} bit{scales}{products}"
+    result = f"{bits} bit"
+    if quantization.block:
+        result += " in blocks"
+    if quantization.activation_bits != EIGHT_BITS:
+        result += " unpacked"
+    return result
 
 
 def kind_of(d: Deployment) -> Kind:
@@ -134,7 +148,9 @@ def kind_of(d: Deployment) -> Kind:
     if d.model.moe and d.settings.moe_backend != AUTO:
         extras.append(f"experts by {d.settings.moe_backend}")
     kind = kind_of_model(d.model, ", ".join(split))
-    return replace(kind, extras=tuple(extras)) if extras else kind
+    if not extras:
+        return kind
+    return replace(kind, extras=tuple(extras))
 
 
 @dataclass(frozen=True)
@@ -155,7 +171,9 @@ def marks() -> frozenset[Mark]:
         quantization = run["extra"].get("quantization")
         if quantization:
             m = m.with_quantization(from_name(quantization))
-        split = ["tensor"] if run["tp"] > 1 else []
+        split: list[str] = []
+        if run["tp"] > 1:
+            split.append("tensor")
         if run["pp"] > 1:
             split.append("pipeline")
         kind = kind_of_model(m, ", ".join(split))
@@ -171,9 +189,10 @@ class Ground:
         basis: one of BASES.
         same_kind: this kind of model was measured on this card, under some version.
         same_version: this version was measured on some card.
-        same_weights: weights stored like these were measured on a card of this generation, where they are laid out alike;
-            those of 16 bit are the same everywhere.
-        same_formulas: the formulas are those of the version; False for a log whose version has none of its own.
+        same_weights: weights stored like these were measured on a card of this generation, where
+            they are laid out alike; those of 16 bit are the same everywhere.
+        same_formulas: the formulas are those of the version; False for a log whose version has none
+            of its own.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
     """
 
@@ -185,7 +204,10 @@ class Ground:
     learned: bool = False
 
     def of_another_version(self) -> "Ground":
-        """Return the ground of a case whose version has no formulas, so that those of another one were used."""
+        """Return the ground of a case whose version has no formulas.
+
+        Those of another version were used.
+        """
         basis = self.basis
         if basis == "measured here":
             basis = "measured on this kind of GPU"
@@ -197,15 +219,23 @@ LEARNED = Ground("measured here", True, True, True, learned=True)
 
 
 def generation(gpu: GPU) -> int | None:
-    """Return the major number of the compute capability; None for a card of another vendor, or an unknown one."""
-    return int(gpu.capability) if math.isfinite(gpu.capability) else None
+    """Return the major number of the compute capability.
+
+    It is None for a card of another vendor, or an unknown one.
+    """
+    if math.isfinite(gpu.capability):
+        return int(gpu.capability)
+    return None
 
 
 @lru_cache(maxsize=1024)
 def ground(d: Deployment) -> Ground:
-    """Return the distance of a deployment from the recorded runs, or from what this site's own starts measured.
+    """Return the distance of a deployment from what was measured.
 
-    "measured here" takes the same card with all of its memory, the same version and the same kind of model.
+    The recorded runs count, and this site's own starts.
+
+    "measured here" takes the same card with all of its memory, the same version and the same kind
+    of model.
     """
     start = correction(d)
     if start is not None and start.likeness >= Likeness.KIND:
@@ -231,45 +261,78 @@ def ground(d: Deployment) -> Ground:
 def sizes_from(d: Deployment) -> str:
     """Return where the sizes of weights and KV cache come from.
 
-    "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded" earlier, and
-    "estimate" rests on the fields of config.json alone.
+    "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded"
+    earlier, and "estimate" rests on the fields of config.json alone.
     """
-    m, experts = d.model, d.expert_split
+    m = d.model
+    experts = d.expert_split
     if experts:  # no formula was compared with experts shared out so
-        return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
+        if m.exact and m.exact.weights_of(d.tp, d.pp, experts):
+            return m.exact.basis
+        return "estimate"
     if m.exact and m.exact.of(d.tp, d.pp):
         return m.exact.basis
-    return "formulas" if m.architecture in FAMILIES else "estimate"
+    if m.architecture in FAMILIES:
+        return "formulas"
+    return "estimate"
 
 
 def words(d: Deployment, why: str = "") -> Iterator[str]:
-    """Say where the sizes of a model without formulas come from; why: what kept vLLM's class from being asked."""
-    m, source, name = d.model, sizes_from(d), d.model.architecture[:80]
-    if lacking := lacks(m.architecture, d.settings.vllm_version):
+    """Say where the sizes of a model without formulas come from.
+
+    `why` is what kept vLLM's class from being asked.
+    """
+    m = d.model
+    source = sizes_from(d)
+    name = m.architecture[:80]
+    lacking = lacks(m.architecture, d.settings.vllm_version)
+    if lacking:
         yield lacking
     if m.raw.get("auto_map") and m.architecture not in FAMILIES:
-        yield "Its config.json names code of its own (auto_map), which was not run: its fields alone were read. vLLM runs it with --trust-remote-code only."
+        yield (
+            "Its config.json names code of its own (auto_map), which was not run: its fields "
+            "alone were read. vLLM runs it with --trust-remote-code only."
+        )
     if source in ("exact", "recorded") and m.exact and not ground(d).same_kind:
-        heard = "says" if source == "exact" else "said when it was recorded"
-        yield f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {name} {heard}; activations and kernels are estimated, within the interval that stands beside each figure."
+        says = "said when it was recorded"
+        if source == "exact":
+            says = "says"
+        yield (
+            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of "
+            f"{name} {says}; activations and kernels are estimated, within the "
+            "interval that stands beside each figure."
+        )
     elif source == "estimate" and m.architecture not in FAMILIES:
-        size = m.exact.source if m.exact else "the sizes in the config alone"
-        yield f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
+        size = "the sizes in the config alone"
+        if m.exact:
+            size = m.exact.source
+        reason = why or "--exact asks vLLM where it is installed."
+        yield (
+            f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, "
+            f"and its KV cache from its heads. {reason}"
+        )
 
 
 @lru_cache(maxsize=1)
 def registries() -> dict[str, Any]:
-    """Return {"versions": those that were read, the oldest first, "architectures": {name: [first, last of them]}}.
+    """Return which vLLM versions have which architectures.
 
-    Besides, which classes differ from most where a model is cut into pipeline stages, as vLLM 0.32.0 built them
-    (benchmarks/exact.py): "one_stage" are not cut (SupportsPP), which it refuses in verify_with_parallel_config;
-    "both_ends_everywhere" make embedding, norm and lm_head on every stage.
+    The result is {"versions": those that were read, the oldest first, "architectures": {name:
+    [first, last of them]}}.
+
+    Besides, which classes differ from most where a model is cut into pipeline stages, as vLLM
+    0.32.0 built them (benchmarks/exact.py): "one_stage" are not cut (SupportsPP), which it refuses
+    in verify_with_parallel_config; "both_ends_everywhere" make embedding, norm and lm_head on every
+    stage.
     """
     return json.loads(REGISTRIES.read_text(encoding="utf-8"))
 
 
 def lacks(architecture: str, version: str) -> str:
-    """Say that a version of vLLM does not have an architecture, and which does; an empty string where it has it."""
+    """Say that a version of vLLM does not have an architecture, and which does.
+
+    The text is empty where it has it.
+    """
     oldest, *_, newest = registries()["versions"]
     first, last = registries()["architectures"].get(architecture, ("", ""))
     name = architecture[:80]

@@ -1,7 +1,9 @@
-"""Read the recorded builds (data/exact), and plan with them: weights and KV cache as vLLM's own model classes make them.
+"""Read the recorded builds (data/exact), and plan with them.
 
-Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over their answers. The
-records cover the catalog and this year's models, for machines without vLLM.
+They are weights and KV cache as vLLM's own model classes make them.
+
+Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over
+their answers. The records cover the catalog and this year's models, for machines without vLLM.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ NOT_SIZES = {
     "hidden_dropout",
     "pretraining_tp",
 }
-# Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2.
+# Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an
+# estimate is 2.
 FAR = 16
 
 
 def digest(raw: Mapping[str, Any]) -> str:
-    """Return the name of a config: the same for the same fields, whatever their order, and whoever wrote the file."""
+    """Return the name of a config, a digest of its fields.
+
+    It is the same for the same fields, whatever their order, and whoever wrote the file.
+    """
     sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
     try:
         return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
@@ -58,7 +64,10 @@ def digest(raw: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def records() -> dict[str, dict[str, Any]]:
-    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "refused"}."""
+    """Return what is recorded, by the digest of the config.
+
+    Each record has "name", "vllm", "builds" and "refused".
+    """
     entries: dict[str, dict[str, Any]] = {}
     for file in sorted((DATA / "exact").glob("*.json")):
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -76,7 +85,10 @@ def records() -> dict[str, dict[str, Any]]:
 
 
 def with_records(d: Deployment) -> Deployment:
-    """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
+    """Return a deployment with what is recorded of a model that has no formulas.
+
+    Without a record, the size of the checkpoint beside the config is taken.
+    """
     m = d.model
     if has_formulas(m.architecture) or m.exact:
         return d  # of a multimodal model the formulas have the language part alone
@@ -89,7 +101,10 @@ def with_records(d: Deployment) -> Deployment:
         return d
     scale = size / whole_bytes(as_stored(d))
     if scale and not 1 / FAR < scale < FAR:
-        problem = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
+        problem = (
+            f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its "
+            f"config.json make {size / scale / GIB:,.2f}."
+        )
         raise BadInput(problem, "Give the config.json and the weights of the same model.")
     if not scale:
         return d
@@ -98,7 +113,7 @@ def with_records(d: Deployment) -> Deployment:
 
 
 def check_estimate(model: ModelConfig, why: str = "") -> None:
-    """Raise BadInput if nothing is recorded of a model, and an estimate of its kind is more than 5 % off.
+    """Raise BadInput if only an estimate remains, and it would be more than 5 % off.
 
     Args:
         why: what kept vLLM's own class from being asked.
@@ -115,7 +130,10 @@ def check_estimate(model: ModelConfig, why: str = "") -> None:
 
 
 def as_stored(d: Deployment) -> ModelConfig:
-    """Return the model as its checkpoint has it: not yet quantized by --quantization, and nothing known of it."""
+    """Return the model as its checkpoint has it.
+
+    It is not yet quantized by --quantization, and nothing is known of it.
+    """
     stored_quantization = None if d.quantization else d.model.quantization
     return replace(d.model, quantization=stored_quantization, exact=None)
 
@@ -127,7 +145,10 @@ def with_builds(
     builds: Sequence[Built],
     refused: tuple[tuple[int, int, str], ...] = (),
 ) -> Deployment:
-    """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
+    """Return the deployment with these splits as built.
+
+    What --quantization shrinks while loading, the class does not.
+    """
     smallest = min(builds, key=lambda build: build.tp * build.pp)  # with the fewest copies
     stored = as_stored(d)
     predicted = whole_bytes(stored) / smallest.tp
@@ -188,7 +209,8 @@ def choose(d: Deployment, sizes: Sizes) -> Choice:
     Args:
         sizes: what the user gave.
 
-    Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot estimate.
+    Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot
+    estimate.
     """
     return choose_recorded(with_records(d), sizes)
 

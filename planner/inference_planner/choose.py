@@ -1,8 +1,11 @@
-"""How to split a model, and the fewest GPUs that hold it: one search over tensor × pipeline parallel sizes.
+"""How to split a model, and the fewest GPUs that hold it.
 
-`splits` lists the ways to use a number of GPUs, the one with most tensor parallelism first: tensor parallelism makes
-each request faster, pipeline parallelism only makes room. The numbers of GPUs that are tried are those of vLLM's guide
-"How to decide the distributed inference strategy": one GPU, a node, all nodes.
+One search goes over tensor × pipeline parallel sizes.
+
+`splits` lists the ways to use a number of GPUs, the one with most tensor parallelism first: tensor
+parallelism makes each request faster, pipeline parallelism only makes room. The numbers of GPUs
+that are tried are those of vLLM's guide "How to decide the distributed inference strategy": one
+GPU, a node, all nodes.
 """
 
 # d: a deployment, also while its split is still to be chosen
@@ -28,7 +31,8 @@ MOST_NODES = 32  # that are searched if nothing is known of the hardware
 class Choice:
     """The chosen split and its reasons.
 
-    `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the split were given.
+    `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the
+    split were given.
     """
 
     deployment: Deployment
@@ -50,10 +54,12 @@ class Sizes:
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
-    """Return every split of one replica over exactly `gpus` GPUs, the one with most tensor parallelism first.
+    """Return every split of one replica over exactly `gpus` GPUs.
 
-    Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so any number of
-    GPUs up to the number of layers can be used.
+    The one with most tensor parallelism comes first.
+
+    Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so
+    any number of GPUs up to the number of layers can be used.
     """
     replicas = 0 if d.ep else d.dp
     return [
@@ -91,11 +97,15 @@ def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
 
 
 def spread(d: Deployment, gpus: int) -> Deployment:
-    """Return the first split over so many GPUs that fits, or the one with most tensor parallelism if none does.
+    """Return the first split over so many GPUs that fits.
 
-    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them, or several slices.
+    If none does, return the one with most tensor parallelism.
+
+    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
+    or several slices.
     """
-    if problem := slice_problem(d, gpus):
+    problem = slice_problem(d, gpus)
+    if problem:
         raise problem
     options = splits(d, gpus)
     stays_whole = most_stages(d.model) == 1 or d.split(1, gpus).uneven
@@ -107,7 +117,10 @@ def spread(d: Deployment, gpus: int) -> Deployment:
 
 
 def fewest(d: Deployment, most: int = 256) -> Deployment | None:
-    """Return the split over the fewest GPUs that holds one request of max_model_len; None if `most` GPUs do not."""
+    """Return the split over the fewest GPUs that holds one request of max_model_len.
+
+    The result is None if `most` GPUs do not hold it.
+    """
     return first_that_fits(d, range(1, most + 1))
 
 
@@ -116,7 +129,8 @@ def choose(d: Deployment, sizes: Sizes) -> Choice:
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
 
-    Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the model.
+    Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the
+    model.
     """
     _check_whole("gpus_per_node", sizes.gpus_per_node)
     _check_whole("nodes", sizes.nodes)
@@ -165,9 +179,13 @@ def _check_whole(name: str, size: object) -> None:
 
 
 def _one_slice(d: Deployment, gpus: int) -> Choice:
-    if problem := slice_problem(d, gpus):
+    problem = slice_problem(d, gpus)
+    if problem:
         raise problem
-    why = "This is a slice of a GPU: a model that does not fit on it needs a larger slice, or a whole GPU."
+    why = (
+        "This is a slice of a GPU: a model that does not fit on it "
+        "needs a larger slice, or a whole GPU."
+    )
     return Choice(d, [why])
 
 
@@ -196,21 +214,26 @@ def _over_gpus(d: Deployment, world_size: int) -> Deployment:
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:
-    """Return (what starts the workers, why): uni or mp, as vLLM decides without --distributed-executor-backend.
+    """Return what starts the workers, and why.
 
-    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; too few GPUs on this host for the sizes and
-    no --nnodes is an error, where older versions took Ray. Inside a Ray placement group it is ray.
+    It is uni or mp, as vLLM decides without --distributed-executor-backend.
+
+    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; too few GPUs on this host
+    for the sizes and no --nnodes is an error, where older versions took Ray. Inside a Ray placement
+    group it is ray.
     """
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."
     if nodes == 1:
         return (
             "mp",
-            "vLLM's own multiprocessing starts the workers. Ray is only used with --distributed-executor-backend ray.",
+            "vLLM's own multiprocessing starts the workers. Ray is only used "
+            "with --distributed-executor-backend ray.",
         )
     return (
         "mp",
-        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes), without Ray. On a Ray cluster, --distributed-executor-backend ray is the alternative.",
+        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes), without "
+        "Ray. On a Ray cluster, --distributed-executor-backend ray is the alternative.",
     )
 
 
@@ -252,7 +275,8 @@ def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
         if d.dp > 1:
             sizes += f" × DP {d.dp}"
         raise BadInput(
-            f"{sizes} needs {d.gpus} GPUs, and {world_size // node} node(s) of {node} have {world_size}.",
+            f"{sizes} needs {d.gpus} GPUs, and {world_size // node} "
+            f"node(s) of {node} have {world_size}.",
             "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
         )
     if d.uneven:
@@ -266,19 +290,27 @@ def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
             f"Data parallelism: {d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}."
         )
     if d.dcp > 1:
-        split = f"{d.dcp} ranks store different tokens of the KV heads that each would otherwise copy, so {d.dcp} times as many tokens fit"
-        cost = "Each decoding step then gathers queries and combines partial attention in every layer. That time was not measured, and the speed here leaves it out"
+        split = (
+            f"{d.dcp} ranks store different tokens of the KV heads that each would "
+            f"otherwise copy, so {d.dcp} times as many tokens fit"
+        )
+        cost = (
+            "Each decoding step then gathers queries and combines partial attention in every "
+            "layer. That time was not measured, and the speed here leaves it out"
+        )
         reasons.append(f"Decode context parallelism: {split}. {cost}.")
     experts = d.expert_split
     if experts and experts.dealt > 1:
         count = d.model.experts.num_experts
         on_each = -(-count // experts.dealt)
         reasons.append(
-            f"Expert parallelism: the {count} experts stay whole, at most {on_each} on each of {experts.dealt} GPUs."
+            f"Expert parallelism: the {count} experts stay whole, at most "
+            f"{on_each} on each of {experts.dealt} GPUs."
         )
     elif experts:
         reasons.append(
-            f"Tensor parallelism splits the matrices of every expert over all {experts.cut} GPUs of a stage."
+            "Tensor parallelism splits the matrices of every expert "
+            f"over all {experts.cut} GPUs of a stage."
         )
     return Choice(d, reasons)  # whoever gives the sizes knows the hardware: no advice on idle GPUs
 
@@ -289,14 +321,30 @@ def _why_split(d: Deployment) -> str:
     problem = tp_problem(d.model, node)
     if problem:
         expert_parallel_helps = d.model.moe and not tp_problem(d.model, node, 1)
-        without = " without --enable-expert-parallel" if expert_parallel_helps else ""
-        divides = f", and tensor parallel size {d.tp} divides it" if d.tp > 1 else ""
-        return f"Tensor parallel size {node} is not possible{without}: {problem}. Pipeline parallelism splits by layers, evenly or not{divides}."
+        without = ""
+        if expert_parallel_helps:
+            without = " without --enable-expert-parallel"
+        divides = ""
+        if d.tp > 1:
+            divides = f", and tensor parallel size {d.tp} divides it"
+        return (
+            f"Tensor parallel size {node} is not possible{without}: {problem}. Pipeline "
+            f"parallelism splits by layers, evenly or not{divides}."
+        )
     if d.nodes > 1:
-        return f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs per node, pipeline parallel size = nodes."
+        return (
+            f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: "
+            "tensor parallel size = GPUs per node, pipeline parallel size = nodes."
+        )
     if d.pp > 1:
-        return f"Pipeline parallelism over {d.pp} stages leaves more memory than tensor parallelism over {node} GPUs."
-    return f"Tensor parallel over {d.tp} GPUs of one node: every GPU works on every layer, over {d.gpu.link}."
+        return (
+            f"Pipeline parallelism over {d.pp} stages leaves more memory "
+            f"than tensor parallelism over {node} GPUs."
+        )
+    return (
+        f"Tensor parallel over {d.tp} GPUs of one node: every GPU "
+        f"works on every layer, over {d.gpu.link}."
+    )
 
 
 def _why_not_one(d: Deployment, single: Fit) -> str:
@@ -304,7 +352,13 @@ def _why_not_one(d: Deployment, single: Fit) -> str:
     title = d.gpu.title
     weights, overhead = single.weights[0] / GIB, single.overhead[0] / GIB
     if not single.loads:
-        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, and vLLM may use {single.requested / GIB:.1f} GiB."
+        return (
+            f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of "
+            f"overhead, and vLLM may use {single.requested / GIB:.1f} GiB."
+        )
     request = f"a request of {d.settings.max_model_len:,} tokens"
-    needed = f"it needs {single.needed / GIB:.1f} GiB of KV cache, and {single.available[0] / GIB:.1f} GiB are left"
+    needed = (
+        f"it needs {single.needed / GIB:.1f} GiB of KV cache, and "
+        f"{single.available[0] / GIB:.1f} GiB are left"
+    )
     return f"One {title} holds the weights ({weights:.1f} GiB), but not {request}: {needed}."

@@ -1,4 +1,4 @@
-"""The command `inference-planner MODEL --gpu GPU`: `workshop plan` with the standard library alone."""
+"""The command `inference-planner`: `workshop plan` with the standard library alone."""
 
 # ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
 
@@ -20,13 +20,17 @@ from inference_planner.arguments import ARGUMENTS, check_no_card, required, toke
 from inference_planner.errors import BadInput, PlannerError, plain
 from inference_planner.parallelism import plan
 
-ABOUT = "Predict memory, parallelism and speed of MODEL on GPUs. Exit code 0 if it fits, 1 if not, 2 for wrong use."
+ABOUT = (
+    "Predict memory, parallelism and speed of MODEL on GPUs. Exit code "
+    "0 if it fits, 1 if not, 2 for wrong use."
+)
 EXAMPLES = """\
   inference-planner llama-3.1-70b --gpu h100 --gpus-per-node 4
   inference-planner ./my-model --gpu h200 --max-model-len 32K --json
   inference-planner llama-3.3-70b --machines
 
-vLLM's own classes (--exact), manifests and units are in the course: `workshop plan`, `workshop kubernetes`, `workshop vm`."""
+vLLM's own classes (--exact), manifests and units are in the course: `workshop plan`, \
+`workshop kubernetes`, `workshop vm`."""
 ELSEWHERE = ("--exact", "--no-exact", "--kubernetes", "--vm")
 ANSI = re.compile(r"\x1b\[\d*m")
 
@@ -131,7 +135,10 @@ def main() -> int:
 
 
 def check_known(unknown: list[str]) -> None:
-    """Refuse arguments that the table does not have. Raises BadInput for those that only the course has."""
+    """Refuse arguments that the table does not have.
+
+    Raises BadInput for those that only the course has.
+    """
     for word in unknown:
         if word in ELSEWHERE:
             remedy = "`workshop plan` of the course has it."

@@ -1,4 +1,7 @@
-"""The command of a deployment: flags as data, from which the shell line, a script and a manifest are made."""
+"""The command of a deployment: flags as data.
+
+The shell line, a script and a manifest are made from them.
+"""
 
 # d: a deployment
 import json
@@ -11,7 +14,8 @@ from inference_planner.errors import BadInput
 from inference_planner.moe_backends import AUTO
 from inference_planner.settings import UTILIZATION, batch_defaults
 
-# vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS, layers/quantization.
+# vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS,
+# layers/quantization.
 DEPRECATED = ("fbgemm_fp8",)
 ALLOWED = "--allow-deprecated-quantization"
 
@@ -21,18 +25,23 @@ class Unservable(BadInput):
 
 
 def served(d: Deployment) -> str:
-    """Return the model as `vllm serve` takes it: the Hub id, or the folder of a model without one."""
+    """Return the model as `vllm serve` takes it.
+
+    It is the Hub id, or the folder of a model without one.
+    """
     if d.model.hub_ids:
         return d.model.hub_ids[0]
     return d.model.location or d.model.name
 
 
 def stand_in(d: Deployment) -> str:
-    """Return a placeholder for a quantized checkpoint that the user has to name, or "" if none is needed.
+    """Return a placeholder for a quantized checkpoint that the user has to name.
 
-    vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a checkpoint that is
-    already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py get_quant_config ("Cannot find the config
-    file for awq").
+    It is "" if none is needed.
+
+    vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a
+    checkpoint that is already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py
+    get_quant_config ("Cannot find the config file for awq").
     """
     quantization = d.model.quantization
     if not d.quantization or not quantization or not quantization.from_flag or quantization.online:
@@ -41,7 +50,10 @@ def stand_in(d: Deployment) -> str:
 
 
 def check_starts(d: Deployment) -> None:
-    """Raise BadInput if vLLM would refuse to load the model, and Unservable if it has no class for it."""
+    """Raise BadInput if vLLM would refuse to load the model.
+
+    Raises Unservable if it has no class for it.
+    """
     if d.refused:
         raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
     if stand_in(d):
@@ -111,10 +123,12 @@ def flags(d: Deployment) -> dict[str, str]:
 
 
 def node_flags(d: Deployment) -> dict[str, str]:
-    """Return the flags that differ between nodes, with shell variables: NODE_RANK counts from 0, workers add --headless.
+    """Return the flags that differ between nodes, with shell variables.
 
-    vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single API server for all
-    replicas.
+    NODE_RANK counts from 0, and workers add --headless.
+
+    vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single
+    API server for all replicas.
     """
     if d.nodes == 1:
         return {}
@@ -132,7 +146,10 @@ def flag_words(flags: dict[str, str]) -> list[str]:
 
 
 def command(d: Deployment) -> str:
-    """Return the `vllm serve` line, which runs on every node; "" if vLLM has no class for the architecture."""
+    """Return the `vllm serve` line, which runs on every node.
+
+    It is "" if vLLM has no class for the architecture.
+    """
     if d.refused:
         return ""
     line = ["vllm", "serve", stand_in(d) or served(d), *flag_words(flags(d) | node_flags(d))]

@@ -1,7 +1,10 @@
-"""What travels between GPUs: all-reduces of tensor parallelism, hand-overs of pipeline parallelism, bytes and time.
+"""What travels between GPUs, in bytes and time.
 
-A decoder layer ends its two row-parallel products (o_proj and down_proj) with an all-reduce of [tokens, hidden_size]
-(Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and residual to the next. Bytes are one GPU's.
+Tensor parallelism has all-reduces, and pipeline parallelism passes on activations.
+
+A decoder layer ends its two row-parallel products (o_proj and down_proj) with an all-reduce of
+[tokens, hidden_size] (Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and
+residual to the next. Bytes are one GPU's.
 """
 
 # d deployment, m model, t traffic
@@ -15,13 +18,18 @@ from inference_planner.errors import BadInput
 
 @dataclass(frozen=True)
 class Link:
-    """One way bandwidth a GPU in 10**9 bytes a second, and the latency of one small all-reduce or message in µs.
+    """A link: bandwidth and latency.
+
+    The bandwidth is of one way and one GPU, in 10**9 bytes a second. The latency is of one small
+    all-reduce or message, in µs.
 
     Attributes:
         gb_s: of one copy between two GPUs.
-        all_reduce_us: latency of an all-reduce of any number of ranks, or of two ranks where `step_us` is given.
+        all_reduce_us: latency of an all-reduce of any number of ranks, or of two ranks where
+            `step_us` is given.
         message_us: latency of a message between two GPUs.
-        step_us: latency of each of the 2·(n-1) steps of a ring, where it depends on the ranks (PCIe); else 0.
+        step_us: latency of each of the 2·(n-1) steps of a ring, where it depends on the ranks
+            (PCIe); else 0.
     """
 
     name: str
@@ -44,15 +52,16 @@ class Link:
 
 
 ROUGHLY = "order of magnitude"
-# Over PCIe more than two GPUs have NCCL's ring and not vLLM's own all-reduce, which asks for NVLink there (vLLM 0.32.0,
-# device_communicators/custom_all_reduce.py). Each step of a ring waits for the one before. The bytes pass the
-# processors' memory, or their links, and reach a part of what one copy does: prompts and loads of Qwen3 32B on two RTX
-# PRO 6000 (PCIe 5.0) say 7 to 13 GB/s, those of Qwen3 235B on four of them about 20.
+# Over PCIe more than two GPUs have NCCL's ring and not vLLM's own all-reduce, which asks for NVLink
+# there (vLLM 0.32.0, device_communicators/custom_all_reduce.py). Each step of a ring waits for the
+# one before. The bytes pass the processors' memory, or their links, and reach a part of what one
+# copy does: prompts and loads of Qwen3 32B on two RTX PRO 6000 (PCIe 5.0) say 7 to 13 GB/s, those
+# of Qwen3 235B on four of them about 20.
 PCIE_STEP_US = 7.0
 PCIE_SHARE = 0.35  # of a copy's bandwidth
 PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs of a workstation
-# Two H100 of one server with NCCL_P2P_DISABLE=1: prompts of 1,024 and 8,192 tokens of Llama 3.1 8B and Qwen3 32B say 29
-# to 31 GB/s of 64 (vLLM 0.32.0, benchmarks/gpu/records/two_h100_0.32.json).
+# Two H100 of one server with NCCL_P2P_DISABLE=1: prompts of 1,024 and 8,192 tokens of Llama 3.1 8B
+# and Qwen3 32B say 29 to 31 GB/s of 64 (vLLM 0.32.0, benchmarks/gpu/records/two_h100_0.32.json).
 PCIE_PAIR_SHARE = 0.47
 LINKS = {
     "nvlink": Link(
@@ -88,7 +97,10 @@ NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 
 @dataclass(frozen=True)
 class Traffic:
-    """Communication of one forward pass: `count` operations of `bytes_each`, over `link`, taking `ms` in all."""
+    """Communication of one forward pass.
+
+    It is `count` operations of `bytes_each` over `link`, which take `ms` in all.
+    """
 
     what: str  # all-reduce, point-to-point
     count: int
@@ -131,7 +143,10 @@ def network_link(name: str) -> Link:
 
 
 def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
-    """Return the time of one all-reduce: latency, and a ring's 2·(n-1)/n times the payload over the link."""
+    """Return the time of one all-reduce.
+
+    It is the latency, and a ring's 2·(n-1)/n times the payload over the link.
+    """
     if ranks == 1:
         return 0.0
     latency_us = link.all_reduce_us
@@ -158,8 +173,10 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     if d.nodes > 1 and not d.settings.version.custom_all_reduce_on_nodes:
         inside = by_nccl(inside)
     if tp > 1:
-        spans, count = spans_nodes(d), 2 * m.num_hidden_layers
-        link, where = (outside, ", across nodes") if spans else (inside, "")
+        count = 2 * m.num_hidden_layers
+        link, where = inside, ""
+        if spans_nodes(d):
+            link, where = outside, ", across nodes"
         ms = count * all_reduce_ms(payload, tp, link)
         out.append(
             Traffic(
@@ -173,7 +190,10 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
             )
         )
     if m.moe and d.dp > 1:
-        out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
+        link = inside
+        if d.nodes > 1:
+            link = outside
+        out.append(_all_to_all(d, payload, link))
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
     message_bytes = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
@@ -190,9 +210,10 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
 def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
     """Return the traffic between replicas: tokens go to the ranks of their experts, and come back.
 
-    That is an all-gather and a reduce-scatter over the replicas a layer. Each of the two takes the half of a ring's
-    all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came within 2 % of what was measured
-    (benchmarks/simulate/records, one node); between nodes it is an estimate.
+    That is an all-gather and a reduce-scatter over the replicas a layer. Each of the two takes the
+    half of a ring's all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came within
+    2 % of what was measured (benchmarks/simulate/records, one node); between nodes it is an
+    estimate.
     Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
     """
     count = 2 * len(d.model.experts.layers)
@@ -209,7 +230,10 @@ def compare_splits(
     tokens: int = 1,
     network: str = DEFAULT_NETWORK,
 ) -> dict[str, list[Traffic]]:
-    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
+    """Return the traffic of TP × PP beside that of TP alone across all nodes.
+
+    The first has TP in the node and PP over nodes.
+    """
     d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
     return {
         f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),

@@ -25,9 +25,12 @@ DEFAULT_NETWORK = "infiniband-ndr"
 
 @lru_cache(maxsize=1024)
 def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
-    """Return each stage's layers: the rest goes to the stages before the last, from the second last back.
+    """Return each stage's layers.
 
-    The last stage already has the final norm and lm_head; with few extra layers the first is spared as well.
+    What does not divide goes to the stages before the last, from the second last back.
+
+    The last stage already has the final norm and lm_head; with few extra layers the first is spared
+    as well.
     Source: vLLM 0.25.1, distributed/utils.py get_pp_indices (VLLM_PP_LAYER_PARTITION overrides it).
     """
     counts = [num_layers // pp] * pp
@@ -41,9 +44,9 @@ def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
 class Deployment:
     """A model on GPUs, as it is split. Everything else is computed from it.
 
-    Each of `dp` replicas has tp × pp ranks with their own attention and KV cache; experts are shared by all replicas.
-    Every node has the same number of ranks. Ranks count through the tensor-parallel groups, so the ranks of a group
-    are neighbors.
+    Each of `dp` replicas has tp × pp ranks with their own attention and KV cache; experts are
+    shared by all replicas. Every node has the same number of ranks. Ranks count through the
+    tensor-parallel groups, so the ranks of a group are neighbors.
     """
 
     model: ModelConfig
@@ -58,7 +61,8 @@ class Deployment:
     dp: int = 1  # data_parallel_size
     # enable_expert_parallel: experts stay whole, and each of the tp × dp ranks gets some of them.
     ep: bool = False
-    # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each would copy.
+    # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each
+    # would copy.
     dcp: int = 1
     refused: str = ""  # why the installed vLLM has no class for the architecture
     # GiB that are free on each GPU before vLLM starts; None: nothing else runs there.
@@ -82,16 +86,17 @@ class Deployment:
         return self.replica_gpus * self.dp
 
     def experts_cut(self, tp: int) -> int:
-        """Return over how many ranks the matrices of each expert are split at this tensor parallel size."""
+        """Return over how many ranks the matrices of each expert are split."""
         return 1 if self.ep else tp * self.dp
 
     @property
     def expert_split(self) -> ExpertSplit | None:
-        """How the experts are distributed; None if tensor parallelism splits them like all other weights.
+        """How the experts are distributed; None if tensor parallelism splits them.
 
-        With expert parallelism over tensor and data parallel ranks, each rank holds the shared experts whole, because
-        it computes different tokens there. Qwen2-MoE is the exception.
-        Source: vLLM 0.32.0, fused_moe/config.py FusedMoEParallelConfig.make; config/parallel.py use_sequence_parallel_moe.
+        With expert parallelism over tensor and data parallel ranks, each rank holds the shared
+        experts whole, because it computes different tokens there. Qwen2-MoE is the exception.
+        Source: vLLM 0.32.0, fused_moe/config.py FusedMoEParallelConfig.make; config/parallel.py
+        use_sequence_parallel_moe.
         """
         if not self.model.moe or (self.dp == 1 and not self.ep):
             return None
@@ -112,12 +117,18 @@ class Deployment:
         return -(-self.gpus // self.gpus_per_node)
 
     def node_of(self, rank: int) -> int:
-        """Return the node of a rank. vLLM starts the same number of ranks on each node (--nnodes)."""
+        """Return the node of a rank.
+
+        vLLM starts the same number of ranks on each node (--nnodes).
+        """
         return rank // (self.gpus // self.nodes)
 
     @property
     def uneven(self) -> str:
-        """Why vLLM's --nnodes refuses the split, as it "must evenly divide the total world size"; "" if it does not."""
+        """Why vLLM's --nnodes refuses the split; "" if it does not.
+
+        The number of nodes "must evenly divide the total world size".
+        """
         if self.dp == 1:
             count, what = self.gpus, f"{self.gpus} GPUs"
         else:
@@ -136,7 +147,10 @@ class Deployment:
         return replace(self, settings=replace(self.settings, **changes))
 
     def quantized(self, method: str) -> Deployment:
-        """Return the same split with quantized weights. Raises BadInput if the GPU has no kernels for them."""
+        """Return the same split with quantized weights.
+
+        Raises BadInput if the GPU has no kernels for them.
+        """
         model = self.model.with_quantization(quant.from_name(method))
         settings.check_quantization(model, self.gpu)
         return replace(self, model=model, quantization=method)
@@ -165,17 +179,19 @@ def prepare(
     Args:
         gpu: a name of the catalog, a GPU, or None for a card of which only the memory is known.
         gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, in place of the catalog's.
-        free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is given.
+        free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is
+            given.
         learned: what starts on this site measured.
-        limit_mm_per_prompt: images, videos and sounds that a prompt may hold, as `encoders.limits` reads them.
+        limit_mm_per_prompt: images, videos and sounds that a prompt may hold, as `encoders.limits`
+            reads them.
         hf_overrides: fields that replace those of config.json, as an object or as JSON.
         speculation: the arguments of `drafts.read` beside the model.
         lora: the arguments of `adapters.checked`.
         moe_backend: the kernels of experts, one of moe_backends.BACKENDS; None lets vLLM choose.
         more: other fields of Settings; None means vLLM's default.
 
-    Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
-    quantization than the checkpoint's.
+    Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels
+    for, or another quantization than the checkpoint's.
     """
     config = load_model(model)
     if hf_overrides:

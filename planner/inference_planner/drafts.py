@@ -1,9 +1,12 @@
-"""Speculative decoding: what a draft adds to the weights, to the KV cache and to the states of each request.
+"""Speculative decoding: what a draft takes.
 
-A draft proposes num_speculative_tokens tokens, and the model checks them all in one step. MTP layers are in the model's
-own checkpoint; an EAGLE head is a layer of its own beside the model; a draft model is a whole small model; n-grams come
-from the text so far and take nothing. Source: vLLM 0.32.0, config/speculative.py, models/llama_eagle3.py,
-models/qwen3_5_mtp.py, models/deepseek_mtp.py, v1/worker/gpu/spec_decode.
+It adds to the weights, to the KV cache and to the states of each request.
+
+A draft proposes num_speculative_tokens tokens, and the model checks them all in one step. MTP
+layers are in the model's own checkpoint; an EAGLE head is a layer of its own beside the model; a
+draft model is a whole small model; n-grams come from the text so far and take nothing. Source: vLLM
+0.32.0, config/speculative.py, models/llama_eagle3.py, models/qwen3_5_mtp.py,
+models/deepseek_mtp.py, v1/worker/gpu/spec_decode.
 """
 
 # m target model, w weight
@@ -48,7 +51,10 @@ SAMPLED = "probabilistic"  # draft_sample_method with which logits of the draft 
 
 @dataclass(frozen=True)
 class Head:
-    """The sizes of an EAGLE head. `vocab` is the draft's own vocabulary; 0: it shares the model's lm_head."""
+    """The sizes of an EAGLE head.
+
+    `vocab` is the draft's own vocabulary; 0 if it shares the model's lm_head.
+    """
 
     hidden: int
     intermediate: int
@@ -72,7 +78,8 @@ class Draft:
         model: a draft model.
         head: an EAGLE head.
         is_assumed: the head's config.json was not at hand, and its sizes are the model's own.
-        keeps_logits: logits of the draft are kept for each request (draft_sample_method "probabilistic").
+        keeps_logits: logits of the draft are kept for each request (draft_sample_method
+            "probabilistic").
     """
 
     method: str
@@ -86,7 +93,10 @@ class Draft:
 
     @property
     def extra_slots(self) -> int:
-        """Slots of a step that drafting takes for each request, beside its own (max_num_new_slots_for_drafting)."""
+        """Slots of a step that drafting takes for each request, beside its own.
+
+        vLLM calls them max_num_new_slots_for_drafting.
+        """
         return 1 if self.method == DRAFT_MODEL else 0
 
 
@@ -104,8 +114,8 @@ def read(
         speculative_config: as `vllm serve` takes it: JSON, or the object itself.
         spec_method, spec_model, spec_tokens: vLLM's short flags for three of its fields.
 
-    Raises BadInput: no JSON object, a method that vLLM does not have or that the model has no layers for, or a number of
-    tokens that is missing or impossible.
+    Raises BadInput: no JSON object, a method that vLLM does not have or that the model has no
+    layers for, or a number of tokens that is missing or impossible.
     """
     fields = _fields(speculative_config)
     short = {"method": spec_method, "model": spec_model, "num_speculative_tokens": spec_tokens}
@@ -193,25 +203,31 @@ def _tokens(m: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
     if tokens is None:
         raise BadInput(
             f"num_speculative_tokens is missing, and {method} has no default.",
-            'Name it in --speculative-config, for example "num_speculative_tokens": 3, or by --spec-tokens 3.',
+            'Name it in --speculative-config, for example "num_speculative_tokens": 3, '
+            "or by --spec-tokens 3.",
         )
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
         raise BadInput(
-            f"num_speculative_tokens is {tokens!r}, and must be a whole number from 1 to {MOST_TOKENS}.",
+            f"num_speculative_tokens is {tokens!r}, and must be a "
+            f"whole number from 1 to {MOST_TOKENS}.",
             "It is the number of draft tokens in a step; 1 to 5 are usual.",
         )
     if method == OWN_LAYERS:
         layers = mtp_layers(m)
         if tokens > layers and tokens % layers:
             raise BadInput(
-                f"num_speculative_tokens {tokens} is no multiple of the {layers} MTP layers of {m.name}.",
+                f"num_speculative_tokens {tokens} is no multiple of the "
+                f"{layers} MTP layers of {m.name}.",
                 f"vLLM refuses it: give up to {layers}, or a multiple.",
             )
     return tokens
 
 
 def mtp_layers(m: ModelConfig) -> int:
-    """Return the layers for multi-token prediction in the model's checkpoint. Raises BadInput: it has none."""
+    """Return the layers for multi-token prediction in the model's checkpoint.
+
+    Raises BadInput: it has none.
+    """
     places: list[Mapping[str, Any]] = [m.raw]
     inner = m.raw.get("text_config")
     if isinstance(inner, Mapping):
@@ -280,20 +296,26 @@ def _assumed_head(m: ModelConfig, method: str) -> Head:
     intermediate = m.intermediate_size
     if m.moe:
         intermediate = MLP_OF_EXPERTS * m.hidden_size
+    head_dim = m.head_dim
+    if m.mla:
+        head_dim = m.hidden_size // m.num_attention_heads
+    vocab = 0
+    if method == "eagle3":
+        vocab = DRAFT_VOCABULARY
     return Head(
         hidden=m.hidden_size,
         intermediate=intermediate,
         heads=m.num_attention_heads,
         kv_heads=m.num_key_value_heads,
-        head_dim=m.hidden_size // m.num_attention_heads if m.mla else m.head_dim,
+        head_dim=head_dim,
         layers=1,
-        vocab=DRAFT_VOCABULARY if method == "eagle3" else 0,
+        vocab=vocab,
         target_hidden=m.hidden_size,
     )
 
 
 def token_bytes(m: ModelConfig, draft: Draft, tp: int, element_bytes: int) -> int:
-    """Return the bytes that one token leaves in the cache of one layer of the draft, on one rank."""
+    """Return the bytes that one token leaves in one layer of the draft's cache, on one rank."""
     if draft.head:
         heads = max(1, draft.head.kv_heads // tp)
         return 2 * heads * draft.head.head_dim * element_bytes
@@ -302,7 +324,10 @@ def token_bytes(m: ModelConfig, draft: Draft, tp: int, element_bytes: int) -> in
 
 
 def cache_bytes_per_token(m: ModelConfig, draft: Draft | None, element_bytes: int) -> int:
-    """Return the bytes that one token leaves in all layers of the draft, before tensor parallelism."""
+    """Return the bytes that one token leaves in all layers of the draft.
+
+    They are those before tensor parallelism.
+    """
     if draft is None or not draft.layers:
         return 0
     return draft.layers * token_bytes(m, draft, 1, element_bytes)
@@ -310,7 +335,10 @@ def cache_bytes_per_token(m: ModelConfig, draft: Draft | None, element_bytes: in
 
 @lru_cache(maxsize=256)
 def weight_bytes(m: ModelConfig, draft: Draft, tp: int, experts: ExpertSplit | None = None) -> int:
-    """Return the bytes of the draft's weights on one rank; all of them are on the last pipeline stage."""
+    """Return the bytes of the draft's weights on one rank.
+
+    All of them are on the last pipeline stage.
+    """
     if draft.method == OWN_LAYERS:
         return draft.layers * _mtp_layer_bytes(m, tp, experts)
     if draft.head:
@@ -325,9 +353,12 @@ def weight_bytes(m: ModelConfig, draft: Draft, tp: int, experts: ExpertSplit | N
 
 
 def _mtp_layer_bytes(m: ModelConfig, tp: int, experts: ExpertSplit | None) -> int:
-    """Return the bytes of one MTP layer: a decoder layer with attention, and the product that joins its two inputs.
+    """Return the bytes of one MTP layer.
 
-    It shares the embedding and lm_head with the model. Which of its weights are quantized is taken from the last layer.
+    It is a decoder layer with attention, and the product that joins its two inputs.
+
+    It shares the embedding and lm_head with the model. Which of its weights are quantized is taken
+    from the last layer.
     """
     kind = main_kind(m)
     layer = max(i for i in range(m.num_hidden_layers) if kind_of(m, i) is kind)
@@ -346,7 +377,10 @@ def _model_bytes(model: ModelConfig, tp: int) -> int:
 
 
 def head_parts(head: Head, method: str) -> Iterator[Weight]:
-    """Yield the weights of an EAGLE head. It shares the model's embedding, and EAGLE-1 its lm_head too."""
+    """Yield the weights of an EAGLE head.
+
+    It shares the model's embedding, and EAGLE-1 its lm_head too.
+    """
     query_rows = head.heads * head.head_dim
     kv_rows = 2 * head.kv_heads * head.head_dim
     inputs = 2 * head.hidden
@@ -381,22 +415,29 @@ def width(m: ModelConfig, draft: Draft) -> tuple[int, int, int]:
 
 def words(m: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
     """Yield sentences on what a draft takes and what is not known of it."""
-    tokens = f"{draft.tokens} draft token{'s' if draft.tokens > 1 else ''} a step"
+    tokens = "1 draft token a step"
+    if draft.tokens > 1:
+        tokens = f"{draft.tokens} draft tokens a step"
     if draft.method in WITHOUT_WEIGHTS:
-        yield f"Speculative decoding by {draft.method}, {tokens}: it has no weights and no KV cache of its own."
+        yield (
+            f"Speculative decoding by {draft.method}, {tokens}: it has "
+            "no weights and no KV cache of its own."
+        )
     else:
         size = weight_bytes(m, draft, tp) / (1 << 30)
-        layers = f"{draft.layers} layer{'s' if draft.layers > 1 else ''}"
+        layers = f"{draft.layers} layer"
+        if draft.layers > 1:
+            layers += "s"
         yield (
-            f"Speculative decoding by {draft.method}, {tokens}: the draft has {layers} in the KV cache, and "
-            f"{size:.2f} GiB of weights on each GPU of the last stage."
+            f"Speculative decoding by {draft.method}, {tokens}: the draft has {layers} in the KV "
+            f"cache, and {size:.2f} GiB of weights on each GPU of the last stage."
         )
     if draft.is_assumed:
         yield (
-            "The draft's config.json is not on this machine: its sizes are taken as the model's own, in one layer. "
-            "Give its folder for exact sizes."
+            "The draft's config.json is not on this machine: its sizes are taken as the model's "
+            "own, in one layer. Give its folder for exact sizes."
         )
     yield (
-        "tokens/s are those without draft tokens: how many of them the model accepts is not known. A step with them "
-        "takes longer, and gives more tokens."
+        "tokens/s are those without draft tokens: how many of them the model accepts is not "
+        "known. A step with them takes longer, and gives more tokens."
     )

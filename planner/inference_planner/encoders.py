@@ -1,13 +1,14 @@
 """The encoder of a multimodal model: what its part of vLLM's profile run takes from the KV cache.
 
-Before the text model, the profile run encodes the largest image, video or sound that a prompt may hold, as many of
-them as max_num_batched_tokens has room for (at least one), and keeps their embeddings while the text model runs. The
-modality with the most tokens an item is taken. The encoder's weights and heads are split by tensor parallelism, its
-hidden states are not. Source: vLLM 0.32.0, multimodal/encoder_budget.py, v1/worker/gpu/mm/encoder_runner.py.
+Before the text model, the profile run encodes the largest image, video or sound that a prompt may
+hold, as many of them as max_num_batched_tokens has room for (at least one), and keeps their
+embeddings while the text model runs. The modality with the most tokens an item is taken. The
+encoder's weights and heads are split by tensor parallelism, its hidden states are not. Source: vLLM
+0.32.0, multimodal/encoder_budget.py, v1/worker/gpu/mm/encoder_runner.py.
 
-Live tensors are counted in elements a patch: the layers of Qwen-VL, Gemma 3, Mistral 3, GLM and Kimi were run on the meta
-device, and every storage followed. One run was measured: Qwen2.5-VL 7B on an H100 peaked 4.284 GiB above what stood before;
-counted are 4.291.
+Live tensors are counted in elements a patch: the layers of Qwen-VL, Gemma 3, Mistral 3, GLM and
+Kimi were run on the meta device, and every storage followed. One run was measured: Qwen2.5-VL 7B on
+an H100 peaked 4.284 GiB above what stood before; counted are 4.291.
 """
 
 # m model, f the fields of its whole config.json
@@ -31,14 +32,17 @@ MODALITIES = ("image", "video", "audio", "vision_chunk")
 ITEMS_PER_PROMPT = 999  # vLLM's default of --limit-mm-per-prompt, config/multimodal.py
 # What the first run of the encoder leaves beside its tensors (kernels, blocks): one run on an H100.
 LEFT_BY_ENCODER = 87 << 20
-# The first release that keeps the embeddings of the dummy items as they are. Before, each was as long as the budget of all
-# (pull request 29386, "Fix overallocation in MM profiling").
+# The first release that keeps the embeddings of the dummy items as they are. Before, each was as
+# long as the budget of all (pull request 29386, "Fix overallocation in MM profiling").
 FITTED_OUTPUTS = "0.12.0"
 
 
 @dataclass(frozen=True)
 class Item:
-    """The largest item of a modality: its tokens in the prompt, and the patches that the encoder computes for it."""
+    """The largest item of a modality.
+
+    It has tokens in the prompt, and patches that the encoder computes for it.
+    """
 
     tokens: int
     patches: int
@@ -49,13 +53,15 @@ class Encoder:
     """The sizes of an encoder. Widths are elements; `items` are by modality, at max_model_len.
 
     Attributes:
-        gated: the MLP has two up projections, whose product is kept beside both and the activated one.
+        gated: the MLP has two up projections, whose product is kept beside both and the activated
+            one.
         activation_copies: tensors of the MLP's width that an MLP without gate has at its peak.
         residuals: tensors of the hidden width beside those of the MLP. 2: the norm adds in place.
         rotary: queries and keys are copied and turned.
         input_width: elements of one patch's pixels, kept until the run ends.
         kept_width: elements a patch of earlier layers' outputs that are kept until the last layer.
-        output_copies: embeddings of the text model's width that each token gets (deepstack adds some).
+        output_copies: embeddings of the text model's width that each token gets (deepstack adds
+            some).
         first_video_tokens: of the largest video before FITTED_OUTPUTS; 0: as now.
         source: the module of vLLM that was read, or how it was guessed.
         guessed: there is no formula for the family.
@@ -77,28 +83,35 @@ class Encoder:
     guessed: bool = False
 
     def elements(self, tp: int) -> int:
-        """Return the elements of one patch that are live at the encoder's peak, on one of tp ranks."""
+        """Return the elements of one patch that are live at the encoder's peak.
+
+        They are those of one of `tp` ranks.
+        """
         width = self.intermediate // tp
         if self.gated:
-            # both halves of the gate, the activated one, and their product; then the product goes down
+            # both halves of the gate, the activated one, and their product; then the product goes
+            # down
             activated = self.residuals * self.hidden + 4 * width
             mlp = max(activated, (self.residuals + 1) * self.hidden + 3 * width)
         else:
             mlp = self.residuals * self.hidden + self.activation_copies * width
-        # input, its norm and the product; qkv and the output; where they are turned, q and k are copied, and turned
+        # input, its norm and the product; qkv and the output; where they are turned, q and k are
+        # copied, and turned
         heads = 4
+        positions = 0
         if self.rotary:
             heads += 4
+            positions = 4 * self.head_dim // 2  # cosines and sines, kept once more
         attention = 3 * self.hidden + heads * self.hidden // tp
-        positions = (
-            4 * self.head_dim // 2 if self.rotary else 0
-        )  # cosines and sines, kept once more
         return max(mlp, attention) + self.input_width + self.kept_width + positions
 
 
 @dataclass(frozen=True)
 class EncoderRun:
-    """The encoder's part of the profile run on one rank of the first pipeline stage. Sizes in bytes."""
+    """The encoder's part of the profile run on one rank of the first pipeline stage.
+
+    Sizes are in bytes.
+    """
 
     modality: str
     items: int
@@ -114,7 +127,8 @@ def limits(text: str | Mapping[str, Any] | None) -> tuple[tuple[str, int], ...]:
     """Return --limit-mm-per-prompt as (modality, count) pairs.
 
     Args:
-        text: JSON as vLLM takes it ({"image": 4, "video": {"count": 1}}), `image=4,video=0`, or an object.
+        text: JSON as vLLM takes it ({"image": 4, "video": {"count": 1}}), `image=4,video=0`, or an
+            object.
 
     Raises BadInput: it is neither, a modality is unknown, or a count is no whole number from 0 on.
     """
@@ -160,7 +174,10 @@ def _key_values(text: str) -> dict[str, int] | None:
 
 
 def encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
-    """Return the encoder of a multimodal model; None for a text model, or one whose encoder the config does not show."""
+    """Return the encoder of a multimodal model.
+
+    The result is None for a text model, or if the config does not show the encoder.
+    """
     if not is_multimodal(m.architecture):
         return None
     return _encoder(m, max_model_len)
@@ -182,7 +199,9 @@ def allowed_modalities(settings: Settings, model_encoder: Encoder) -> list[str]:
 
 
 def skips_tower(m: ModelConfig, settings: Settings) -> bool:
-    """Return True if no prompt may hold an image, video or sound, so that vLLM does not load the encoder.
+    """Return True if no prompt may hold an image, video or sound.
+
+    vLLM does not load the encoder then.
 
     Source: vLLM 0.32.0, model_executor/models/interfaces.py _mark_tower_model.
     """
@@ -198,7 +217,7 @@ def skips_tower(m: ModelConfig, settings: Settings) -> bool:
 
 
 def check_inputs(m: ModelConfig, settings: Settings) -> None:
-    """Raise BadInput if settings for images, videos or sound are given to a model that reads text alone."""
+    """Raise BadInput if settings for images, videos or sound are given to a text model."""
     if is_multimodal(m.architecture) or (m.text_of and not settings.limit_mm_per_prompt):
         return
     if settings.limit_mm_per_prompt or settings.language_model_only:
@@ -211,7 +230,8 @@ def check_inputs(m: ModelConfig, settings: Settings) -> None:
 def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | None:
     """Return the encoder's part of the profile run on one of tp ranks.
 
-    None where there is no encoder, where the config does not show its sizes, or where nothing may be given to it.
+    None where there is no encoder, where the config does not show its sizes, or where nothing may
+    be given to it.
     """
     model_encoder = encoder(m, settings.max_model_len)
     if model_encoder is None or m.text_only:
@@ -252,11 +272,15 @@ def _items_a_batch(settings: Settings, modality: str, item: Item) -> int:
     return max(1, min(budget // item.tokens, settings.max_num_seqs * per_prompt))
 
 
-# The encoders that were read. Each takes the model, the fields of its whole config, and max_model_len.
+# The encoders that were read. Each takes the model, the fields of its whole config, and
+# max_model_len.
 
 
 def _factors(most: int) -> int:
-    """Return the largest number up to `most` that is a product of two sides, one at most 200 times the other."""
+    """Return the largest number up to `most` that is a product of two sides.
+
+    One side is at most 200 times the other.
+    """
     for tokens in range(most, 0, -1):
         for side in range(math.isqrt(tokens), 0, -1):
             if tokens % side == 0:
@@ -291,7 +315,10 @@ def _qwen_sizes(f: Fields) -> dict[str, Any]:
 
 
 def _qwen2_items(f: Fields, max_model_len: int) -> dict[str, Item]:
-    """Return the largest image, and the video of as many such frames as max_model_len has room for."""
+    """Return the largest image, and the largest video.
+
+    A video has as many such frames as max_model_len has room for.
+    """
     vision = f.object("vision_config")
     merged = vision.int("spatial_merge_size", 2) ** 2
     unit = vision.int("patch_size", 14) ** 2 * merged
@@ -345,7 +372,10 @@ def _qwen3_vl(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
 
 
 def _siglip(vision: Fields, tokens: int, images: int = 1) -> dict[str, Any]:
-    """Return the sizes of SigLIP, or of an encoder like it; `tokens` of `images` of its size make one item."""
+    """Return the sizes of SigLIP, or of an encoder like it.
+
+    `tokens` of `images` of its size make one item.
+    """
     patch = vision.int("patch_size", 14)
     patches = (vision.int("image_size", 896) // patch) ** 2
     return {
@@ -428,7 +458,10 @@ MOLMO_TOKENS = 1344  # molmo.py: 144 of the whole image, 12 × 100 of the crops 
 
 
 def _molmo(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    """Its config does not name the encoder, which is CLIP's large one; the outputs of all 23 layers are kept."""
+    """Return CLIP's large encoder, which the config does not name.
+
+    The outputs of all 23 layers are kept.
+    """
     return Encoder(
         hidden=1024,
         intermediate=4096,
@@ -444,7 +477,10 @@ PHI4_CROPS = 36  # processor_config.json, dynamic_hd; with the whole image once 
 
 
 def _phi4mm(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    """Its encoder is SigLIP of 448 pixels, fixed in the code: 256 tokens a crop, and a separator a row."""
+    """Return SigLIP of 448 pixels, which is fixed in the code.
+
+    A crop has 256 tokens, and a row a separator.
+    """
     rows = PHI4_CROPS * 16  # of tokens: the crops stand one above the other
     tokens = 256 + 16 + 1 + PHI4_CROPS * 256 + rows
     return Encoder(
@@ -473,13 +509,17 @@ def _kimi(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
     )
 
 
-# preprocessor_config.json and video_preprocessor_config.json of GLM-4.1V and 4.5V: longest_edge, for two frames
+# preprocessor_config.json and video_preprocessor_config.json of GLM-4.1V and 4.5V: longest_edge,
+# for two frames
 GLM4_IMAGE_PIXELS = 9_633_792 // 2
 GLM4_VIDEO_PIXELS = 47_040_000 // 2
 
 
 def _glm4v(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    """Its MLP is as wide as the text model's hidden state; a video may be as long as a prompt with one image."""
+    """Return an encoder whose MLP is as wide as the text model's hidden state.
+
+    A video may be as long as a prompt with one image.
+    """
     vision = f.object("vision_config")
     patch = vision.int("patch_size", 14)
     merged = vision.int("spatial_merge_size", 2) ** 2
@@ -501,7 +541,10 @@ def _glm4v(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
 
 
 def _guessed(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder | None:
-    """Return what the usual fields of a vision_config say: one image of image_size, four patches a token."""
+    """Return what the usual fields of a vision_config say.
+
+    They say one image of image_size, and four patches a token.
+    """
     vision = f.object("vision_config")
     hidden = _first(vision, "embed_dim", "hidden_size", "vt_hidden_size", "width")
     if not hidden:

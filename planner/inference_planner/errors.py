@@ -1,6 +1,7 @@
 """The two errors that are raised on purpose: one clear sentence, and a remedy.
 
-BadInput is a PlannerError, for what was given and cannot be right; it names the value and the choices.
+BadInput is a PlannerError, for what was given and cannot be right; it names the value and the
+choices.
 
 >>> from inference_planner import errors, plan
 >>> try:
@@ -21,7 +22,10 @@ PASSWORD = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return text that a terminal only shows: control characters, which would move or colour it, as their escapes."""
+    """Return text that a terminal only shows.
+
+    Control characters, which would move or color it, become their escapes.
+    """
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

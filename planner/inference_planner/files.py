@@ -38,7 +38,8 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
     """Open a regular file for reading, without ever waiting.
 
     Raises:
-        BadInput: there is no such file, it cannot be read, or it is a folder, a pipe, a socket or a device.
+        BadInput: there is no such file, it cannot be read, or it is a folder, a pipe, a socket or a
+            device.
     """
     try:
         status = os.stat(path)  # before it is opened: to open a device may already do something
@@ -107,13 +108,17 @@ def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested deeper than DEEPEST_JSON.
+        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested deeper than
+            DEEPEST_JSON.
     """
     return parse_json(read_text(path, most_bytes, remedy), str(path), remedy)
 
 
 def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
-    """Return the value of a JSON text; `where` names it. Raises BadInput: it is cut, or too deep."""
+    """Return the value of a JSON text; `where` names it.
+
+    Raises BadInput: it is cut, or too deep.
+    """
     too_deep = BadInput(
         f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy
     )

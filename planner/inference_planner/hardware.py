@@ -1,4 +1,6 @@
-"""Tabulate every model of the catalog on every kind of GPU: the fewest that serve it, and the command.
+"""Tabulate every model of the catalog on every kind of GPU.
+
+The table has the fewest GPUs that serve it, and the command.
 
 All of it is arithmetic over `plan`.
 """
@@ -135,7 +137,9 @@ def smallest(
     make_plan: Callable[..., Plan] = plan,
     **settings: object,
 ) -> Place:
-    """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens (or all it reads).
+    """Return the fewest GPUs of one kind that hold the model and one request.
+
+    The request has `context` tokens, or all that the model reads.
 
     More than `most` are not looked for.
 

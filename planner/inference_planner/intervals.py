@@ -1,18 +1,28 @@
-"""How far each figure of a plan may be off: its low and high value, from how far the case is from measured ground.
+"""How far each figure of a plan may be off: its low and its high value.
 
-The half width of the memory that is left for the KV cache is the root of the sum of squares of what weights, overheads
-and the card's own memory add; everything else of memory follows from it. That of a time is a share of it: a speed lies
-between its value divided by, and multiplied with, 1 + share. Nine of ten figures shall lie within.
+Both follow from how far the case is from measured ground.
+
+The half width of the memory that is left for the KV cache is the root of the sum of squares of what
+weights, overheads and the card's own memory add; everything else of memory follows from it. That of
+a time is a share of it: a speed lies between its value divided by, and multiplied with, 1 + share.
+Nine of ten figures shall lie within.
 
 The widths are not fitted to what they are judged by, but for the first:
-- "measured here": the errors of the recorded runs themselves, which the formulas have seen; all 61 lie within. A log that
-  was kept narrows it: of 348 pairs of a run and another of its kind that was kept, 338 lie within (tests/engine).
-- "measured on this kind of GPU" and "same generation": what was predicted of runs before a formula had seen them
-  (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which were of new models and versions, and
-  those of the first H100, which stand for a card of a measured generation. Nine of ten lie within (tests/plan).
-- "never measured", and the doubts below: every second public point that can be planned, in the order of its id (the first,
-  third, fifth … on docs/cards.md). The others judge. Constants of speed were fitted to some points of both halves
-  (kernels.py says to which), so what judges speed best are points that are not there yet.
+- "measured here": the errors of the recorded runs themselves, which the formulas have seen; all 61
+lie within. A log that
+  was kept narrows it: of 348 pairs of a run and another of its kind that was kept, 338 lie within
+      (tests/engine).
+- "measured on this kind of GPU" and "same generation": what was predicted of runs before a formula
+had seen them
+  (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which were of new
+      models and versions, and
+  those of the first H100, which stand for a card of a measured generation. Nine of ten lie within
+  (tests/plan).
+- "never measured", and the doubts below: every second public point that can be planned, in the
+order of its id (the first,
+  third, fifth … on docs/cards.md). The others judge. Constants of speed were fitted to some points
+  of both halves (kernels.py says to which), so what judges speed best are points that are not there
+  yet.
 - loads: the simulated loads of H200 (benchmarks/simulate/comparison.json); those of H100 judge.
 """
 
@@ -65,12 +75,15 @@ SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
 
 @dataclass(frozen=True)
 class Doubt:
-    """What makes a case less certain than its distance alone. It counts unless the same was measured here.
+    """What makes a case less certain than its distance alone.
+
+    It counts unless the same was measured here.
 
     Attributes:
         name: what it is.
         applies: whether a deployment has it.
-        gib, overhead_share: half width that it adds to the overheads of a GPU: so much, or this share of them.
+        gib, overhead_share: half width that it adds to the overheads of a GPU: so much, or this
+            share of them.
         weights_share: share that it adds to the weights.
         time_share: share that it adds to the time of a step.
     """
@@ -104,7 +117,10 @@ def _over_pcie(d: Deployment) -> bool:
 
 
 def _has_unmeasured_kernel(d: Deployment) -> bool:
-    """Return True if the share of the bandwidth of a kernel is assumed; those of 16 bit differ little between cards."""
+    """Return True if the share of the bandwidth of a kernel is assumed.
+
+    The shares of 16 bit differ little between cards.
+    """
     used = kernels.kernels(d)
     return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
 
@@ -186,7 +202,10 @@ def doubts(d: Deployment, ground: Ground) -> Iterator[Doubt]:
 
 
 def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
-    """Return the half widths of a deployment whose memory is `fit`, at this distance from measured ground."""
+    """Return the half widths of a deployment at this distance from measured ground.
+
+    Its memory is `fit`.
+    """
     width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
@@ -227,7 +246,8 @@ def whole(interval: Interval) -> Interval:
     return Interval(math.floor(interval.low), math.ceil(interval.high))
 
 
-# A request of DeepSeek V4 Flash took 6.66 GiB in 0.22.0 (vllm issue 44376) and 3.18 by 0.32.0's classes.
+# A request of DeepSeek V4 Flash took 6.66 GiB in 0.22.0 (vllm issue 44376) and 3.18 by 0.32.0's
+# classes.
 OLD_LAYOUT = 2.2
 NOTHING = (0, 0, 0.0)  # blocks, tokens, requests
 
@@ -242,10 +262,12 @@ class Capacities:
 
 
 def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
-    """Return the intervals of the KV cache of a deployment whose free memory may be off by `half_gib` on each GPU.
+    """Return the intervals of the KV cache of a deployment.
 
-    What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits may have a low end
-    that holds less than one request: then vLLM may refuse to start.
+    The free memory may be off by `half_gib` on each GPU.
+
+    What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits
+    may have a low end that holds less than one request: then vLLM may refuse to start.
     """
     low = _divided(_capacity(d, fit, -half_gib), _layout_factor(d, fit))
     high = _capacity(d, fit, half_gib)
@@ -263,9 +285,12 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
 
 
 def _layout_factor(d: Deployment, fit: Fit) -> float:
-    """Return how many times the recorded bytes a request may take, of a release that is older than every formula.
+    """Return how many times the recorded bytes a request may take.
 
-    Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in all releases.
+    This is for a release that is older than every formula.
+
+    Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in
+    all releases.
     """
     pages = {group.page_bytes for group in fit.layout.groups}
     is_recorded = bool(fit.layout.pools) and len(pages) > 1

@@ -1,9 +1,12 @@
-"""Which kernel vLLM takes for a model's products, and which share of the memory bandwidth it was measured to reach.
+"""Which kernels vLLM takes for a model's products, and how fast they were measured to be.
 
-The choice follows vLLM 0.32.0: kernels/linear/__init__.py (the order in which dense kernels are tried) and
-layers/fused_moe/oracle/*.py (experts), each with the compute capabilities that its classes ask for. It is that of an
-installation without FlashInfer, with which the recorded runs were made; `with_flashinfer` names what is taken else.
-A share that nobody measured is an assumption, and `measured` is empty.
+Their speed is a share of the memory bandwidth.
+
+The choice follows vLLM 0.32.0: kernels/linear/__init__.py (the order in which dense kernels are
+tried) and layers/fused_moe/oracle/*.py (experts), each with the compute capabilities that its
+classes ask for. It is that of an installation without FlashInfer, with which the recorded runs were
+made; `with_flashinfer` names what is taken else. A share that nobody measured is an assumption, and
+`measured` is empty.
 """
 
 # d deployment, m model, q quantization
@@ -66,7 +69,9 @@ def generation(gpu: GPU) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What the memory and the small kernels of a generation reach, relative to their peaks or to an H200.
+    """What the memory and the small kernels of a generation reach.
+
+    The figures are relative to their peaks or to an H200.
 
     Attributes:
         weights_share: of the peak bandwidth, that products of one row reach with 16-bit weights.
@@ -104,7 +109,10 @@ def card(gpu: GPU) -> Card:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel that vLLM takes for one part and one kind of weights, on some generations (empty: on all others)."""
+    """The kernel that vLLM takes for one part and one kind of weights.
+
+    It is taken on the generations that are named; an empty list stands for all others.
+    """
 
     part: str
     weights: str
@@ -166,9 +174,11 @@ class Measurement:
 
     Attributes:
         bandwidth_share: of the peak, reading weights for one row. 0: see gb_s.
-        gb_s: 10**9 bytes a second and multiprocessor, where the kernel unpacks and the memory does not decide.
+        gb_s: 10**9 bytes a second and multiprocessor, where the kernel unpacks and the memory does
+            not decide.
         layer_us: of each layer, on top of Triton's (experts) or cuBLAS' (dense) small kernels.
-        products_share: of the peak FLOP/s with thousands of rows; 0: as other products of that kind.
+        products_share: of the peak FLOP/s with thousands of rows; 0: as other products of that
+            kind.
         source: the runs.
     """
 
@@ -219,7 +229,8 @@ class Kernel:
         part: dense or experts.
         weights: how they are stored: 16 bit, FP8, FP8 blocks, INT8, 4 bit, MXFP4, NVFP4.
         name: the kernel's name.
-        bandwidth_share: of the peak bandwidth, reading weights for one row; an assumption where `measured` is empty.
+        bandwidth_share: of the peak bandwidth, reading weights for one row; an assumption where
+            `measured` is empty.
         measured: the runs that the share was measured in, or empty.
         with_flashinfer: the kernel that vLLM takes instead where FlashInfer is installed, or empty.
     """
@@ -306,13 +317,19 @@ def experts_kernel(m: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | No
 
 
 def has_marlin_experts(d: Deployment) -> bool:
-    """Return True if Marlin's kernels multiply the experts, by vLLM's choice or by --moe-backend."""
+    """Return True if Marlin's kernels multiply the experts.
+
+    vLLM chooses them, or --moe-backend names them.
+    """
     used = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     return used is not None and used.name == MARLIN
 
 
 def kernels(d: Deployment) -> list[Kernel]:
-    """Return the kernels of a deployment's products: of dense weights, and of experts if there are any."""
+    """Return the kernels of a deployment's products.
+
+    They are those of dense weights, and of experts if there are any.
+    """
     result = [dense_kernel(d.model, d.gpu)]
     experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     if experts:

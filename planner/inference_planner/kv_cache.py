@@ -1,6 +1,9 @@
-"""Compute the KV cache as vLLM lays it out: bytes a token, pages, groups of layers, blocks, tokens and concurrency.
+"""Compute the KV cache as vLLM lays it out.
 
-Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts used up to 0.32.0).
+This is bytes a token, pages, groups of layers, blocks, tokens and concurrency.
+
+Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts
+used up to 0.32.0).
 """
 
 # m model
@@ -25,7 +28,10 @@ KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3":
 
 
 def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
-    """Return the bytes of one cached element. Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES."""
+    """Return the bytes of one cached element.
+
+    Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES.
+    """
     if kv_cache_dtype not in KV_CACHE_DTYPES:
         remedy = f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
         raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.", remedy)
@@ -37,9 +43,10 @@ def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
 def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the KV-cache bytes that one token needs, summed over all layers.
 
-    Each layer stores K and V of shape [num_key_value_heads, head_dim]; MLA stores one latent of kv_lora_rank +
-    qk_rope_head_dim instead; Mamba layers store nothing a token. Whole model: not divided by tensor_parallel_size,
-    and sliding-window layers count as long as the token is inside their window.
+    Each layer stores K and V of shape [num_key_value_heads, head_dim]; MLA stores one latent of
+    kv_lora_rank + qk_rope_head_dim instead; Mamba layers store nothing a token. Whole model: not
+    divided by tensor_parallel_size, and sliding-window layers count as long as the token is inside
+    their window.
 
     Raises BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
@@ -62,8 +69,9 @@ def kv_bytes_for_context(
 ) -> tuple[int, int]:
     """Return (least, most) bytes that `tokens` of context need, over all layers.
 
-    Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
-    engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
+    Least: every sliding-window layer keeps only its window. Most: the whole context in every layer,
+    which is what an engine without a hybrid KV-cache manager keeps. Equal for models without
+    sliding windows.
     """
     element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
     least = 0
@@ -76,10 +84,10 @@ def kv_bytes_for_context(
 
 @dataclass(frozen=True)
 class DraftLayers:
-    """What a draft adds to the KV cache (speculative decoding): `count` layers on the last pipeline stage.
+    """What a draft adds to the KV cache: `count` layers on the last pipeline stage.
 
-    token_bytes: what one token leaves in one of them on a rank. tokens: draft tokens of a step, for each of which a
-    layer with states keeps one more state.
+    token_bytes: what one token leaves in one of them on a rank. tokens: draft tokens of a step, for
+    each of which a layer with states keeps one more state.
     """
 
     count: int = 0
@@ -89,7 +97,10 @@ class DraftLayers:
 
 @dataclass(frozen=True)
 class Layout:
-    """The groups of layers that share the pool of blocks. Source: kv_cache_utils.get_kv_cache_groups."""
+    """The groups of layers that share the pool of blocks.
+
+    Source: kv_cache_utils.get_kv_cache_groups.
+    """
 
     groups: tuple[Group, ...]
     block_size: int
@@ -119,8 +130,9 @@ def layout(
 ) -> Layout:
     """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size.
 
-    starts: the first layer of each pipeline stage. cached_states: requests keep a further state for others with the same
-    prefix, as 0.32.0 does and 0.25.1 does not. draft: what speculative decoding adds.
+    starts: the first layer of each pipeline stage. cached_states: requests keep a further state for
+    others with the same prefix, as 0.32.0 does and 0.25.1 does not. draft: what speculative
+    decoding adds.
     """
     built = m.exact.of(tp, len(starts)) if m.exact else None
     if built and draft.tokens and len(built.groups) > 1:
@@ -161,8 +173,10 @@ def layout(
         tokens = page // (block * kind_token_bytes) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
         states = kind.drafted_states(m, tp, draft.tokens)
-        if states:
-            blocks = states.blocks if cached_states else blocks + draft.tokens
+        if states and cached_states:
+            blocks = states.blocks
+        elif states:
+            blocks += draft.tokens
         for part in range(parts):
             layers_of_group = layers[part::parts]
             groups.append(
@@ -175,7 +189,10 @@ def layout(
 
 
 def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:
-    """Return a layout with the layers of a draft whose pages are added to each block as they are."""
+    """Return a layout with the layers of a draft.
+
+    Their pages are added to each block as they are.
+    """
     if not draft.count:
         return lay
     smallest_block = lay.block_size
@@ -184,7 +201,9 @@ def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:
 
 
 def _block_size(m: ModelConfig, tp: int, token_bytes: int, draft_tokens: int) -> int:
-    """Return the tokens of a block. Beside layers with states, a page of attention must hold a state.
+    """Return the tokens of a block.
+
+    Beside layers with states, a page of attention must hold a state.
 
     Source: platforms/interface.py, _align_hybrid_block_size.
     """
@@ -209,8 +228,8 @@ def _built_layout(
 ) -> Layout:
     """Return the groups as vLLM made them.
 
-    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
-    sizes: bytes of a token in the dtype of the build, and in the dtype of the plan.
+    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer
+    tokens. sizes: bytes of a token in the dtype of the build, and in the dtype of the plan.
     """
     built_token_bytes, token_bytes = sizes
     groups: list[Group] = []
@@ -230,9 +249,12 @@ def _built_layout(
 
 
 def shared_out(lay: Layout, dcp: int) -> Layout:
-    """Return a layout of which each of dcp ranks keeps every dcp-th token: a request takes so many fewer of its blocks.
+    """Return a layout of which each of dcp ranks keeps every dcp-th token.
 
-    Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
+    A request takes so many fewer of its blocks.
+
+    Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states
+    are not shared out.
     """
     groups: list[Group] = []
     for group in lay.groups:
@@ -266,7 +288,10 @@ def blocks_per_request(lay: Layout) -> int:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The capacity that vLLM prints: blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency"."""
+    """The capacity that vLLM prints.
+
+    It has the blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency".
+    """
 
     blocks: int
     tokens: int
@@ -279,9 +304,12 @@ def capacity(
     available_bytes: Sequence[int],
     max_model_len: int,
 ) -> Capacity:
-    """Return the capacity when each pipeline rank has `available_bytes`: the tightest rank decides the blocks.
+    """Return the capacity when each pipeline rank has `available_bytes`.
 
-    tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
+    The tightest rank decides the blocks.
+
+    tokens = concurrency × max_model_len, cut to a whole number, as
+    v1/core/kv_cache_utils.get_kv_cache_capacity does.
     """
     blocks_of_ranks: list[int] = []
     for layers, available in zip(layers_of_ranks, available_bytes, strict=True):

@@ -1,8 +1,9 @@
 """What starts on a site measured, and what a plan takes from them.
 
-A `Start` holds the differences between vLLM's own log and the formulas, on one rank. They are added to the plan of a
-run that is like it: on the same card, with the same version and the same split. What another model has in common with it
-decides which parts are taken (`Likeness`). This module reads no files: `plan(..., learned=...)` gets the starts.
+A `Start` holds the differences between vLLM's own log and the formulas, on one rank. They are added
+to the plan of a run that is like it: on the same card, with the same version and the same split.
+What another model has in common with it decides which parts are taken (`Likeness`). This module
+reads no files: `plan(..., learned=...)` gets the starts.
 """
 
 # d: a deployment
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from inference_planner.deployment import Deployment
     from inference_planner.overheads import Overhead
 
-# Cards of one kind report totals that differ by less than this share: drivers and platforms leave other amounts.
+# Cards of one kind report totals that differ by less than this share: drivers and platforms leave
+# other amounts.
 SAME_CARD = 0.05
 # A total that was given (--gpu-memory) is the same card's within this share.
 SAME_TOTAL = 0.006
@@ -33,7 +35,10 @@ LEAST_SPEED, MOST_SPEED = 0.5, 1.5  # beyond, the log's seconds were not those o
 
 
 class Likeness(IntEnum):
-    """How much a plan and a start have in common. The larger, the more parts of the start are taken."""
+    """How much a plan and a start have in common.
+
+    The larger, the more parts of the start are taken.
+    """
 
     CARD = 1  # card, version and split: memory outside of PyTorch
     KIND = 2  # also attention, experts and quantization: activations, CUDA graphs and speed
@@ -53,7 +58,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class Start:
-    """One start that was measured on this site. Differences are bytes on one rank, measured less predicted.
+    """One start that was measured on this site.
+
+    Differences are bytes on one rank, measured less predicted.
 
     Attributes:
         gpu: the card's name in the catalog.
@@ -62,9 +69,11 @@ class Start:
         logged_version: vLLM's version by the log.
         shape: what identifies a model, by `shape_of`.
         split: tensor, pipeline and data parallel sizes, and whether experts stay whole.
-        has_parts: False if the log gave the overhead as one sum, which then stands in `activations`.
+        has_parts: False if the log gave the overhead as one sum, which then stands in
+            `activations`.
         speed: measured over predicted tokens/s of one stream; None if the log has none.
-        settings: max_num_batched_tokens, max_num_seqs, kv_cache_dtype; a start with the same ones is taken first.
+        settings: max_num_batched_tokens, max_num_seqs, kv_cache_dtype; a start with the same ones
+            is taken first.
         kept: the day on which it was kept, as in 2026-11-25.
     """
 
@@ -117,7 +126,10 @@ def kind_of(model: ModelConfig) -> Kind:
 
 
 def shape_of(model: ModelConfig) -> tuple[str | int, ...]:
-    """Return what identifies a model whatever its name: tuned models have the shape of their base."""
+    """Return what identifies a model whatever its name.
+
+    Tuned models have the shape of their base.
+    """
     experts = model.moe.num_experts if model.moe else 0
     return (
         model.architecture,
@@ -130,7 +142,7 @@ def shape_of(model: ModelConfig) -> tuple[str | int, ...]:
 
 
 def split_of(d: Deployment) -> tuple[int, int, int, bool]:
-    """Return the sizes of a split: tensor, pipeline, data parallel, and whether experts stay whole."""
+    """Return the tensor, pipeline and data parallel sizes, and whether experts stay whole."""
     return d.tp, d.pp, d.dp, d.ep
 
 
@@ -141,7 +153,10 @@ def settings_of(d: Deployment) -> tuple[int, int, str]:
 
 
 def correction(d: Deployment) -> Correction | None:
-    """Return what the nearest start adds to the formulas of this deployment; None if none is like it."""
+    """Return what the nearest start adds to the formulas of this deployment.
+
+    The result is None if no start is like it.
+    """
     nearest: tuple[tuple[int, int, int, str], Start] | None = None
     for start in d.learned:
         likeness = _likeness(d, start)
@@ -166,8 +181,12 @@ def _likeness(d: Deployment, start: Start) -> Likeness | None:
     if not same_version or start.split != split_of(d) or not _same_card(d, start):
         return None
     if start.kind == kind_of(d.model):
-        return Likeness.MODEL if start.shape == shape_of(d.model) else Likeness.KIND
-    return Likeness.CARD if start.has_parts else None
+        if start.shape == shape_of(d.model):
+            return Likeness.MODEL
+        return Likeness.KIND
+    if start.has_parts:
+        return Likeness.CARD
+    return None
 
 
 def _same_card(d: Deployment, start: Start) -> bool:
@@ -185,26 +204,41 @@ def is_of_catalog(d: Deployment) -> bool:
 def _parts(d: Deployment, start: Start, likeness: Likeness) -> Correction:
     same_kind = likeness >= Likeness.KIND
     same_graphs = same_kind and start.enforce_eager == d.settings.enforce_eager
+    weights = activations = graphs = 0
+    speed = 1.0
+    if likeness == Likeness.MODEL:
+        weights = start.weights
+    if same_kind:
+        activations = start.activations
+        speed = start.speed or 1.0
+    if same_graphs:
+        graphs = start.graphs
     return Correction(
         start=start,
         likeness=likeness,
-        weights=start.weights if likeness == Likeness.MODEL else 0,
-        activations=start.activations if same_kind else 0,
-        graphs=start.graphs if same_graphs else 0,
+        weights=weights,
+        activations=activations,
+        graphs=graphs,
         other=start.other,
-        speed=(start.speed or 1.0) if same_kind else 1.0,
+        speed=speed,
     )
 
 
 def engine_bytes(d: Deployment, measured: Correction | None) -> int:
-    """Return the memory of the card: as the engine saw it here, or else the catalog's or the one that was given."""
+    """Return the memory of the card in bytes.
+
+    It is as the engine saw it here, or else the catalog's or the one that was given.
+    """
     if measured is not None and is_of_catalog(d):
         return measured.start.engine_bytes
     return d.gpu.engine_bytes
 
 
 def speed_ratio(d: Deployment) -> float:
-    """Return measured over predicted tokens/s of one stream; 1.0 if no start like this one had any."""
+    """Return measured over predicted tokens/s of one stream.
+
+    It is 1.0 if no start like this one had any.
+    """
     measured = correction(d)
     return measured.speed if measured else 1.0
 
@@ -254,6 +288,6 @@ def sentence(d: Deployment, measured: Correction | None) -> str:
     if parts:
         result = f"changes the formulas by {', '.join(parts)}"
     return (
-        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on {start.kept}, {result}. "
-        "`workshop reconcile --forget-all` removes what was kept."
+        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on "
+        f"{start.kept}, {result}. `workshop reconcile --forget-all` removes what was kept."
     )

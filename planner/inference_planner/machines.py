@@ -1,4 +1,4 @@
-"""Find the rented machines that hold a model: the catalog of common cloud VMs, and the plan on each."""
+"""Find the rented machines that hold a model, in a catalog of common cloud VMs."""
 
 # p plan
 import json
@@ -31,7 +31,11 @@ ASKED = {
 
 @dataclass(frozen=True)
 class Machine:
-    """One kind of VM. memory_gib of the host; local_disk_gb of temporary disks, in 10**9 bytes, without the OS disk."""
+    """One kind of VM.
+
+    memory_gib is the host's. local_disk_gb is of temporary disks, in 10**9 bytes, without the OS
+    disk.
+    """
 
     name: str
     provider: str
@@ -46,7 +50,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Offer:
-    """A machine and the plan on it. `plan` is None if the GPU cannot run the model at all; `why` gives the reason."""
+    """A machine and the plan on it.
+
+    `plan` is None if the GPU cannot run the model at all, and `why` gives the reason.
+    """
 
     machine: Machine
     plan: Plan | None
@@ -120,7 +127,10 @@ def checkpoint_bytes(model: str) -> int:
 
 
 def disk_problem(model: str, disk_gb: float) -> str:
-    """Return why a disk of `disk_gb` GB (10**9 bytes) cannot hold the weights of `model`; '' if it can."""
+    """Return why a disk of `disk_gb` GB cannot hold the weights of `model`; "" if it can.
+
+    A GB is 10**9 bytes.
+    """
     needed = checkpoint_bytes(model)
     if needed + SPARE_BYTES <= disk_gb * GB:
         return ""

@@ -1,4 +1,4 @@
-"""Memory of a deployment: what each pipeline stage has left for the KV cache, and what that holds."""
+"""Memory of a deployment: what is left for the KV cache, and what that holds."""
 
 # d deployment
 from collections.abc import Sequence
@@ -58,7 +58,10 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """True if at least one request of max_model_len fits, which vLLM asks for before it starts."""
+        """True if at least one request of max_model_len fits.
+
+        vLLM asks for that before it starts.
+        """
         if not self.has_cache:
             return self.loads
         return self.loads and self.capacity.max_concurrency >= 1
@@ -68,8 +71,9 @@ class Fit:
 def fit(d: Deployment) -> Fit:
     """Return the memory of this split.
 
-    Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization of what the GPU has,
-    not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
+    Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization
+    of what the GPU has, not of what is free) and v1/worker/gpu_worker.py
+    determine_available_memory.
     """
     share = round(d.settings.gpu_memory_utilization * 10**9)
     measured = learned.correction(d)
@@ -112,7 +116,9 @@ def fit(d: Deployment) -> Fit:
 def _stage_overheads(
     d: Deployment, stage: int, earlier: Sequence[tuple[Overhead, ...]]
 ) -> tuple[Overhead, ...]:
-    """Return the overheads of a pipeline stage; all stages between the ends have those of the one in the middle.
+    """Return the overheads of a pipeline stage.
+
+    All stages between the ends have those of the one in the middle.
 
     Args:
         earlier: the overheads of the stages before it.
@@ -127,7 +133,10 @@ def _stage_overheads(
 def kv_layout(
     model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int = 1
 ) -> kv_cache.Layout:
-    """Return how vLLM lays out the KV cache of a split: its groups of layers, and the blocks that a request takes."""
+    """Return how vLLM lays out the KV cache of a split.
+
+    The layout has its groups of layers, and the blocks that a request takes.
+    """
     stages = partition_layers(model.num_hidden_layers, pp)
     layout = kv_cache.layout(
         model,
@@ -164,7 +173,7 @@ def kv_capacity(
     available_bytes: Sequence[int],
     dcp: int = 1,
 ) -> kv_cache.Capacity:
-    """Return the blocks and tokens that so many bytes hold, and the requests of max_model_len at once.
+    """Return the blocks, tokens and requests of max_model_len that so many bytes hold.
 
     The reconciliation with a log asks here; `fit` does the same with the layout that it has.
 
@@ -189,17 +198,25 @@ def tokens_in_flight(settings: Settings, pp: int) -> int:
 
 
 def may_fit(d: Deployment, gpus: int) -> bool:
-    """False where the weights alone are more than so many GPUs a replica may use together: cheaper than fit()."""
+    """Return False where the weights alone are too large for so many GPUs together.
+
+    This is cheaper than fit().
+    """
     return (
         weight_bytes(d.model) < gpus * d.dp * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
     )
 
 
 def longest_context(d: Deployment) -> int:
-    """Return the largest max_model_len with which this split starts, in steps of 16; 0 if the weights do not fit."""
+    """Return the largest max_model_len with which this split starts, in steps of 16.
+
+    It is 0 if the weights do not fit.
+    """
     low, high = 0, -(-d.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = fit(d.with_settings(max_model_len=16 * middle)).fits
-        low, high = (middle, high) if fits else (low, middle - 1)
+        if fit(d.with_settings(max_model_len=16 * middle)).fits:
+            low = middle
+        else:
+            high = middle - 1
     return min(16 * low, d.settings.max_model_len)

@@ -1,4 +1,7 @@
-"""Which modules a quantization config leaves in 16 bit: by full name, prefix, suffix, glob or `re:` pattern."""
+"""Which modules a quantization config leaves in 16 bit.
+
+It names them by full name, prefix, suffix, glob or `re:` pattern.
+"""
 
 import fnmatch
 import math
@@ -47,7 +50,10 @@ def is_searchable(pattern: str) -> bool:
 
 
 def _ways(plain: str) -> int:
-    """Return about how many ways there are to match a name with an expression without repeated choices."""
+    """Return about how many ways there are to match a name with an expression.
+
+    The expression has no repeated choices.
+    """
     repetitions = len(re.findall(r"[*+{]", plain))
     optional = len(re.findall(r"(?<![(*+}?])\?", plain))
     ways = math.comb(NAME_LENGTH, min(repetitions, NAME_LENGTH // 2)) * 2**optional
@@ -93,7 +99,9 @@ class ModulePatterns:
         suffixes = accumulate(reversed(words), lambda after, word: f"{word}.{after}")
         if any(part in self._names for part in (*prefixes, *suffixes)):
             return True
-        patterns = [*self._expressions, *self._globs, *(() if is_expert else self._globs_of_mlp)]
+        patterns = [*self._expressions, *self._globs]
+        if not is_expert:
+            patterns += self._globs_of_mlp
         return any(self._search(pattern, name) for pattern in patterns)
 
     def _search(self, pattern: re.Pattern[str], name: str) -> bool:
@@ -101,6 +109,9 @@ class ModulePatterns:
         matches = pattern.match(name) is not None
         self._spent_s += time.thread_time() - began_s
         if self._spent_s > LONGEST_SEARCH_S:
-            problem = "The quantization_config names its modules by patterns that take too long to search."
+            problem = (
+                "The quantization_config names its modules by "
+                "patterns that take too long to search."
+            )
             raise BadInput(problem, "Give the config.json as the model's authors published it.")
         return matches

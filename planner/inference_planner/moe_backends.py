@@ -1,7 +1,9 @@
-"""The kernels of experts that `--moe-backend` names: which weights they take, and how they lay out MXFP4.
+"""The kernels of experts that `--moe-backend` names.
 
-Source: vLLM 0.32.0, config/kernel.py (MoEBackend) and layers/fused_moe/oracle/*.py (map_*_backend, and for MXFP4
-mxfp4_round_up_hidden_size_and_intermediate_size).
+They differ in the weights that they take, and in how they lay out MXFP4.
+
+Source: vLLM 0.32.0, config/kernel.py (MoEBackend) and layers/fused_moe/oracle/*.py (map_*_backend,
+and for MXFP4 mxfp4_round_up_hidden_size_and_intermediate_size).
 """
 
 # m model, q quantization
@@ -114,8 +116,8 @@ PADDINGS = {
     "aiter_triton_mxfp4_bf16": (256, 256),
 }
 OF_AMD = ("aiter", "aiter_mega_moe", "aiter_triton_mxfp4_bf16", "flydsl", "rdna3")
-# Compute capabilities, first and behind the last, that a backend's classes ask for (_supports_current_device); those of
-# AMD have none.
+# Compute capabilities, first and behind the last, that a backend's classes ask for
+# (_supports_current_device); those of AMD have none.
 CAPABILITIES = {
     "marlin": (7.5, 100.0),
     "deep_gemm": (9.0, 11.0),
@@ -136,7 +138,9 @@ CAPABILITIES_FOR_MXFP4 = {
 
 
 def stored_as(m: ModelConfig) -> str:
-    """Return how the quantized weights of a model are stored: of a checkpoint whose method is fp8, in blocks.
+    """Return how the quantized weights of a model are stored.
+
+    Of a checkpoint whose method is fp8 they are in blocks.
 
     The registry of recorded builds does not say the size of the blocks.
     """
@@ -156,7 +160,10 @@ def stored_as(m: ModelConfig) -> str:
 
 
 def canonical(backend: str | None) -> str:
-    """Return a backend as vLLM spells it. Raises BadInput: vLLM does not have it; the remedy names those it has."""
+    """Return a backend as vLLM spells it.
+
+    Raises BadInput: vLLM does not have it; the remedy names those it has.
+    """
     name = (backend or AUTO).lower().replace("-", "_")
     if name == AUTO or name in BACKENDS:
         return name
@@ -202,10 +209,12 @@ def _runs_on(backend: str, weights: str, gpu: GPU) -> bool:
 
 
 def with_padding(m: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
-    """Return a model with MXFP4 experts as the GPU's kernels lay them out; every other model as it is.
+    """Return a model with MXFP4 experts as the GPU's kernels lay them out.
 
-    By default Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and TensorRT-LLM's (Blackwell)
-    round an expert's width up to 128 and the hidden size to 256.
+    Every other model is returned as it is.
+
+    By default Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and
+    TensorRT-LLM's (Blackwell) round an expert's width up to 128 and the hidden size to 256.
     """
     q = m.quantization
     if q is None or q.method != "mxfp4":

@@ -1,13 +1,15 @@
 """What a rank needs besides weights and KV cache, item by item, each with its reason and source.
 
-vLLM runs the model once on max_num_batched_tokens dummy tokens before it sizes the KV cache, and keeps what that
-run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py determine_available_memory.
+vLLM runs the model once on max_num_batched_tokens dummy tokens before it sizes the KV cache, and
+keeps what that run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py
+determine_available_memory.
 
-The peak follows from the tensors that are live at it: the layer's graph, the sampler, the compiler. vLLM cuts the
-compiled model at every attention call. The graph between two of them (o_proj, norm, MLP, norm, qkv, rope) gets the
-attention output and the residual as arguments, which stay alive in the caller; inside it the largest tensors are the
-MLP's. Sizes are elements a token on one rank; traced with PyTorch's memory history on an H200 (benchmarks/gpu), model
-runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
+The peak follows from the tensors that are live at it: the layer's graph, the sampler, the compiler.
+vLLM cuts the compiled model at every attention call. The graph between two of them (o_proj, norm,
+MLP, norm, qkv, rope) gets the attention output and the residual as arguments, which stay alive in
+the caller; inside it the largest tensors are the MLP's. Sizes are elements a token on one rank;
+traced with PyTorch's memory history on an H200 (benchmarks/gpu), model runner by model runner.
+Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
 # m model, d deployment
@@ -34,8 +36,9 @@ from inference_planner.settings import Settings
 from inference_planner.versions import Version
 from inference_planner.weight import VOCAB_PADDING
 
-# Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-# the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+# Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9):
+# benchmarks/gpu/measure_worker.py. the communicator that the first gather of logits opens; the same
+# for 2 and 4 ranks
 GATHER = 486 * MIB
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 
@@ -50,7 +53,9 @@ GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index
 
 
 def runner(m: ModelConfig, version: Version) -> int:
-    """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
+    """Return the version of the model runner, 1 or 2.
+
+    It is 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
 
     Source: config/vllm.py use_v2_model_runner of both tags.
     """
@@ -72,10 +77,13 @@ def compiles(settings: Settings) -> bool:
 
 
 def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
-    """Return the bytes of the matrix library's scratch space, which the first product takes from PyTorch's allocator.
+    """Return the bytes of the matrix library's scratch space.
 
-    Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in part are as large (0 to
-    20 MiB traced). 0.33.0 multiplies once before it starts to count (init_device).
+    The first product takes it from PyTorch's allocator.
+
+    Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in
+    part are as large (0 to 20 MiB traced). 0.33.0 multiplies once before it starts to count
+    (init_device).
     """
     if version.matrix_workspaces == 0:
         return 0
@@ -87,15 +95,20 @@ def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
 
 
 def moe_workspace(d: Deployment) -> int:
-    """Return the bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
+    """Return the bytes of the fused experts' workspaces, which are kept once made.
 
-    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' Triton kernels bring no workspace;
-    Marlin's compute with its padded widths. Source: fused_moe/experts/{triton,marlin}_moe.py workspace_shapes.
+    They are two buffers of [tokens, chosen experts, width].
+
+    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' Triton kernels
+    bring no workspace; Marlin's compute with its padded widths. Source:
+    fused_moe/experts/{triton,marlin}_moe.py workspace_shapes.
     """
     m = d.model
     if not m.moe or has_triton_mxfp4(d):
         return 0
-    cut = d.expert_split.cut if d.expert_split else d.tp
+    cut = d.tp
+    if d.expert_split:
+        cut = d.expert_split.cut
     activation = m.moe.intermediate_size // cut
     hidden = m.hidden_size
     if m.traits.mxfp4_kernels:
@@ -108,12 +121,19 @@ def moe_workspace(d: Deployment) -> int:
 
 
 def has_triton_mxfp4(d: Deployment) -> bool:
-    """Return True for gpt-oss' own kernels of 4-bit experts: Triton's, and TensorRT-LLM's, which were not measured."""
+    """Return True for gpt-oss' own kernels of 4-bit experts.
+
+    They are Triton's and TensorRT-LLM's. The latter were not measured.
+    """
     return d.model.traits.mxfp4_kernels and not has_marlin_experts(d)
 
 
 def _dense_mlp(m: ModelConfig, widths: Widths, mlp: int) -> int:
-    """Return the elements of the caller's attention output and residual, the new residual, and the MLP's own tensors."""
+    """Return the elements of the tensors around the MLP.
+
+    They are the caller's attention output and residual, the new residual, and the MLP's own
+    tensors.
+    """
     hidden = m.hidden_size
     if m.traits.gated_mlp:
         return 2 * hidden + widths.attn + 3 * mlp  # both halves of the gate, and their product
@@ -124,7 +144,10 @@ def _dense_mlp(m: ModelConfig, widths: Widths, mlp: int) -> int:
 
 
 def _layers(d: Deployment) -> Iterator[Peak]:
-    """Yield the graph between two calls of attention, at its largest and at both ends, and what only some models have."""
+    """Yield the peaks of the graph between two calls of attention.
+
+    It is at its largest, at both ends, and what only some models have.
+    """
     m, settings, tp = d.model, d.settings, d.tp
     widths = main_kind(m).widths(m, tp)
     hidden = m.hidden_size
@@ -134,7 +157,9 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     experts_workspace = moe_workspace(d)
     blas_workspace = workspace(m, d.gpu, settings.version)
     # inductor times new kernels with the L2 cache flushed
-    flushed_cache = d.gpu.l2_mib * MIB if compiles(settings) else 0
+    flushed_cache = 0
+    if compiles(settings):
+        flushed_cache = d.gpu.l2_mib * MIB
 
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         elements = _dense_mlp(m, widths, mlp)
@@ -171,12 +196,16 @@ def _layers(d: Deployment) -> Iterator[Peak]:
         workspace_bytes=experts_workspace + blas_workspace,
     )
     for kind in kinds(m):
-        if peak := kind.peak(m, run):
+        peak = kind.peak(m, run)
+        if peak:
             yield peak
 
 
 def _mxfp4_experts(m: ModelConfig, tp: int, row_bytes: int, blas_workspace: int) -> Peak:
-    """Return the peak of gpt-oss' experts: each chosen expert's middle and result (gpt_oss_triton_kernels_moe.py)."""
+    """Return the peak of gpt-oss' experts.
+
+    Each chosen expert has a middle and a result (gpt_oss_triton_kernels_moe.py).
+    """
     chosen = m.experts.experts_per_token
     width = m.experts.intermediate_size // tp
     elements = 4 * m.hidden_size + chosen * (width + m.hidden_size)
@@ -185,7 +214,9 @@ def _mxfp4_experts(m: ModelConfig, tp: int, row_bytes: int, blas_workspace: int)
 
 
 def _sampler(d: Deployment) -> Peak:
-    """Return the peak of sampling: logits of max_num_seqs requests in 16 bit and, by version, again in 32 bit.
+    """Return the peak of sampling.
+
+    The logits of max_num_seqs requests are there in 16 bit and, by version, again in 32 bit.
 
     Model runner V1 adds probabilities and noise.
     """
@@ -220,7 +251,10 @@ def _sampler(d: Deployment) -> Peak:
 
 
 def draft_buffers(d: Deployment) -> int:
-    """Return the bytes of what the speculator keeps: hidden states of a step, and logits of the draft if they are kept."""
+    """Return the bytes of what the speculator keeps.
+
+    It keeps hidden states of a step, and logits of the draft if draft_sample_method says so.
+    """
     draft, m, settings = d.settings.draft, d.model, d.settings
     if draft is None or not draft.layers or not settings.version.counts_all_allocations:
         return 0
@@ -232,11 +266,14 @@ def draft_buffers(d: Deployment) -> int:
 
 
 def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
-    """Yield the peaks of the draft, which the profile run runs while the model's hidden states are alive.
+    """Yield the peaks of the draft.
 
-    The draft's own graph puts the embedding and the hidden state side by side, both normalized (MTP; EAGLE-3 has the
-    embedding beside what three layers said). Source: v1/worker/gpu/model_runner.py _dummy_run, which calls
-    speculator.propose; models/qwen3_5_mtp.py. Runs on an H100: 0.2 GiB less were left beside MTP, 0.1 more beside EAGLE-3.
+    The profile run runs it while the model's hidden states are alive.
+
+    The draft's own graph puts the embedding and the hidden state side by side, both normalized
+    (MTP; EAGLE-3 has the embedding beside what three layers said). Source:
+    v1/worker/gpu/model_runner.py _dummy_run, which calls speculator.propose; models/qwen3_5_mtp.py.
+    Runs on an H100: 0.2 GiB less were left beside MTP, 0.1 more beside EAGLE-3.
     """
     draft, m, settings = d.settings.draft, d.model, d.settings
     if draft is None or not draft.layers or not settings.version.counts_all_allocations:
@@ -261,9 +298,9 @@ def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
 def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:
     """Return the peak of timing the kernel that looks embeddings up, on a copy of the table.
 
-    Inductor does so under 0.32.0, too, on one GPU. There the profile run of 8B on an H100 peaked at this size, to the
-    MiB, with 512 and with 8,192 tokens a step; 70B on two H200 did not. A start that finds its kernels compiled does
-    without, and has so much more KV cache.
+    Inductor does so under 0.32.0, too, on one GPU. There the profile run of 8B on an H100 peaked at
+    this size, to the MiB, with 512 and with 8,192 tokens a step; 70B on two H200 did not. A start
+    that finds its kernels compiled does without, and has so much more KV cache.
     """
     rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
     size = (rows + 2 * settings.max_num_batched_tokens) * m.hidden_size * DTYPE_BYTES[m.dtype]
@@ -302,16 +339,18 @@ FULL_GRAPH = 2 * MIB
 PIECEWISE_GRAPH = 6 * MIB
 PIECEWISE_GRAPH_OF_FEW_LAYERS = 4 * MIB
 FEW_LAYERS = 28
-# Of a hybrid model, whose layers with states are cut out of the graphs as attention is: 0.61 GiB for 35 sizes
-# (Qwen3.8-27B, 64 layers, TP 2 on L20, 0.28.0)
+# Of a hybrid model, whose layers with states are cut out of the graphs as attention is: 0.61 GiB
+# for 35 sizes (Qwen3.8-27B, 64 layers, TP 2 on L20, 0.28.0)
 PIECEWISE_GRAPH_OF_STATES = 16 * MIB
 MORE_OF_8_BITS = 11 * MIB  # kernels that quantize activations: 0.97 GiB for the same in FP8
 # Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
-# Of a hybrid model: 10.3 (Qwen3-Next, H200), 11.4 (Qwen3.8-27B, TP 2 on L20), and Nemotron Nano, whose layers are halves
+# Of a hybrid model: 10.3 (Qwen3-Next, H200), 11.4 (Qwen3.8-27B, TP 2 on L20), and Nemotron Nano,
+# whose layers are halves
 LAYER_GRAPHS_OF_STATES = 11 * MIB
-# Where shared experts run beside the routed ones, on a stream of their own, whose blocks the pool keeps apart: one run
-# on two H100 (GLM-4.5-Air). Latents take more kernels: one run on an H100 (GLM-4.7-Flash).
+# Where shared experts run beside the routed ones, on a stream of their own, whose blocks the pool
+# keeps apart: one run on two H100 (GLM-4.5-Air). Latents take more kernels: one run on an H100
+# (GLM-4.7-Flash).
 LAYER_GRAPHS_OF_SHARED_EXPERTS = 23 * MIB
 MORE_OF_LATENTS = 5 * MIB
 # what the largest pieces compute with, and what a run before a capture leaves
@@ -319,14 +358,18 @@ CAPTURED_BESIDE = 80 * MIB
 
 
 def graph_estimate(d: Deployment, layers: int) -> int:
-    """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
+    """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache.
 
-    The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial sums
-    (`_partial_sums`). Model runner V1 adds so much a graph; V2 sets nothing aside before 0.29.0. From then on it captures
-    all pieces and two full graphs, and takes the second for all others: 1 MiB each, since capturing it first hands back
-    what the run before it took. Those are partial sums again (`_times_summed_again`). With adapters every size is
-    captured twice, with and without them.
-    Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
+    `layers` are those of the rank.
+
+    The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's
+    partial sums (`_partial_sums`). Model runner V1 adds so much a graph; V2 sets nothing aside
+    before 0.29.0. From then on it captures all pieces and two full graphs, and takes the second for
+    all others: 1 MiB each, since capturing it first hands back what the run before it took. Those
+    are partial sums again (`_times_summed_again`). With adapters every size is captured twice, with
+    and without them.
+    Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0,
+    v1/worker/gpu/cudagraph_utils.py.
     """
     m, settings = d.model, d.settings
     graph_sizes = settings.graph_sizes
@@ -349,9 +392,9 @@ def graph_estimate(d: Deployment, layers: int) -> int:
         return largest * request_bytes + FULL_GRAPH + graph * (cases * len(graph_sizes) - 1)
     if not settings.version.graphs_are_estimated:
         return 0
-    second = decode_sizes[-2] if len(decode_sizes) > 1 else largest
-    if cases > 1:
-        second = largest
+    second = largest
+    if cases == 1 and len(decode_sizes) > 1:
+        second = decode_sizes[-2]
     partial_sums = (largest + _times_summed_again(d) * second) * request_bytes
     full_graphs = (cases * len(decode_sizes) - 1) * MIB
     layer_bytes = _layer_graphs(m)
@@ -362,9 +405,10 @@ def graph_estimate(d: Deployment, layers: int) -> int:
 def _draft_graphs(d: Deployment) -> int:
     """Return the bytes of a draft's own graphs, all of which vLLM captures to estimate them.
 
-    They are the pieces of its layers, a full graph for each of the model's, and, for the second and later draft tokens,
-    one for each number of requests, of which the largest holds partial sums. EAGLE-3 also has each full graph of the
-    model return the hidden states of three layers. Three runs on H100 (0.32.0) are met within 35 MiB.
+    They are the pieces of its layers, a full graph for each of the model's, and, for the second and
+    later draft tokens, one for each number of requests, of which the largest holds partial sums.
+    EAGLE-3 also has each full graph of the model return the hidden states of three layers. Three
+    runs on H100 (0.32.0) are met within 35 MiB.
     Source: v1/worker/gpu/spec_decode/target_dependent_ar (0.32.0).
     """
     draft, m, settings = d.settings.draft, d.model, d.settings
@@ -386,10 +430,13 @@ def _draft_graphs(d: Deployment) -> int:
 
 
 def _partial_sums(d: Deployment) -> int:
-    """Return the bytes of partial sums that a decoding request has in a full graph: splits × heads × width in 32 bit.
+    """Return the bytes of partial sums that a decoding request has in a full graph.
 
-    FlashAttention 3, which runs on Hopper alone, splits each request of a graph GRAPH_SPLITS times. With MLA the width is
-    that of the latent. Source: v1/attention/backends/flash_attn.py and mla/flashattn_mla.py (aot_schedule).
+    They are splits × heads × width in 32 bit.
+
+    FlashAttention 3, which runs on Hopper alone, splits each request of a graph GRAPH_SPLITS times.
+    With MLA the width is that of the latent. Source: v1/attention/backends/flash_attn.py and
+    mla/flashattn_mla.py (aot_schedule).
     """
     if not d.gpu.is_hopper:
         return 0
@@ -409,12 +456,18 @@ def _layer_graphs(m: ModelConfig) -> int:
 
 
 def _has_shared_stream(m: ModelConfig) -> bool:
-    """Return True if shared experts run on a stream of their own. Those of hybrid models left no trace of it."""
+    """Return True if shared experts run on a stream of their own.
+
+    Those of hybrid models left no trace of it.
+    """
     return bool(m.moe and m.moe.shared_intermediate_size and not has_states(m))
 
 
 def _has_mrope(m: ModelConfig) -> bool:
-    """Return True if positions have three dimensions: time, height and width of an image or a video."""
+    """Return True if positions have three dimensions.
+
+    They are time, height and width of an image or a video.
+    """
     text = m.raw.get("text_config")
     places: list[Mapping[str, object]] = [m.raw]
     if isinstance(text, dict):
@@ -430,8 +483,9 @@ def _has_mrope(m: ModelConfig) -> bool:
 def _times_summed_again(d: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
-    Twice where layers keep more beside them (latents, norms of q and k, positions in three dimensions, several ranks),
-    but once beside a stream of shared experts and in dense hybrids (Qwen3.5 27B, two runs), and not at all where splits are not planned (windows that differ).
+    Twice where layers keep more beside them (latents, norms of q and k, positions in three
+    dimensions, several ranks), but once beside a stream of shared experts and in dense hybrids
+    (Qwen3.5 27B, two runs), and not at all where splits are not planned (windows that differ).
     """
     m = d.model
     if any(m.layer_windows):
@@ -448,8 +502,8 @@ def _times_summed_again(d: Deployment) -> int:
 def request_states(m: ModelConfig, settings: Settings) -> int:
     """Return the bytes of the tables that model runner V2 keeps for its requests.
 
-    They are counts of every token, two bit masks, and small buffers. 0.25.1 does not count them when it sizes the KV
-    cache; 0.32.0 counts everything that is allocated.
+    They are counts of every token, two bit masks, and small buffers. 0.25.1 does not count them
+    when it sizes the KV cache; 0.32.0 counts everything that is allocated.
     Source: v1/worker/gpu/sample/penalties.py, structured_outputs.py; small buffers measured.
     """
     if not settings.version.counts_all_allocations:
@@ -488,7 +542,10 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
             reason += f", beside the embeddings of {items}"
     yield Overhead("activations", size, reason, source)
     if encoder:
-        reason = f"embeddings of {settings.max_num_batched_tokens} tokens, which the encoder's are put into"
+        reason = (
+            f"embeddings of {settings.max_num_batched_tokens} "
+            "tokens, which the encoder's are put into"
+        )
         source = "v1/worker/gpu/mm/encoder_runner.py (0.32.0)"
         yield Overhead("input embeddings", encoder.buffer_bytes, reason, source)
         reason = "kernels and blocks that the encoder's first run leaves"

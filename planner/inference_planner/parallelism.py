@@ -1,4 +1,4 @@
-"""`plan()`: choose how a model is split over GPUs, and compute what fits, how fast it is, and the command."""
+"""`plan()`: choose the split, and compute what fits, how fast it is, and the command."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -84,41 +84,52 @@ def plan(
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
         gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib.
-        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it. With a name it is that card with another size;
-            without, bandwidth and link are unknown, and there are no speed figures.
-        free_gib: GiB that are free on each GPU before vLLM starts. vLLM refuses to start if gpu_memory_utilization of
-            all memory is more; None means that nothing else runs there.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it. With a name it is that card with
+            another size; without, bandwidth and link are unknown, and there are no speed figures.
+        free_gib: GiB that are free on each GPU before vLLM starts. vLLM refuses to start if
+            gpu_memory_utilization of all memory is more; None means that nothing else runs there.
         gpus_per_node: GPUs in one node; 8 if nothing is known of the hardware.
         nodes: nodes that may be used.
-        data_parallel_size: replicas that share their experts, each with attention and a KV cache of its own. Tokens and
-            concurrency are those of one replica, as vLLM prints them. Such plans were not measured.
-        decode_context_parallel_size: ranks that share the tokens of a KV head which each of them would copy.
+        data_parallel_size: replicas that share their experts, each with attention and a KV cache of
+            its own. Tokens and concurrency are those of one replica, as vLLM prints them. Such
+            plans were not measured.
+        decode_context_parallel_size: ranks that share the tokens of a KV head which each of them
+            would copy.
         max_model_len, max_num_batched_tokens: tokens.
         gpu_memory_utilization: share of the GPU's memory, above 0 and at most 1.
-        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further states.
-        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4 weights; None: vLLM's choice.
-        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0}, or such JSON as text. If
-            none is allowed, vLLM does not load the encoder.
+        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further
+            states.
+        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4
+            weights; None: vLLM's choice.
+        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0},
+            or such JSON as text. If none is allowed, vLLM does not load the encoder.
         language_model_only: allow none of them.
-        hf_overrides: fields that replace those of config.json, as an object or as JSON; rope_scaling gives YaRN.
-        speculative_config: how draft tokens are made, as vLLM takes it: {"method": "mtp", "num_speculative_tokens": 2}, or
-            such JSON as text. The methods are those of `drafts.METHODS`.
-        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and num_speculative_tokens.
+        hf_overrides: fields that replace those of config.json, as an object or as JSON;
+            rope_scaling gives YaRN.
+        speculative_config: how draft tokens are made, as vLLM takes it: {"method": "mtp",
+            "num_speculative_tokens": 2}, or such JSON as text. The methods are those of
+            `drafts.METHODS`.
+        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and
+            num_speculative_tokens.
         enable_lora: make buffers for adapters, and graphs with and without them.
         max_loras: adapters in one batch; 1 by default.
         max_lora_rank: the largest rank of an adapter; 16 by default.
         max_cpu_loras: adapters in the CPU's memory.
         fully_sharded_loras: tensor parallelism splits both matrices of an adapter.
         lora_dtype: auto, float16 or bfloat16.
-        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those of the oldest.
-        usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of max_num_batched_tokens is taken.
+        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those
+            of the oldest.
+        usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of
+            max_num_batched_tokens is taken.
         network: link between nodes; one of `communication.NETWORKS`.
-        learned: what starts on this site measured; the workshop keeps them (`workshop reconcile LOG --keep`).
-        find_split: finds the split of a deployment, from the formulas and the records; the workshop gives one that also
-            asks vLLM's own classes.
+        learned: what starts on this site measured; the workshop keeps them (`workshop reconcile LOG
+            --keep`).
+        find_split: finds the split of a deployment, from the formulas and the records; the workshop
+            gives one that also asks vLLM's own classes.
 
     Raises:
-        BadInput: an unknown name or keyword, a number out of range, or sizes that cannot split the model.
+        BadInput: an unknown name or keyword, a number out of range, or sizes that cannot split the
+            model.
     """
     check_keywords(plan, unknown)
     deployment = prepare(
@@ -181,12 +192,16 @@ def decode_terms(deployment: Deployment, measured: Correction | None) -> list[sp
 
 
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
-    """Return what a plan says of a card that was given by its memory, or is partly taken by another process."""
+    """Return what a plan says of a card that differs from the catalog's.
+
+    It was given by its memory, or is partly taken by another process.
+    """
     gpu, free_gib = deployment.gpu, deployment.free_gib
     notes: list[str] = []
     if not gpu.has_known_speed:
         notes.append(
-            "Only the memory of this card is known: there are no speed figures, and what it has kernels for was not checked."
+            "Only the memory of this card is known: there are no speed figures, "
+            "and what it has kernels for was not checked."
         )
     elif gpu_memory_gib is not None:
         notes.append(
@@ -194,21 +209,25 @@ def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str
         )
     if gpu.unified_memory and free_gib is None:
         notes.append(
-            f"The CPU and the system use the same {gpu.engine_gib:.1f} GiB. vLLM starts only if its share of them is "
-            "free: give --free-gib what the system shows as available."
+            f"The CPU and the system use the same {gpu.engine_gib:.1f} GiB. vLLM starts only if "
+            "its share of them is free: give --free-gib what the system shows as available."
         )
     if free_gib is not None:
         largest = share_of_free(gpu, free_gib)
         notes.append(
-            f"{free_gib:g} of {gpu.engine_gib:.2f} GiB are free on each GPU, of which CUDA itself takes up to "
-            f"{CONTEXT_GIB:g}. vLLM refuses to start if gpu_memory_utilization asks for more than the rest: "
-            f"{largest:g} fits, and the plan has {deployment.settings.gpu_memory_utilization:g}."
+            f"{free_gib:g} of {gpu.engine_gib:.2f} GiB are free on each GPU, of which CUDA "
+            f"itself takes up to {CONTEXT_GIB:g}. vLLM refuses to start if "
+            f"gpu_memory_utilization asks for more than the rest: {largest:g} fits, and the plan "
+            f"has {deployment.settings.gpu_memory_utilization:g}."
         )
     return notes
 
 
 def check_keywords(function: Callable[..., object], unknown: Mapping[str, object]) -> None:
-    """Raise BadInput for a keyword argument that a function does not have; the remedy names the nearest one."""
+    """Raise BadInput for a keyword argument that a function does not have.
+
+    The remedy names the nearest one.
+    """
     if not unknown:
         return
     parameters = signature(function).parameters.values()
@@ -222,7 +241,7 @@ def check_keywords(function: Callable[..., object], unknown: Mapping[str, object
 
 
 def plan_of(choice: Choice) -> Plan:
-    """Return the plan of a split that was chosen: its memory, speed, reasons, advice and command."""
+    """Return the plan of a chosen split: its memory, speed, reasons, advice and command."""
     deployment = choice.deployment
     memory = fit(deployment)
     known_speed = deployment.gpu.has_known_speed

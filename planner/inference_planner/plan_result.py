@@ -1,4 +1,7 @@
-"""The `Plan`: what `plan()` returns. It carries its split, its memory, its messages and the times of a step."""
+"""The `Plan`: what `plan()` returns.
+
+It carries its split, its memory, its messages and the times of a step.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,9 @@ SPEEDS = ("single_stream_tokens_per_s", "learners_at_once")  # None where the ba
 class Plan:
     """One way to run a model: the split, what fits, how fast one request is, and the command.
 
-    Every number follows from the values that the plan carries. Sizes per GPU are those of the pipeline
-    stage with the least room, in GiB of 2**30 bytes. If the memory is too small, capacities and speeds are 0.
+    Every number follows from the values that the plan carries. Sizes per GPU are those of the
+    pipeline stage with the least room, in GiB of 2**30 bytes. If the memory is too small,
+    capacities and speeds are 0.
     """
 
     choice: Choice
@@ -159,27 +163,39 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """True if one request of max_model_len fits, and vLLM refuses none of the settings (refusals.py)."""
+        """True if one request of max_model_len fits, and vLLM refuses no setting (refusals.py)."""
         return self.fit.fits and not self.refusals
 
     @cached_property
     def refusals(self) -> list[Finding]:
-        """Why vLLM would refuse to start, each with the flag that avoids it; empty if the plan fits."""
+        """Why vLLM would refuse to start, each with the flag that avoids it.
+
+        The list is empty if the plan fits.
+        """
         return check(self.deployment)
 
     @property
     def pooling(self) -> str:
-        """What a model that generates no text computes: vectors or scores; "" for one that generates."""
+        """What a model that generates no text computes: "vectors" or "scores".
+
+        It is "" for one that generates.
+        """
         return self.config.pooling
 
     @property
     def has_speed(self) -> bool:
-        """True if tokens per second can be said: of a model that generates text, on a card whose bandwidth is known."""
+        """True if tokens per second can be predicted.
+
+        The model must generate text, and the bandwidth of the card must be known.
+        """
         return self.deployment.gpu.has_known_speed and not self.pooling
 
     @property
     def kernels(self) -> list[Kernel]:
-        """The kernels that vLLM takes for the products, and what they were measured to reach: see kernels.py."""
+        """The kernels that vLLM takes for the products.
+
+        kernels.py has what they were measured to reach.
+        """
         return kernels(self.deployment) if self.has_speed else []
 
     @property
@@ -198,12 +214,18 @@ class Plan:
 
     @property
     def available_kv_gib_per_gpu(self) -> float:
-        """What is left for the KV cache, also where it is too little for one request; 0 if nothing is."""
+        """What is left for the KV cache; 0 if nothing is.
+
+        It is given also where it is too little for one request.
+        """
         return max(0, self.fit.available[self.fit.tightest]) / GIB
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """KV-cache bytes of one token for the whole model and its draft, before tensor parallelism."""
+        """KV-cache bytes of one token for the whole model and its draft.
+
+        They are those before tensor parallelism.
+        """
         if not self.fit.has_cache:
             return 0
         settings = self.settings
@@ -213,14 +235,20 @@ class Plan:
 
     @property
     def kv_cache_tokens(self) -> int:
-        """The tokens that vLLM will print as "GPU KV cache size"; with data parallelism those of one replica."""
+        """The tokens that vLLM will print as "GPU KV cache size".
+
+        With data parallelism they are those of one replica.
+        """
         if not self.fit.fits or not self.fit.has_cache:
             return 0
         return self.fit.capacity.tokens
 
     @property
     def max_concurrency(self) -> float:
-        """The requests of max_model_len that the KV cache holds, which vLLM prints as "Maximum concurrency"."""
+        """The requests of max_model_len that the KV cache holds.
+
+        vLLM prints them as "Maximum concurrency".
+        """
         if not self.fit.fits or not self.fit.has_cache:
             return 0.0
         return self.fit.capacity.max_concurrency
@@ -249,7 +277,10 @@ class Plan:
 
     @property
     def executor(self) -> str:
-        """How vLLM starts its workers: `uni` is one process, `mp` its own multiprocessing, also over nodes."""
+        """How vLLM starts its workers.
+
+        `uni` is one process, `mp` its own multiprocessing, also over nodes.
+        """
         return executor(self.deployment.replica_gpus, self.nodes)[0]
 
     @property
@@ -283,7 +314,10 @@ class Plan:
 
     @property
     def sizes_from(self) -> str:
-        """Where the sizes of weights and KV cache come from: formulas, exact, recorded or estimate."""
+        """Where the sizes of weights and KV cache come from.
+
+        It is formulas, exact, recorded or estimate.
+        """
         return sizes_from(self.deployment)
 
     @property
@@ -294,7 +328,10 @@ class Plan:
 
     @property
     def source(self) -> str:
-        """The vLLM version whose class gave the sizes, or what an estimate rests on; empty for formulas."""
+        """The vLLM version whose class gave the sizes, or what an estimate rests on.
+
+        It is empty for formulas.
+        """
         exact = self.config.exact
         return exact.source if exact else ""
 
@@ -305,7 +342,10 @@ class Plan:
 
     @cached_property
     def intervals(self) -> dict[str, intervals.Interval]:
-        """The low and the high value of each figure in UNCERTAIN; nine of ten measured ones lie between."""
+        """The low and the high value of each figure in UNCERTAIN.
+
+        Nine of ten measured figures lie between them.
+        """
         half = self.spread
         free_gib = self.fit.available[self.fit.tightest] / GIB
         cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
@@ -328,7 +368,10 @@ class Plan:
 
     @property
     def may_not_start(self) -> bool:
-        """True if the plan fits, but at the low end of the interval the KV cache would not hold one request."""
+        """True if the plan fits, but may not start.
+
+        At the low end of the interval the KV cache would not hold one request.
+        """
         has_tokens = self.fits and self.kv_cache_tokens > 0
         return has_tokens and self.intervals["max_concurrency"].low < 1
 
@@ -336,12 +379,18 @@ class Plan:
         """Return plain data, as `workshop plan --json` prints it."""
         data: dict[str, Any] = {}
         for key in JSON_KEYS:
-            has_value = self.has_speed or key not in SPEEDS
-            data[key] = getattr(self, key) if has_value else None
-            if key in UNCERTAIN:
+            is_unknown = key in SPEEDS and not self.has_speed
+            data[key] = None
+            if not is_unknown:
+                data[key] = getattr(self, key)
+            if key not in UNCERTAIN:
+                continue
+            data[f"{key}_low"] = None
+            data[f"{key}_high"] = None
+            if not is_unknown:
                 interval = self.intervals[key]
-                data[f"{key}_low"] = interval.low if has_value else None
-                data[f"{key}_high"] = interval.high if has_value else None
+                data[f"{key}_low"] = interval.low
+                data[f"{key}_high"] = interval.high
         data["refusals"] = [asdict(finding) for finding in self.refusals]
         data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
@@ -357,7 +406,9 @@ def _settings_data(settings: Settings) -> dict[str, Any]:
     """Return the settings as plain data; those of a draft as vLLM takes them."""
     data = asdict(replace(settings, draft=None))
     del data["draft"]
-    data["speculative_config"] = json.loads(settings.draft.config) if settings.draft else None
+    data["speculative_config"] = None
+    if settings.draft:
+        data["speculative_config"] = json.loads(settings.draft.config)
     return data
 
 

@@ -1,4 +1,7 @@
-"""What quantization saves, by the plan: weights, KV-cache tokens and one stream's speed on the same GPUs."""
+"""What quantization saves, by the plan.
+
+Weights, KV-cache tokens and one stream's speed are compared on the same GPUs.
+"""
 
 # m model, p plan, s saving
 from collections.abc import Sequence
@@ -26,7 +29,10 @@ CONTEXT = 8192
 
 @dataclass(frozen=True)
 class Saving:
-    """One format of one model on one set of GPUs. `times` compare with the first row of the same case."""
+    """One format of one model on one set of GPUs.
+
+    `times` compare with the first row of the same case.
+    """
 
     model: str
     gpu: str
@@ -47,7 +53,8 @@ def savings(
 
     weights_gib is the whole model's; one that does not fit has no tokens and no speed.
 
-    Raises BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not divide.
+    Raises BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not
+    divide.
     """
     m, title = load_model(model), load_gpu(gpu).title
     first: tuple[float, ...] = ()
@@ -55,9 +62,9 @@ def savings(
     length = min(context, m.max_position_embeddings)
     for name in formats:
         method, kv_cache_dtype = FORMATS[name]
-        stored = (
-            m.with_quantization(quant.from_name(method)) if method and not m.quantization else m
-        )
+        stored = m
+        if method and not m.quantization:
+            stored = m.with_quantization(quant.from_name(method))
         p = plan(
             m,
             gpu,

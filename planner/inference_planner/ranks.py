@@ -30,8 +30,8 @@ from inference_planner.weights import (
     tensor_bytes,
 )
 
-# Integer formats with one scale for a group of inputs. Dense kernels cannot split such a group over ranks; kernels of
-# experts can (moe_wna16.py), and 4-bit floats are padded.
+# Integer formats with one scale for a group of inputs. Dense kernels cannot split such a group over
+# ranks; kernels of experts can (moe_wna16.py), and 4-bit floats are padded.
 # Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
 GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round"}
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
@@ -39,7 +39,10 @@ DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 @dataclass(frozen=True)
 class Rank:
-    """One GPU of the plan. Bytes are of weights alone; layers is the half-open range of decoder layers."""
+    """One GPU of the plan.
+
+    Bytes are of weights alone. `layers` is the half-open range of decoder layers.
+    """
 
     rank: int
     node: int
@@ -53,12 +56,17 @@ class Rank:
 
 @lru_cache(maxsize=4096)
 def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
-    """Return why this tensor parallel size cannot be used, or an empty string; cut: ranks that share each expert."""
+    """Return why this tensor parallel size cannot be used, or "".
+
+    `cut` is the number of ranks that share each expert.
+    """
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
-    if problem := main_kind(m).split_problem(m, tp) or refused(m, tp):
+    problem = main_kind(m).split_problem(m, tp) or refused(m, tp)
+    if problem:
         return problem
-    if (padded := -(-m.vocab_size // 64) * 64) % tp:
+    padded = -(-m.vocab_size // 64) * 64
+    if padded % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
     widths: list[tuple[int, int]] = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
@@ -66,7 +74,9 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
     if m.moe:
         widths.append((m.moe.intermediate_size, cut or tp))
         widths.append((m.moe.shared_intermediate_size, tp))
-    block = m.quantization.block[0] if m.quantization and m.quantization.block else 1
+    block = 1
+    if m.quantization and m.quantization.block:
+        block = m.quantization.block[0]
     for width, ranks in widths:
         if width % ranks:
             return f"{ranks} does not divide the MLP's width {width}"
@@ -75,14 +85,18 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
     q = m.quantization
     if tp > 1 and q and q.method == "bitsandbytes" and not q.online:
         return "vLLM does not split a checkpoint that bitsandbytes has quantized"
-    if cols := _cut_group(m, tp):
+    cols = _cut_group(m, tp)
+    if cols:
         groups = f"groups of {present(m.quantization).group_size}, which share a scale"
         return f"{cols} inputs of a quantized product on {tp} ranks would cut its {groups}"
     return ""
 
 
 def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
-    """Return what vLLM's class said of a split that it could not build; an empty string where it built it, or was not asked."""
+    """Return what vLLM's class said of a split that it could not build.
+
+    The text is empty where it built the split, or was not asked.
+    """
     if m.exact is None:
         return ""
     for refused_tp, refused_pp, message in m.exact.refused:
@@ -99,7 +113,10 @@ def most_stages(m: ModelConfig) -> int:
 
 
 def _cut_group(m: ModelConfig, tp: int) -> int:
-    """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
+    """Return the inputs of a dense product whose groups would lie on two of `tp` ranks.
+
+    It is 0 where there is no such product.
+    """
     q = m.quantization
     # its widths may be means
     if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(m):
@@ -114,14 +131,18 @@ def _cut_group(m: ModelConfig, tp: int) -> int:
 
 def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
-    if problem := tp_problem(m, tp, cut):
-        usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
-        remedy = f"Choose from: {usable}."
+    problem = tp_problem(m, tp, cut)
+    if problem:
+        usable = [str(size) for size in range(1, 33) if not tp_problem(m, size)]
+        remedy = f"Choose from: {', '.join(usable)}."
         if most_stages(m) > 1:
             remedy += " Or pipeline parallelism, which splits by layers."
         if not tp_problem(m, tp, 1):
             whole = "add --enable-expert-parallel, with which experts stay whole."
-            remedy = f"{remedy} Or {whole}" if cut in (None, tp) else whole.capitalize()
+            if cut in (None, tp):
+                remedy += f" Or {whole}"
+            else:
+                remedy = whole.capitalize()
         raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
     most = most_stages(m)
     if pp > most:
@@ -132,10 +153,11 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
 
 
 def context_sizes(m: ModelConfig, tp: int) -> list[int]:
-    """Return the decode context parallel sizes that can share out the copies of a KV head over tp ranks.
+    """Return the decode context parallel sizes that can share the copies of a KV head.
 
-    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/core/single_type_kv_cache_manager.py ("DCP
-    not support sliding window attn now", "DCP not support mamba now").
+    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and
+    v1/core/single_type_kv_cache_manager.py ("DCP not support sliding window attn now", "DCP not
+    support mamba now").
     """
     if any(m.layer_windows) or any(m.layer_chunks) or has_states(m):
         return []
@@ -154,10 +176,9 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
         why = f"{m.name} has sliding windows, which vLLM does not share out"
     if has_states(m):
         why = f"{m.name} has layers with states, which vLLM does not share out"
-    sizes = f"Choose from: {', '.join(map(str, usable))}."
-    remedy = (
-        sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."
-    )
+    remedy = "Leave it out, or raise --tensor-parallel-size above the KV heads."
+    if usable:
+        remedy = f"Choose from: {', '.join(map(str, usable))}."
     raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
 
 
@@ -170,12 +191,17 @@ def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight]
     before = list(tower_weights(m))  # every stage has a multimodal model's encoder
     if has_embedding:
         before += embedding_weights(m)
-    after: Iterable[Weight] = head_weights(m) if last or has_both_ends else []
+    after: list[Weight] = []
+    if last or has_both_ends:
+        after += head_weights(m)
     return before, after
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
-    """The cos/sin table is made in 32 bit and kept in 16: angles, cosines, sines, both, and the result."""
+    """Allocate the cos/sin table, which is made in 32 bit and kept in 16.
+
+    There are angles, cosines, sines, both together, and the result.
+    """
     positions, rotary_dim = table
     half = positions * rotary_dim * 2
     angles = memory.alloc(half)
@@ -199,26 +225,32 @@ def stage_bytes(
     deep_gemm: bool = False,
     experts: ExpertSplit | None = None,
 ) -> int:
-    """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
+    """Return the bytes that loading keeps on one rank of a stage.
 
-    Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
-    deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
+    vLLM prints them as "Model loading took".
+
+    Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see
+    allocator.py); deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
     """
-    built = m.exact.weights_of(tp, pp, experts) if m.exact else None
+    built = None
+    if m.exact:
+        built = m.exact.weights_of(tp, pp, experts)
     if built:
         loaded = built.stage_bytes(stage, m.text_only)
-        return loaded + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
-    memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
+        if deep_gemm:
+            loaded += DEEP_GEMM_WORKSPACE
+        return loaded
+    memory = Allocator()
+    tables = list(m.rope_tables)
+    representatives = stand_ins(m)
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
-    before, after = (
-        [size for w in part for size in tensor_bytes(m, w, 0, tp)]
-        for part in stage_weights(m, stage, pp)
-    )
-    memory.alloc_all(before)
+    before, after = stage_weights(m, stage, pp)
+    for w in before:
+        memory.alloc_all(tensor_bytes(m, w, 0, tp))
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
-        attention, rest = layer_tensors(m, same[i], tp, experts)
+        attention, rest = layer_tensors(m, representatives[i], tp, experts)
         memory.alloc_all(attention)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
             # the second one, if any, is that of the full-attention layers
@@ -226,14 +258,21 @@ def stage_bytes(
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         memory.alloc_all(rest)
-    memory.alloc_all(after)
-    return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
+    for w in after:
+        memory.alloc_all(tensor_bytes(m, w, 0, tp))
+    if m.exact:
+        return int(memory.allocated * m.exact.scale)
+    return memory.allocated
 
 
 def loaded_bytes(d: Deployment) -> list[int]:
-    """Return the bytes that loading keeps on one rank of each stage: the model, its draft and the adapters' buffers."""
+    """Return the bytes that loading keeps on one rank of each stage.
+
+    They are the model, its draft and the adapters' buffers.
+    """
     deep_gemm = loads_deep_gemm(d)
-    draft, lora = d.settings.draft, d.settings.adapters
+    draft = d.settings.draft
+    lora = d.settings.adapters
     sizes: list[int] = []
     for stage, layers in enumerate(d.stages):
         size = stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
@@ -246,7 +285,9 @@ def loaded_bytes(d: Deployment) -> list[int]:
 
 
 def loads_deep_gemm(d: Deployment) -> bool:
-    """True where a workspace comes with DeepGEMM while loading: in 0.25.1 (vllm/utils/deep_gemm.py), not in 0.32.0.
+    """Return True where a workspace comes with DeepGEMM while loading.
+
+    It does in 0.25.1 (vllm/utils/deep_gemm.py), and not in 0.32.0.
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
@@ -259,7 +300,9 @@ def loads_deep_gemm(d: Deployment) -> bool:
 
 
 def ranks(d: Deployment, loaded: Sequence[int]) -> list[Rank]:
-    """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next.
+    """Return every rank in vLLM's order.
+
+    It goes replica by replica: tensor ranks of the first stage, then of the next.
 
     Args:
         loaded: the bytes on a rank of each stage, by `loaded_bytes`.

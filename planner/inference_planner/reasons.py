@@ -1,4 +1,7 @@
-"""The reasons of a plan, in sentences: how the model is split, what fits, and what travels between GPUs."""
+"""The reasons of a plan, in sentences.
+
+They say how the model is split, what fits, and what travels between GPUs.
+"""
 
 from collections.abc import Iterator
 
@@ -20,7 +23,10 @@ from inference_planner.settings import batch_defaults
 
 
 def reasons(plan: Plan) -> list[str]:
-    """Return why the plan is as it is: first the reasons of the choice, then what follows from it."""
+    """Return why the plan is as it is.
+
+    The reasons of the choice come first, then what follows from it.
+    """
     sentences = [*plan.choice.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
@@ -39,8 +45,8 @@ def _version(plan: Plan) -> Iterator[str]:
     name, row = plan.vllm_version, plan.settings.version.name
     if versions.is_outside(name):
         yield (
-            f"There are no formulas for vLLM {name}: those of the nearest release, {row}, are used, and the figures "
-            "may be off by several GiB."
+            f"There are no formulas for vLLM {name}: those of the nearest release, {row}, are "
+            "used, and the figures may be off by several GiB."
         )
 
 
@@ -48,8 +54,9 @@ def _freed_blocks(plan: Plan) -> Iterator[str]:
     """Say what releases may count that is free."""
     if plan.settings.version.may_keep_freed_blocks:
         yield (
-            f"vLLM {plan.vllm_version} may count blocks that its profile run has freed: up to 1.3 GiB less KV cache (0 on "
-            "an RTX 4090, two L20 and two RTX PRO 6000 with tensor parallelism; 0.7 with two pipeline stages)."
+            f"vLLM {plan.vllm_version} may count blocks that its profile run has freed: up to "
+            "1.3 GiB less KV cache (0 on an RTX 4090, two L20 and two RTX PRO 6000 with "
+            "tensor parallelism; 0.7 with two pipeline stages)."
         )
 
 
@@ -61,11 +68,14 @@ def _draft(plan: Plan) -> Iterator[str]:
     yield from drafts.words(plan.config, draft, plan.tensor_parallel_size)
     least = 0
     for group in plan.fit.layout.groups:
-        least += 1 + draft.tokens if group.keeps_states else 1
+        least += 1
+        if group.keeps_states:
+            least += draft.tokens
     if has_states(plan.config) and plan.fit.fits:
         yield (
-            f"Each draft token needs a state of its own: a running request holds at least {least} blocks, so at most "
-            f"{plan.num_gpu_blocks // least:,} of its {plan.settings.max_num_seqs:,} requests run at once."
+            f"Each draft token needs a state of its own: a running request holds at least {least} "
+            f"blocks, so at most {plan.num_gpu_blocks // least:,} of its "
+            f"{plan.settings.max_num_seqs:,} requests run at once."
         )
 
 
@@ -77,10 +87,13 @@ def _adapters(plan: Plan) -> Iterator[str]:
     d = plan.deployment
     layers = d.stages[plan.fit.tightest]
     size = adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split) / GIB
-    count = f"{lora.max_loras} adapter{'s' if lora.max_loras > 1 else ''}"
+    count = f"{lora.max_loras} adapter"
+    if lora.max_loras > 1:
+        count += "s"
     yield (
-        f"Buffers for {count} of rank {lora.max_lora_rank} take {size:.2f} GiB of each GPU, whatever the adapters' own "
-        "rank is, and every CUDA graph is captured with adapters and without. tokens/s are those of requests without one."
+        f"Buffers for {count} of rank {lora.max_lora_rank} take {size:.2f} GiB of each GPU, "
+        "whatever the adapters' own rank is, and every CUDA graph is captured with adapters and "
+        "without. tokens/s are those of requests without one."
     )
 
 
@@ -89,13 +102,14 @@ def _precision(plan: Plan) -> Iterator[str]:
     quantization = plan.config.quantization
     if quantization and quantization.method in PLUGINS:
         yield (
-            f"Since 0.28.0 vLLM reads {quantization.method} weights with the package {PLUGINS[quantization.method]} only: "
-            "install it beside vLLM."
+            f"Since 0.28.0 vLLM reads {quantization.method} weights with the package "
+            f"{PLUGINS[quantization.method]} only: install it beside vLLM."
         )
     if plan.settings.dtype == "half" and not gpu.has_bfloat16:
         yield (
-            f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory. "
-            "vLLM uses its Triton attention kernels there, because FlashAttention and FlashInfer need Ampere or newer."
+            f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes "
+            "the same memory. vLLM uses its Triton attention kernels there, because "
+            "FlashAttention and FlashInfer need Ampere or newer."
         )
 
 
@@ -104,8 +118,8 @@ def _checkpoint(plan: Plan) -> Iterator[str]:
     if name:
         method = present(plan.config.quantization).method
         yield (
-            f"vLLM cannot quantize weights to {method} while it loads them. These numbers are for a checkpoint "
-            f"that is already quantized: put its name in place of {name}."
+            f"vLLM cannot quantize weights to {method} while it loads them. These numbers are for "
+            f"a checkpoint that is already quantized: put its name in place of {name}."
         )
 
 
@@ -114,7 +128,10 @@ def _tensor_split(plan: Plan) -> Iterator[str]:
     if ranks > 1:
         heads = model.num_attention_heads // ranks
         cache_share = main_kind(model).held(model, ranks)
-        yield f"Each GPU computes {heads} of {model.num_attention_heads} attention heads and stores {cache_share}."
+        yield (
+            f"Each GPU computes {heads} of {model.num_attention_heads} "
+            f"attention heads and stores {cache_share}."
+        )
 
 
 def _pipeline_split(plan: Plan) -> Iterator[str]:
@@ -133,10 +150,15 @@ def _memory(plan: Plan) -> Iterator[str]:
     room = plan.fit.available[plan.fit.tightest] / GIB
     rest = "are missing before the first token"
     if room > 0:
-        rest = "are left for the KV cache" if plan.fit.has_cache else "stay free"
+        rest = "stay free"
+        if plan.fit.has_cache:
+            rest = "are left for the KV cache"
     if not plan.fit.fits and room > 0:
         rest += f", too little for one request of {plan.max_model_len:,} tokens"
-    parts = f"{plan.weights_gib_per_gpu:.2f} GiB are weights and {plan.overhead_gib_per_gpu:.2f} GiB overhead"
+    parts = (
+        f"{plan.weights_gib_per_gpu:.2f} GiB are weights and "
+        f"{plan.overhead_gib_per_gpu:.2f} GiB overhead"
+    )
     yield (
         f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
         f"{abs(room):.2f} GiB {rest}."
@@ -150,23 +172,31 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _encoder(plan: Plan) -> Iterator[str]:
-    """Say what the encoder of a multimodal model takes from the KV cache, and which flag gives it back."""
+    """Say what the encoder of a multimodal model takes from the KV cache.
+
+    The sentence names the flag that gives it back.
+    """
     d = plan.deployment
     if d.model.text_of:
         yield (
-            f"{d.model.hub_ids[0]} is published with an encoder of images ({d.model.text_of}). This plan is of its text "
-            "model, as with --language-model-only, which the command has; give its own config.json to plan both."
+            f"{d.model.hub_ids[0]} is published with an encoder of images ({d.model.text_of}). "
+            "This plan is of its text model, as with --language-model-only, which the command "
+            "has; give its own config.json to plan both."
         )
     if not is_multimodal(d.model.architecture):
         return
     if d.model.text_only:
-        yield "It runs as a text model: the prompts may hold no image, video or sound, so vLLM does not load the encoder."
+        yield (
+            "It runs as a text model: the prompts may hold no image, video or "
+            "sound, so vLLM does not load the encoder."
+        )
         return
     run = encoder_run(d.model, d.settings, d.tp)
     if run is None:
         yield (
-            f"{d.model.architecture[:80]} is multimodal. What its encoder takes in the profile run is not known, and not "
-            "counted: expect up to some GiB less KV cache, or give --language-model-only."
+            f"{d.model.architecture[:80]} is multimodal. What its encoder takes in "
+            "the profile run is not known, and not counted: expect up to some GiB "
+            "less KV cache, or give --language-model-only."
         )
         return
     items = f"{run.items} {run.modality}"
@@ -176,28 +206,33 @@ def _encoder(plan: Plan) -> Iterator[str]:
     if run.guessed:
         guess = " (a guess: there is no formula for this family)"
     yield (
-        f"It is multimodal: before vLLM sizes the KV cache, it encodes {items} of {run.tokens:,} tokens, "
-        f"which takes {run.peak_bytes / GIB:.2f} GiB at its peak{guess}. --language-model-only leaves the encoder out; "
+        f"It is multimodal: before vLLM sizes the KV cache, it encodes {items} of "
+        f"{run.tokens:,} tokens, which takes {run.peak_bytes / GIB:.2f} GiB at its peak{guess}. "
+        "--language-model-only leaves the encoder out; "
         f"""--limit-mm-per-prompt '{{"{run.modality}": 0}}' allows no {run.modality} in a prompt."""
     )
 
 
 def _state_blocks(plan: Plan) -> Iterator[str]:
     """Say how max_num_seqs follows from the blocks that a hybrid model has for its states."""
-    d, blocks = plan.deployment, f"{plan.num_gpu_blocks:,} blocks"
+    d = plan.deployment
+    blocks = f"{plan.num_gpu_blocks:,} blocks"
     if not plan.fit.fits:
         return
     needs = "Layers with states take one block for each running request"
     margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
-    if default := lowered_from(d):
+    default = lowered_from(d)
+    if default:
         yield (
-            f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of blocks, as its default "
-            f"of {default:,} may: there are {blocks}. --max-num-seqs {d.settings.max_num_seqs} {margin}."
+            f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of "
+            f"blocks, as its default of {default:,} may: there are {blocks}. "
+            f"--max-num-seqs {d.settings.max_num_seqs} {margin}."
         )
     elif seqs_that_start(d) < d.settings.max_num_seqs and not exceeds_state_blocks(d):
         yield (
-            f"{needs}. The {blocks} are hardly more than max_num_seqs {d.settings.max_num_seqs:,}: if vLLM refuses to "
-            f"start, --max-num-seqs {seqs_that_start(d)} {margin}."
+            f"{needs}. The {blocks} are hardly more than max_num_seqs "
+            f"{d.settings.max_num_seqs:,}: if vLLM refuses to start, "
+            f"--max-num-seqs {seqs_that_start(d)} {margin}."
         )
 
 
@@ -205,11 +240,17 @@ def _windows(plan: Plan) -> Iterator[str]:
     windows = [window for window in plan.config.layer_windows if window]
     if windows:
         layers = f"{len(windows)} of {plan.config.num_hidden_layers} layers"
-        yield f"{layers} attend to the last {windows[0]:,} tokens only, so a long request needs less KV cache there."
+        yield (
+            f"{layers} attend to the last {windows[0]:,} tokens only, so a "
+            "long request needs less KV cache there."
+        )
 
 
 def _kernels(plan: Plan) -> Iterator[str]:
-    """Name the kernels of quantized weights, and those that were never measured on this kind of GPU."""
+    """Name the kernels of quantized weights.
+
+    It says which of them were never measured on this kind of GPU.
+    """
     for used in plan.kernels:
         if used.weights != BITS_16 or not used.measured:
             yield kernel_sentence(used)
@@ -219,12 +260,17 @@ def _messages(plan: Plan) -> Iterator[str]:
     for message in plan.communication:
         payload = f"{message.count} × {message.bytes_each / 1024:.0f} KiB"
         what = f"({message.what}, {message.reason})"
-        yield f"A decoding step of one request sends {payload} {what} over {message.link}: about {message.ms:.2f} ms."
+        yield (
+            f"A decoding step of one request sends {payload} {what} over "
+            f"{message.link}: about {message.ms:.2f} ms."
+        )
 
 
 def _processes(plan: Plan) -> Iterator[str]:
     if plan.data_parallel_size > 1:
-        yield "Each replica is a separate engine. One API server distributes the requests among them."
+        yield (
+            "Each replica is a separate engine. One API server distributes the requests among them."
+        )
     elif plan.gpus > 1:
         yield executor(plan.gpus, plan.nodes)[1]
 
@@ -234,6 +280,6 @@ def _batch(plan: Plan) -> Iterator[str]:
     serve_default, _ = batch_defaults(plan.deployment.gpu, "serve", settings.version)
     if settings.usage == "llm" and serve_default != settings.max_num_batched_tokens:
         yield (
-            f"max_num_batched_tokens is {settings.max_num_batched_tokens:,}, the default of the LLM class. "
-            f"The default of vllm serve is {serve_default:,}, so the command sets it."
+            f"max_num_batched_tokens is {settings.max_num_batched_tokens:,}, the default of the "
+            f"LLM class. The default of vllm serve is {serve_default:,}, so the command sets it."
         )

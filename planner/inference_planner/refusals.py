@@ -1,9 +1,11 @@
-"""What vLLM refuses to start with: one row for each check of its start-up that depends on what a plan knows.
+"""What vLLM refuses to start with.
 
-A row says what vLLM prints, where, since which release, and finds out whether a deployment meets it. Where another
-module already owns the decision (which sizes split a model, what a GPU has kernels for), the row asks that module. A
-plan fits only if no row finds anything. Read from vLLM 0.32.0 and 0.33.0; a row without `since` holds for every release
-that the planner has formulas for.
+There is a row for each check of its start-up that depends on what a plan knows.
+
+A row says what vLLM prints, where, since which release, and finds out whether a deployment meets
+it. Where another module already owns the decision (which sizes split a model, what a GPU has
+kernels for), the row asks that module. A plan fits only if no row finds anything. Read from vLLM
+0.32.0 and 0.33.0; a row without `since` holds for every release that the planner has formulas for.
 """
 
 # d: a deployment
@@ -23,22 +25,28 @@ from inference_planner.memory import Fit, fit, longest_context
 from inference_planner.settings import DTYPES, NOT_FLOAT16
 from inference_planner.versions import is_before
 
-# How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at least 1.5 GiB. Public
-# log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull request 831).
+# How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
+# least 1.5 GiB. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull
+# request 831).
 UNCERTAIN_SHARE = 0.26
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
-# What the CUDA context takes at least before vLLM looks at the free memory: 46.99 of 47.37 GiB were free in a log. The
-# plan itself leaves more (settings.CONTEXT_GIB); what is refused here cannot start.
+# What the CUDA context takes at least before vLLM looks at the free memory: 46.99 of 47.37 GiB were
+# free in a log. The plan itself leaves more (settings.CONTEXT_GIB); what is refused here cannot
+# start.
 LEAST_CONTEXT_BYTES = 37 * GIB // 100
-# get_supported_act_dtypes in model_executor/layers/quantization; the other methods take both kinds of 16 bits.
+# get_supported_act_dtypes in model_executor/layers/quantization; the other methods take both kinds
+# of 16 bits.
 BOTH_16_BITS = ("bfloat16", "float16")
 ACTIVATION_DTYPES = {"mxfp4": ("bfloat16",), "compressed-tensors": (*BOTH_16_BITS, "float32")}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Why vLLM would not start this deployment, and the flag that avoids it; "" where no single flag does."""
+    """Why vLLM would not start this deployment, and the flag that avoids it.
+
+    The flag is "" where no single one does.
+    """
 
     what: str
     flag: str = ""
@@ -86,12 +94,18 @@ def _found(d: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
 
 
 def needs_state_blocks(d: Deployment) -> bool:
-    """Return True if vLLM compares max_num_seqs with its blocks: states, and CUDA graphs of whole decoding steps."""
+    """Return True if vLLM compares max_num_seqs with its blocks.
+
+    It does with states, and with CUDA graphs of whole decoding steps.
+    """
     return has_states(d.model) and not d.settings.enforce_eager
 
 
 def safe_state_blocks(d: Deployment) -> int:
-    """Return the blocks of a hybrid model that are there even if the plan's memory is off by what may be expected."""
+    """Return the blocks of a hybrid model that are surely there.
+
+    The plan's memory may be off by what is to be expected.
+    """
     memory = fit(d)
     available: list[int] = []
     for size in memory.available:
@@ -101,9 +115,12 @@ def safe_state_blocks(d: Deployment) -> int:
 
 
 def seqs_that_start(d: Deployment) -> int:
-    """Return the max_num_seqs of the deployment, or the largest that vLLM surely has a block for each request of.
+    """Return the max_num_seqs of the deployment, or a smaller one that surely has blocks.
 
-    Fewer requests need fewer CUDA graphs, and leave room for more blocks: the larger number is tried as well.
+    It is the largest of which vLLM has a block for each request.
+
+    Fewer requests need fewer CUDA graphs, and leave room for more blocks: the larger number is
+    tried as well.
     """
     if not needs_state_blocks(d) or d.settings.max_num_seqs <= safe_state_blocks(d):
         return d.settings.max_num_seqs
@@ -116,16 +133,19 @@ def seqs_that_start(d: Deployment) -> int:
 
 
 def _whole_graphs(seqs: int) -> int:
-    """Return the largest number of requests up to `seqs` that has a CUDA graph of its own; at least 1."""
+    """Return the largest number of requests up to `seqs` that has a CUDA graph; at least 1."""
     if seqs > GRAPH_STEP:
         return seqs - seqs % GRAPH_STEP
     return max(1, seqs)
 
 
 def with_seqs_that_start(d: Deployment) -> Deployment:
-    """Return the deployment with fewer requests a step, if vLLM's default is more than a hybrid model's blocks.
+    """Return the deployment with as many requests a step as it has blocks for.
 
-    A max_num_seqs that the user gave is never changed, nor that of a deployment which does not fit anyway.
+    That is fewer if vLLM's default is more than a hybrid model's blocks.
+
+    A max_num_seqs that the user gave is never changed, nor that of a deployment which does not fit
+    anyway.
     """
     if d.settings.seqs_given or not needs_state_blocks(d) or not fit(d).fits:
         return d
@@ -136,7 +156,7 @@ def with_seqs_that_start(d: Deployment) -> Deployment:
 
 
 def lowered_from(d: Deployment) -> int:
-    """Return vLLM's default of max_num_seqs if the plan took less of its own accord; 0 if it did not."""
+    """Return vLLM's default of max_num_seqs if the plan lowered it; 0 if it did not."""
     chosen = d.settings
     _, default = settings.batch_defaults(d.gpu, chosen.usage, chosen.version)
     default = min(default, chosen.max_num_batched_tokens)
@@ -183,7 +203,9 @@ def _no_request(d: Deployment) -> Finding | None:
     if memory.fits or not memory.loads:
         return None
     longest = longest_context(d)
-    flag = f"--max-model-len {longest}" if longest else ""
+    flag = ""
+    if longest:
+        flag = f"--max-model-len {longest}"
     return Finding(_too_long(d, memory), flag)
 
 
@@ -201,8 +223,9 @@ def _not_free(d: Deployment) -> Finding | None:
         return None
     share = settings.share_of_free(d.gpu, d.free_bytes / GIB)
     what = (
-        f"gpu_memory_utilization {d.settings.gpu_memory_utilization:g} asks for {requested / GIB:.2f} GiB, and at "
-        f"most {free / GIB:.2f} GiB of {d.gpu.title} are free once CUDA has started"
+        f"gpu_memory_utilization {d.settings.gpu_memory_utilization:g} asks for "
+        f"{requested / GIB:.2f} GiB, and at most {free / GIB:.2f} GiB of "
+        f"{d.gpu.title} are free once CUDA has started"
     )
     return Finding(what, f"--gpu-memory-utilization {share:g}")
 
@@ -292,8 +315,8 @@ def _draft_step_with_adapters(d: Deployment) -> Finding | None:
     if tokens >= needed:
         return None
     what = (
-        f"with adapters, max_num_batched_tokens {tokens:,} must hold max_num_seqs {d.settings.max_num_seqs:,} "
-        f"requests of {width} tokens each: {needed:,}"
+        f"with adapters, max_num_batched_tokens {tokens:,} must hold max_num_seqs "
+        f"{d.settings.max_num_seqs:,} requests of {width} tokens each: {needed:,}"
     )
     return Finding(what, f"--max-num-seqs {max(1, tokens // width)}")
 
@@ -305,7 +328,8 @@ def _adapter_vocabulary(d: Deployment) -> Finding | None:
         return None
     most = f"{adapters.LARGEST_VOCABULARY:,}"
     return Finding(
-        f"adapters need a vocabulary of at most {most}, and {d.model.name} has {d.model.vocab_size:,}"
+        f"adapters need a vocabulary of at most {most}, and "
+        f"{d.model.name} has {d.model.vocab_size:,}"
     )
 
 
@@ -332,7 +356,10 @@ def _length(d: Deployment) -> Finding | None:
     longest = d.model.max_position_embeddings
     if d.settings.max_model_len <= longest:
         return None
-    what = f"max_model_len {d.settings.max_model_len:,} is more than the {longest:,} tokens that {d.model.name} reads"
+    what = (
+        f"max_model_len {d.settings.max_model_len:,} is more than the "
+        f"{longest:,} tokens that {d.model.name} reads"
+    )
     return Finding(what, f"--max-model-len {longest}")
 
 
@@ -364,7 +391,9 @@ def _activations(d: Deployment) -> Finding | None:
     if usable[0] == "bfloat16" and d.gpu.has_bfloat16:
         flag = "--dtype bfloat16"
     what = f"{quantization.method} weights are not multiplied in {d.model.dtype}"
-    return Finding(what, flag if DTYPES[flag.split()[1]] in usable else "")
+    if DTYPES[flag.split()[1]] not in usable:
+        flag = ""
+    return Finding(what, flag)
 
 
 def _quantization_kernels(d: Deployment) -> Finding | None:
@@ -393,8 +422,9 @@ def _cache_kernels(d: Deployment) -> Finding | None:
     problem = _message(settings.check_kv_cache_dtype, d.model, d.gpu, dtype)
     if not problem:
         return None
-    without = _message(settings.check_kv_cache_dtype, d.model, d.gpu, "auto")
-    return Finding(problem, "" if without else "--kv-cache-dtype auto")
+    if _message(settings.check_kv_cache_dtype, d.model, d.gpu, "auto"):
+        return Finding(problem)
+    return Finding(problem, "--kv-cache-dtype auto")
 
 
 def _architecture(d: Deployment) -> Finding | None:
@@ -515,7 +545,8 @@ ARGUMENT_ROWS = (
     ),
     Refusal(
         "draft slots",
-        "VllmConfig does not have enough slots to schedule a token and support the speculative decoding settings",
+        "VllmConfig does not have enough slots to schedule a token and "
+        "support the speculative decoding settings",
         "config/vllm.py VllmConfig._set_max_num_scheduled_tokens",
         _draft_slots,
     ),
@@ -533,7 +564,8 @@ ARGUMENT_ROWS = (
     ),
     Refusal(
         "adapters of experts",
-        "Fused MoE LoRA does not support enable_expert_parallel=True together with fully_sharded_loras=True",
+        "Fused MoE LoRA does not support enable_expert_parallel=True "
+        "together with fully_sharded_loras=True",
         "lora/layers/fused_moe.py FusedMoEWithLoRA._verify_ep_fs",
         _adapters_of_dealt_experts,
     ),

@@ -1,4 +1,7 @@
-"""What the command prints, as text or as JSON: a plan, the machines that hold a model, the names of the catalog."""
+"""What the command prints, as text or as JSON.
+
+It prints a plan, the machines that hold a model, or the names of the catalog.
+"""
 
 import json
 import shutil
@@ -52,7 +55,10 @@ def plan_text(plan: Plan, width: int = WIDEST, explain: bool = False) -> str:
     """
     lines = ["", _title(plan), *_verdict(plan, width), "", *_memory_bar(plan)]
     lines += _paragraphs("Why", " •", plan.reasons, width)
-    lines += _paragraphs("For more" if plan.fits else "Nearest", " →", plan.advice, width)
+    title = "Nearest"
+    if plan.fits:
+        title = "For more"
+    lines += _paragraphs(title, " →", plan.advice, width)
     if plan.starts:
         run = ink("Run", "bold")
         if plan.nodes > 1:
@@ -101,7 +107,10 @@ def machines_text(offers: list[Offer]) -> str:
         head, *fitting = grid(rows, 0, gap=2)
         lines.append(ink(head, "bold"))
         lines += [line.replace("✓", ink("✓", "green"), 1) for line in fitting]
-        units = f"  requests: of {length:,} tokens at once; tokens/s: of one request alone; the OS disk is not included."
+        units = (
+            f"  requests: of {length:,} tokens at once; tokens/s: of one "
+            "request alone; the OS disk is not included."
+        )
         lines += ["", ink(units, "dim"), ""]
     for offer in offers:
         if not offer.fits:
@@ -117,7 +126,10 @@ def ink(text: str, style: str) -> str:
 
 
 def grid(rows: list[tuple[str, ...]], width: int, gap: int = 1) -> list[str]:
-    """Lay rows out in columns, each as wide as its widest cell. The last column is wrapped at `width`."""
+    """Lay rows out in columns, each as wide as its widest cell.
+
+    The last column is wrapped at `width`.
+    """
     widths = [max(map(len, cells)) + gap for cells in zip(*rows, strict=True)][:-1]
     lines: list[str] = []
     for *cells, last in rows:
@@ -136,7 +148,10 @@ def _title(plan: Plan) -> str:
     where = f"{plan.gpus} × {plan.gpu}"
     if plan.nodes > 1:
         where += f" on {plan.nodes} nodes"
-    split = f"tensor parallel {plan.tensor_parallel_size} × pipeline parallel {plan.pipeline_parallel_size}"
+    split = (
+        f"tensor parallel {plan.tensor_parallel_size} × pipeline "
+        f"parallel {plan.pipeline_parallel_size}"
+    )
     if plan.data_parallel_size > 1:
         split += f" × data parallel {plan.data_parallel_size}"
     if plan.enable_expert_parallel:
@@ -195,15 +210,17 @@ def plus_minus(plan: Plan) -> str:
         return "± 0 %"
     tokens = plan.intervals["kv_cache_tokens"]
     half = 100 * (tokens.high - tokens.low) / 2 / plan.kv_cache_tokens
-    return f"± {half:.1f} %" if half < 10 else f"± {half:.0f} %"
+    if half < 10:
+        return f"± {half:.1f} %"
+    return f"± {half:.0f} %"
 
 
 def _pooling_verdict(plan: Plan, width: int) -> list[str]:
     """Return that a model loads which generates no text, and what vLLM does with it."""
     what = {"scores": "scores (ranks or classes)", "vectors": "vectors (embeddings)"}[plan.pooling]
     sentence = (
-        f"✓ fits  a pooling model: vLLM runs it with --runner pooling and computes {what}. It generates no tokens, so "
-        "there is no decoding speed"
+        f"✓ fits  a pooling model: vLLM runs it with --runner pooling and computes {what}. "
+        "It generates no tokens, so there is no decoding speed"
     )
     if plan.fit.has_cache:
         sentence += f"; its prompts share {plan.kv_cache_tokens:,} tokens of KV cache."
@@ -221,17 +238,18 @@ def _first_tokens(requests: int) -> str:
 
 
 def _memory_bar(plan: Plan) -> list[str]:
-    """Draw the memory of one GPU and its parts; `┃` marks the end of the GPU's memory if the model needs more."""
+    """Draw the memory of one GPU and its parts.
+
+    `┃` marks the end of the GPU's memory if the model needs more.
+    """
     used = plan.weights_gib_per_gpu + plan.overhead_gib_per_gpu
+    rest = "free"
+    if plan.fit.has_cache:
+        rest = "KV cache"
     parts = [
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
-        (
-            "KV cache" if plan.fit.has_cache else "free",
-            max(0.0, plan.requested_gib_per_gpu - used),
-            "▒",
-            "green",
-        ),
+        (rest, max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
         ("not used by vLLM", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
     ]
     scale = BAR_CELLS / max(plan.gpu_memory_gib, used)  # cells per GiB
@@ -266,7 +284,8 @@ def _sources(plan: Plan, width: int) -> list[str]:
     lines += ["", ink("How far a GPU's memory and a step's time may be off", "bold")]
     half = plan.spread
     lines.append(
-        f" ± {half.available_gib:.2f} GiB, ± {100 * half.time_share:.0f} % of the time: {plan.basis}"
+        f" ± {half.available_gib:.2f} GiB, ± "
+        f"{100 * half.time_share:.0f} % of the time: {plan.basis}"
     )
     for doubt in intervals.doubts(plan.deployment, plan.ground):
         lines.append(ink(f"   {doubt.name}: {doubt.halves}", "dim"))

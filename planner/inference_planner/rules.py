@@ -1,4 +1,7 @@
-"""Rules of thumb and published tables, digit by digit, so that they can be compared with the arithmetic beside them."""
+"""Rules of thumb and published tables, digit by digit.
+
+They can so be compared with the arithmetic beside them.
+"""
 
 import math
 from dataclasses import dataclass
@@ -21,9 +24,12 @@ TABLE_KV_HEADS = {"8B": 8, "70B": 8, "405B": 16}
 
 
 def rule_of_thumb_gb(billion_parameters: float, bits: float) -> float:
-    """Return M = P · 4 / (32 / Q) · 1.2 in GB: P in 10**9 parameters, Q bits a parameter, 20 % for everything else.
+    """Return M = P · 4 / (32 / Q) · 1.2 in GB.
 
-    Source: "Inference memory calculation" of the workshop's first document. It knows neither context nor requests.
+    P is in 10**9 parameters, Q is bits a parameter, and 20 % is for everything else.
+
+    Source: "Inference memory calculation" of the workshop's first document. It knows neither
+    context nor requests.
     """
     if billion_parameters <= 0 or not 0 < bits <= 64:
         remedy = "Give a positive number of parameters and 1 to 64 bits."
@@ -46,7 +52,10 @@ def _rounded(value: float, digits: int, half: str = ROUND_HALF_EVEN) -> str:
 
 
 def weights_table() -> dict[str, dict[str, str]]:
-    """Return the table "Memory Needed for Model Weights": model size → precision → GB as printed."""
+    """Return the table "Memory Needed for Model Weights".
+
+    It gives, for model size and precision, the GB as printed.
+    """
     return {
         size: {p: f"{_rounded(weights_gb(billions, p), 0, ROUND_HALF_UP)} GB" for p in BYTES}
         for size, (billions, _) in SIZES.items()
@@ -68,7 +77,10 @@ def kv_request_gib(
 
 
 def kv_table() -> dict[str, str]:
-    """Return "Memory for KV Cache for 128k token request" as printed. It says GB; the numbers are GiB."""
+    """Return "Memory for KV Cache for 128k token request" as printed.
+
+    The table says GB, and the numbers are GiB.
+    """
     return {
         size: _rounded(kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]), 2)
         for size, (_, name) in SIZES.items()
@@ -76,7 +88,10 @@ def kv_table() -> dict[str, str]:
 
 
 def h100s_for_both(size: str) -> float:
-    """Return "Number of H100s needed for both": (weights in GB + KV in GiB) / 80, as the table adds them."""
+    """Return "Number of H100s needed for both".
+
+    The table adds (weights in GB + KV in GiB) / 80.
+    """
     billions, name = SIZES[size]
     return (
         weights_gb(billions, "Float16")
@@ -93,7 +108,10 @@ def h100_table() -> dict[str, str]:
 
 
 def h100s_needed(size: str) -> tuple[int, int]:
-    """Return ("at least" for the weights, "at least" for one request of full context): 70B 2 and 3, 405B 11 and 12."""
+    """Return "at least" for the weights, and for one request of full context.
+
+    They are 2 and 3 for 70B, 11 and 12 for 405B.
+    """
     return math.ceil(weights_gb(SIZES[size][0], "Float16") / H100_GB), math.ceil(
         h100s_for_both(size)
     )

@@ -1,7 +1,8 @@
 """Keep Python files of the current folder from taking the place of the standard library's.
 
-`python -m` puts the current folder first in sys.path, and so does an empty entry of PYTHONPATH. At the top only what
-every Python has loaded when it starts is imported: the command line calls this before any other import.
+`python -m` puts the current folder first in sys.path, and so does an empty entry of PYTHONPATH. At
+the top only what every Python has loaded when it starts is imported: the command line calls this
+before any other import.
 """
 
 import os
@@ -9,7 +10,10 @@ import sys
 
 
 def leave_current_folder() -> None:
-    """Take the current folder out of this process's sys.path, unless this package is installed there."""
+    """Take the current folder out of this process's sys.path.
+
+    It stays if this package is installed there.
+    """
     try:
         here = os.getcwd()
     except OSError:  # the folder is gone

@@ -1,9 +1,12 @@
-"""Engine settings: the defaults of each vLLM version that the planner has formulas for, and the checks of values.
+"""Engine settings: the defaults of each vLLM version, and the checks of values.
 
-What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some kinds of quantization. A
-bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
+The versions are those that the planner has formulas for.
 
-Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture sizes), both tags.
+What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some
+kinds of quantization. A bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
+
+Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture
+sizes), both tags.
 """
 
 import math
@@ -22,8 +25,8 @@ from inference_planner.versions import Version
 
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
-# vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37, 78.84 of 79.25, 139.21 of
-# 139.81 GiB free: the most of these, so that what the plan takes is free.
+# vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
+# 78.84 of 79.25, 139.21 of 139.81 GiB free: the most of these, so that what the plan takes is free.
 CONTEXT_GIB = 0.6
 DTYPES = {
     "bfloat16": "bfloat16",
@@ -32,7 +35,8 @@ DTYPES = {
     "float32": "float32",
     "float": "float32",
 }
-# Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.32.0.
+# Least compute capability of each method: get_min_capability in
+# model_executor/layers/quantization/*.py, 0.32.0.
 LEAST = {
     **dict.fromkeys(("gptq", "gptq_marlin"), 6.0),
     **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
@@ -45,7 +49,10 @@ NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 @dataclass(frozen=True)
 class Settings:
-    """vLLM's settings. Sizes are in tokens or requests; gpu_memory_utilization is a share of the GPU's memory."""
+    """vLLM's settings.
+
+    Sizes are in tokens or requests. gpu_memory_utilization is a share of the GPU's memory.
+    """
 
     vllm_version: str = versions.DEFAULT
     usage: str = "serve"
@@ -74,7 +81,10 @@ class Settings:
 
     @property
     def largest_graph(self) -> int:
-        """Largest batch with a CUDA graph: no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes)."""
+        """The largest batch with a CUDA graph.
+
+        It is no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes).
+        """
         if self.enforce_eager:
             return 0
         return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
@@ -88,8 +98,9 @@ class Settings:
     def graph_sizes(self) -> list[int]:
         """Tokens of a step that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16.
 
-        With draft tokens, the same numbers of requests get one as well, or these numbers are rounded up to whole requests
-        (config/vllm.py, uniform_decode_sizes; config/compilation.py, adjust_cudagraph_sizes_for_spec_decode).
+        With draft tokens, the same numbers of requests get one as well, or these numbers are
+        rounded up to whole requests (config/vllm.py, uniform_decode_sizes; config/compilation.py,
+        adjust_cudagraph_sizes_for_spec_decode).
         """
         top = min(self.largest_graph, self.max_num_batched_tokens)
         sizes = _grid(top)
@@ -105,7 +116,10 @@ class Settings:
 
     @property
     def decode_graph_sizes(self) -> list[int]:
-        """Tokens of the steps that get a full graph, in which every request decodes; never empty where graphs are."""
+        """Tokens of the steps that get a full graph, in which every request decodes.
+
+        The list is never empty where graphs are.
+        """
         width = self.tokens_per_request
         sizes = self.graph_sizes
         whole_steps: set[int] = set()
@@ -117,10 +131,12 @@ class Settings:
 
 
 def caches_states(model: ModelConfig, settings: Settings) -> bool:
-    """Return True if a request keeps further states for others with the same prefix (mamba_cache_mode "align").
+    """Return True if a request keeps further states for others with the same prefix.
 
-    Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported, and
-    model_executor/models/config.py MambaModelConfig.
+    vLLM calls this mamba_cache_mode "align".
+
+    Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py
+    is_prefix_caching_supported, and model_executor/models/config.py MambaModelConfig.
     """
     if settings.enable_prefix_caching is not None:
         return settings.enable_prefix_caching
@@ -134,15 +150,21 @@ def _grid(top: int) -> list[int]:
 
 
 def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
-    """Return (max_num_batched_tokens, max_num_seqs) that vLLM takes on this GPU when neither is given."""
+    """Return vLLM's defaults of max_num_batched_tokens and max_num_seqs on this GPU.
+
+    Both hold when neither is given.
+    """
     memory = gpu.engine_bytes
-    is_llm = usage == "llm"  # the LLM class, for offline batches
     if version.large_gpu_defaults and memory >= 160 * GIB:
         return 16384, 1024
     is_small = version.small_defaults_on_gb10 and gpu.capability == GB10
     if memory >= 70 * GIB and "a100" not in gpu.title.lower() and not is_small:
-        return (16384 if is_llm else 8192), 1024
-    return (8192 if is_llm else 2048), 256
+        if usage == "llm":  # the LLM class, for offline batches
+            return 16384, 1024
+        return 8192, 1024
+    if usage == "llm":
+        return 8192, 256
+    return 2048, 256
 
 
 def whole(name: str, value: object, most: int, remedy: str) -> None:
@@ -154,7 +176,8 @@ def whole(name: str, value: object, most: int, remedy: str) -> None:
 def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
     """Return Settings with these values, and vLLM's defaults for those that are missing or None.
 
-    Raises BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
+    Raises BadInput: a version without formulas, an unknown dtype, or a number out of range; the
+    choices are named.
     """
     settings = Settings(**{name: value for name, value in values.items() if value is not None})
     version = versions.get(settings.vllm_version)
@@ -199,21 +222,28 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
 
 
 def _longer(model: ModelConfig) -> str:
-    """Return how YaRN allows more positions, which 0.30.0 and newer want to be told; "" where the config has none."""
+    """Return how YaRN allows more positions; "" where the config has no YaRN.
+
+    Releases from 0.30.0 on want to be told.
+    """
     if not model.unscaled_positions:
         return ""
     return "YaRN's longer length is allowed with max_position_embeddings in --hf-overrides."
 
 
 def share_of_free(gpu: GPU, free_gib: float) -> float:
-    """Return the largest gpu_memory_utilization, in hundredths, with which vLLM starts beside another process.
+    """Return the largest gpu_memory_utilization with which vLLM starts beside another process.
 
-    It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py request_memory).
+    It is rounded down to hundredths.
+
+    It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py
+    request_memory).
 
     Args:
         free_gib: free on each GPU before the start, in GiB.
 
-    Raises BadInput: free_gib is no number above 0, more than the GPU has, or too little for CUDA itself.
+    Raises BadInput: free_gib is no number above 0, more than the GPU has, or too little for CUDA
+    itself.
     """
     total = gpu.engine_gib
     free = checked_gib("free_gib", free_gib)
@@ -225,7 +255,8 @@ def share_of_free(gpu: GPU, free_gib: float) -> float:
     share = min(1.0, math.floor((free - CONTEXT_GIB) / total * 100) / 100)
     if share <= 0:
         raise BadInput(
-            f"free_gib is {free:g} of {total:.2f}: beside CUDA's own {CONTEXT_GIB:g} GiB it leaves vLLM nothing.",
+            f"free_gib is {free:g} of {total:.2f}: beside CUDA's own "
+            f"{CONTEXT_GIB:g} GiB it leaves vLLM nothing.",
             "End the other process (nvidia-smi names it), or give another GPU.",
         )
     return share
@@ -242,9 +273,12 @@ def _checked_share(share: object) -> float:
 
 
 def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
-    """Return the dtype to ask vLLM for: the given one, or `half` if the GPU cannot compute in the model's own.
+    """Return the dtype to ask vLLM for.
 
-    Raises BadInput: an unknown dtype, bfloat16 on a GPU without it, or float16 for a model that overflows in it.
+    It is the given one, or `half` if the GPU cannot compute in the model's own.
+
+    Raises BadInput: an unknown dtype, bfloat16 on a GPU without it, or float16 for a model that
+    overflows in it.
     """
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
@@ -254,7 +288,8 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
         if not gpu.has_bfloat16:
             instead = ", or a GPU from the A100 on."
         raise BadInput(
-            f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
+            f"{model.name} does not run in float16, which vLLM "
+            "refuses for it: its numbers overflow.",
             f"Give --dtype float32 (twice the memory){instead}",
         )
     if DTYPES.get(dtype) == "bfloat16" and not gpu.has_bfloat16:
@@ -268,16 +303,22 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
 
 
 def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
-    """Return the least compute capability at which an attention backend of vLLM stores this model's K and V so.
+    """Return the least compute capability for this model's KV cache in this dtype.
 
-    Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads of some sizes without
-    sinks; latents have none but Triton's before Hopper, and sparse ones none at all (0.32.0, v1/attention/backends).
+    From there on an attention backend of vLLM stores its K and V so.
+
+    Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads
+    of some sizes without sinks; latents have none but Triton's before Hopper, and sparse ones none
+    at all (0.32.0, v1/attention/backends).
     """
     return main_kind(model).cache_capability(model, kv_cache_dtype)
 
 
 def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:
-    """Raise BadInput if the GPU has no attention kernel for the model's KV cache, or none for this dtype."""
+    """Raise BadInput if the GPU cannot keep the model's KV cache.
+
+    It has no attention kernel for it, or none for this dtype.
+    """
     least = kv_cache_capability(model, kv_cache_dtype)
     if gpu.capability >= least:
         return
@@ -286,7 +327,10 @@ def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> N
     if kv_cache_dtype != "auto":
         form = f" in {kv_cache_dtype}"
         remedy = "Leave --kv-cache-dtype out, or give"
-    needs = f"compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {least:.1f}"
+    needs = (
+        f"compute capability {gpu.compute_capability}, and vLLM's "
+        f"kernels for it begin with {least:.1f}"
+    )
     first = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
     raise BadInput(
         f"{gpu.title} cannot keep {model.name}'s KV cache{form} ({needs}).",
@@ -301,7 +345,10 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     method = model.quantization.method
     least = LEAST.get(method, 0.0)
     if gpu.capability < least:
-        has = f"it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them"
+        has = (
+            f"it has compute capability {gpu.compute_capability}, "
+            f"and vLLM needs {least:.1f} for them"
+        )
         raise BadInput(
             f"{gpu.title} cannot run {method} weights: {has}.",
             "Give a newer GPU, or a model quantized another way (awq and gptq run from a T4 on).",

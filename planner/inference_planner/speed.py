@@ -1,8 +1,12 @@
-"""Predict speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
+"""Predict speed by roofline.
 
-The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (data/runs): 14 models, dense,
-MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. What differs with the GPU's generation
-and with the kernel that vLLM takes for the weights is a row of kernels.py; other GPUs take Hopper's shares.
+A step takes the time of weights and KV cache over the memory bandwidth, arithmetic over FLOP/s,
+messages, and launches.
+
+The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (data/runs): 14
+models, dense, MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. What
+differs with the GPU's generation and with the kernel that vLLM takes for the weights is a row of
+kernels.py; other GPUs take Hopper's shares.
 """
 
 # d deployment, m model, s settings, w weight, t term or traffic
@@ -67,7 +71,10 @@ class Term:
 
 @dataclass(frozen=True)
 class ReadBytes:
-    """The bytes that a step reads on one rank of every stage together. `plain` are dense 16-bit weights with the head."""
+    """The bytes that a step reads on one rank of every stage together.
+
+    `plain` are dense 16-bit weights with the head.
+    """
 
     plain: int
     quantized: int
@@ -129,7 +136,10 @@ def _state_bytes(m: ModelConfig, tp: int) -> int:
 
 
 def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
-    """Return the peak of the products: of FP8 where activations are 8 bit and the GPU multiplies them, else of 16 bit."""
+    """Return the peak FLOP/s of the products.
+
+    It is that of FP8 where activations are 8 bit and the GPU multiplies them, and else of 16 bit.
+    """
     if m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops:
         return gpu.fp8_tflops
     return gpu.bf16_tflops
@@ -139,9 +149,12 @@ def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
 def decode_terms(
     d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160
 ) -> tuple[Term, ...]:
-    """Return the terms of one step that has `tokens_each` new tokens of each of `batch` requests, all stages in turn.
+    """Return the terms of one step, all stages in turn.
 
-    batch: of each replica. context: tokens of a request so far, which are read once for all of its new ones.
+    The step has `tokens_each` new tokens of each of `batch` requests.
+
+    batch: of each replica. context: tokens of a request so far, which are read once for all of its
+    new ones.
     """
     if not d.gpu.has_known_speed:
         raise BadInput(
@@ -164,7 +177,10 @@ def decode_terms(
     if memory >= compute:
         dense = read.plain + read.quantized
         reached = dense / peak / memory
-        source = f"{dense / 1e9:.1f} GB at {reached:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s ({dense_kernels.name})"
+        source = (
+            f"{dense / 1e9:.1f} GB at {reached:.0%} of "
+            f"{gpu.bandwidth_gb_s:.0f} GB/s ({dense_kernels.name})"
+        )
         terms = [Term("weights", memory, source, "±5 %")]
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
@@ -182,8 +198,8 @@ def decode_terms(
         elements += len(layers) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
     kv = batch * elements * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %"))
-    if states := _state_bytes(m, tp):  # a request's states are read and written by every step
-        states *= 2 * batch
+    states = 2 * batch * _state_bytes(m, tp)  # every step reads and writes a request's states
+    if states:
         terms.append(
             Term(
                 "states",
@@ -226,15 +242,20 @@ def decode_tokens_per_s(d: Deployment) -> float:
 
 
 def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
-    """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
+    """Return tokens/s of one stream if only reading the weights took time.
+
+    All of them are read once a token at full bandwidth.
+    """
     return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
 
 
 def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
-    """Return how many people may ask QUESTION_TOKENS in the same moment and see their first token within so many seconds.
+    """Return how many people may ask at once and see their first token in time.
 
-    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in the KV cache.
-    kv_cache_tokens: of one replica.
+    Each of them asks QUESTION_TOKENS in the same moment.
+
+    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
+    the KV cache. kv_cache_tokens: of one replica.
     """
     s = d.settings
     terms = decode_terms(d, tokens_each=s.max_num_batched_tokens, context=0)

@@ -1,7 +1,10 @@
-"""The weights of a multimodal model's encoder and projector, for families whose text model has formulas.
+"""The weights of a multimodal model's encoder and projector.
+
+They are those of families whose text model has formulas.
 
 Of all others, what vLLM's class or the checkpoint's size says includes them. Source: vLLM 0.32.0,
-model_executor/models/siglip.py, pixtral.py, mistral3.py, gemma3_mm.py, mllama4.py, molmo.py, phi4mm.py.
+model_executor/models/siglip.py, pixtral.py, mistral3.py, gemma3_mm.py, mllama4.py, molmo.py,
+phi4mm.py.
 """
 
 # m model, f the fields of its whole config.json
@@ -18,7 +21,10 @@ def has_tower(architecture: str) -> bool:
 
 
 def tower_weights(m: ModelConfig) -> Iterator[Weight]:
-    """Yield the weights of the encoder and of what joins it to the text model; none for a text model."""
+    """Yield the weights of the encoder and of what joins it to the text model.
+
+    A text model has none.
+    """
     if m.text_only or m.architecture not in TOWERS:
         return
     yield from TOWERS[m.architecture](m, Fields(m.raw, m.location or m.name))
@@ -96,7 +102,10 @@ def _llama4(m: ModelConfig, f: Fields) -> Iterator[Weight]:
 
 
 def _molmo(m: ModelConfig, f: Fields) -> Iterator[Weight]:
-    """CLIP's large encoder with 23 layers, of which two are pooled by attention; fixed in the code."""
+    """Yield CLIP's large encoder with 23 layers, fixed in the code.
+
+    Two of the layers are pooled by attention.
+    """
     hidden, width = 1024, 4096
     yield Weight("tower.patch_embedding", hidden, 588)
     yield Weight("tower.positional_embedding", 577, hidden)
@@ -110,7 +119,10 @@ def _molmo(m: ModelConfig, f: Fields) -> Iterator[Weight]:
 
 
 def _phi4mm(m: ModelConfig, f: Fields) -> Iterator[Weight]:
-    """SigLIP with 448 pixels, fixed in the code, and a conformer for sound, whose weights are not split."""
+    """Yield SigLIP with 448 pixels, fixed in the code, and a conformer for sound.
+
+    The conformer's weights are not split.
+    """
     yield from _siglip(Fields({"image_size": 448}, f.where), 448, 27)
     hidden = m.hidden_size
     yield Weight("projector.image", hidden, 1152 + hidden)

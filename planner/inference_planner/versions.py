@@ -1,7 +1,8 @@
 """What differs between vLLM releases: one row each, whose columns are named behaviors.
 
-Code asks for a behavior (`settings.version.counts_all_allocations`) and never compares version strings. A new release
-is a new row. Sources are paths of vLLM's own tree at the release's tag; sizes were measured on an H200.
+Code asks for a behavior (`settings.version.counts_all_allocations`) and never compares version
+strings. A new release is a new row. Sources are paths of vLLM's own tree at the release's tag;
+sizes were measured on an H200.
 """
 
 from __future__ import annotations
@@ -23,34 +24,41 @@ class Version:
     Attributes:
         large_gpu_defaults: 16,384 tokens a step and 1,024 requests on GPUs of 160 GiB and more
             (engine/arg_utils.py, get_batch_defaults).
-        small_defaults_on_gb10: GB10 takes the defaults of small GPUs in spite of its memory (same place).
-        blackwell_graph_tokens: the largest batch with a CUDA graph on compute capability 10 (config/vllm.py).
-        counts_all_allocations: memory is read from cudaMemGetInfo, so that tables of requests and repacked weights
-            count against the KV cache (v1/worker/gpu_worker.py).
-        model_runner_v2_for_all: every model takes model runner V2 (config/vllm.py, use_v2_model_runner).
+        small_defaults_on_gb10: GB10 takes the defaults of small GPUs in spite of its memory (same
+            place).
+        blackwell_graph_tokens: the largest batch with a CUDA graph on compute capability 10
+            (config/vllm.py).
+        counts_all_allocations: memory is read from cudaMemGetInfo, so that tables of requests and
+            repacked weights count against the KV cache (v1/worker/gpu_worker.py).
+        model_runner_v2_for_all: every model takes model runner V2 (config/vllm.py,
+            use_v2_model_runner).
         compiles_in_profile_run: kernels are compiled, and timed, inside the profile run.
-        matrix_workspaces: how often the matrix library's scratch space counts. 0: the first product comes before vLLM
-            starts to count (init_device).
+        matrix_workspaces: how often the matrix library's scratch space counts. 0: the first product
+            comes before vLLM starts to count (init_device).
         sampler_logits: what the sampler keeps beside the logits in 16 bit (v1/worker/gpu/sample).
         graphs_are_estimated: memory for CUDA graphs is set aside with model runner V2, too
             (v1/worker/gpu/cudagraph_utils.py).
-        caches_states: requests keep a further Mamba state for others with the same prefix, so hybrids have a prefix
-            cache (config/model.py, is_prefix_caching_supported).
+        caches_states: requests keep a further Mamba state for others with the same prefix, so
+            hybrids have a prefix cache (config/model.py, is_prefix_caching_supported).
         counts_batches_in_flight: a sliding window keeps the tokens of every batch that is under way
             (VllmConfig.max_in_flight_tokens).
-        loads_deep_gemm: a workspace comes with DeepGEMM while weights are loaded (utils/deep_gemm.py).
-        gather_opens_communicator: the first gather of logits opens a communicator of its own in the profile run.
-        custom_all_reduce_on_nodes: the custom all-reduce stays on if several nodes are started by --nnodes
-            (config/parallel.py).
+        loads_deep_gemm: a workspace comes with DeepGEMM while weights are loaded
+            (utils/deep_gemm.py).
+        gather_opens_communicator: the first gather of logits opens a communicator of its own in the
+            profile run.
+        custom_all_reduce_on_nodes: the custom all-reduce stays on if several nodes are started by
+            --nnodes (config/parallel.py).
         fast_eager_launch: eager layers are launched at the pace that was measured under 0.32.0.
-        scales_yarn: YaRN allows its original positions times the factor, whatever max_position_embeddings says
-            (config/model.py, _get_and_verify_max_len; pull request 56446 ended it).
-        graphs_of_whole_steps: with draft tokens, numbers of requests get a CUDA graph beside the usual numbers of tokens;
-            before, those numbers are rounded up to whole requests (config/vllm.py, uniform_decode_sizes).
-        may_keep_freed_blocks: a block that the profile run has freed may count, because a small one was cut out of it
-            (gpu_worker.py, without _scoped_allocator_max_split).
-        kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads after the first
-            snapshot, and those that the profile run touches first.
+        scales_yarn: YaRN allows its original positions times the factor, whatever
+            max_position_embeddings says (config/model.py, _get_and_verify_max_len; pull request
+            56446 ended it).
+        graphs_of_whole_steps: with draft tokens, numbers of requests get a CUDA graph beside the
+            usual numbers of tokens; before, those numbers are rounded up to whole requests
+            (config/vllm.py, uniform_decode_sizes).
+        may_keep_freed_blocks: a block that the profile run has freed may count, because a small one
+            was cut out of it (gpu_worker.py, without _scoped_allocator_max_split).
+        kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads
+            after the first snapshot, and those that the profile run touches first.
     """
 
     name: str
@@ -99,10 +107,11 @@ V0_25_1 = Version(
     scales_yarn=True,
     graphs_of_whole_steps=False,
 )
-# Read at each tag: config/vllm.py, config/model.py, config/parallel.py, engine/arg_utils.py, utils/mem_utils.py,
-# v1/kv_cache_interface.py, v1/worker/gpu_worker.py, v1/worker/gpu/{model_runner,cudagraph_utils}.py and
-# v1/worker/gpu/sample/sampler.py. What a row does not name is as in the row before it, where those files say nothing
-# of it: the sizes of CUDA modules, DeepGEMM's workspace, the pace of eager layers.
+# Read at each tag: config/vllm.py, config/model.py, config/parallel.py, engine/arg_utils.py,
+# utils/mem_utils.py, v1/kv_cache_interface.py, v1/worker/gpu_worker.py,
+# v1/worker/gpu/{model_runner,cudagraph_utils}.py and v1/worker/gpu/sample/sampler.py. What a row
+# does not name is as in the row before it, where those files say nothing of it: the sizes of CUDA
+# modules, DeepGEMM's workspace, the pace of eager layers.
 V0_26_0 = replace(
     V0_25_1,
     name="0.26.0",
@@ -140,7 +149,8 @@ V0_32_0 = Version(
     counts_all_allocations=True,
     model_runner_v2_for_all=True,
     compiles_in_profile_run=False,
-    matrix_workspaces=2,  # one workspace was traced, and blocks that the allocator keeps in part are as large
+    # one workspace was traced, and blocks that the allocator keeps in part are as large
+    matrix_workspaces=2,
     sampler_logits="16 bit alone",
     graphs_are_estimated=True,
     caches_states=True,
@@ -152,8 +162,9 @@ V0_32_0 = Version(
     kernels_at_load_bytes=162 * MIB,
     kernels_at_profile_bytes=68 * MIB,
 )
-# The profile run's freed blocks are no longer kept in part (gpu_worker.py, _scoped_allocator_max_split), as in 0.32.0,
-# from which the sizes are taken. Read in both, the other files do not differ in a column.
+# The profile run's freed blocks are no longer kept in part (gpu_worker.py,
+# _scoped_allocator_max_split), as in 0.32.0, from which the sizes are taken. Read in both, the
+# other files do not differ in a column.
 V0_31_0 = replace(V0_32_0, name="0.31.0")
 V0_33_0 = Version(
     name="0.33.0",
@@ -163,7 +174,8 @@ V0_33_0 = Version(
     model_runner_v2_for_all=True,
     compiles_in_profile_run=False,
     matrix_workspaces=0,
-    sampler_logits="copy in 32 bit and rows of scratch",  # it samples once more with top_k and top_p
+    # it samples once more with top_k and top_p
+    sampler_logits="copy in 32 bit and rows of scratch",
     graphs_are_estimated=True,
     caches_states=True,
     counts_batches_in_flight=True,
@@ -176,8 +188,9 @@ V0_33_0 = Version(
     small_defaults_on_gb10=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
-# The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the KV cache is sized.
-# Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in one. Up to 0.6.5 the context counts.
+# The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the
+# KV cache is sized. Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in
+# one. Up to 0.6.5 the context counts.
 V0_ENGINE = replace(
     V0_25_1,
     name="0.7.3",
@@ -196,7 +209,9 @@ DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
 
 def get(name: str) -> Version:
-    """Return the row of a release, or of the nearest patch of the same minor release; "v0.32.0" is 0.32.0.
+    """Return the row of a release, or of the nearest patch of the same minor release.
+
+    "v0.32.0" is 0.32.0.
 
     Releases from 0.10 on that are older than the table take its oldest row: `is_outside` says so.
 

@@ -10,7 +10,11 @@ VOCAB_PADDING = 64  # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
 
 
 class ExpertSplit(NamedTuple):
-    """Over how many ranks each expert's matrices are cut, whole experts are dealt out, and shared experts are cut."""
+    """Over how many ranks experts are split.
+
+    Each expert's matrices are cut over `cut` ranks, whole experts are dealt to `dealt` ranks, and
+    shared experts are cut over `shared` ranks.
+    """
 
     cut: int
     dealt: int
@@ -19,10 +23,12 @@ class ExpertSplit(NamedTuple):
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of shape [copies, rows, cols]; split names how a tensor-parallel rank gets its share.
+    """One tensor of shape [copies, rows, cols].
 
-    split: column (rows / TP), row (cols / TP), qkv (query rows / TP, KV rows / min(TP, KV heads)), vocab (padded rows
-    / TP), vector (rows / TP, no cols), replicated.
+    `split` names how a tensor-parallel rank gets its share.
+
+    split: column (rows / TP), row (cols / TP), qkv (query rows / TP, KV rows / min(TP, KV heads)),
+    vocab (padded rows / TP), vector (rows / TP, no cols), replicated.
     """
 
     name: str
@@ -42,7 +48,10 @@ class Weight:
 
     def elements(self) -> int:
         """Elements in the checkpoint: neither padded nor replicated."""
-        return self.copies * self.rows * self.cols + (self.rows if self.bias else 0)
+        elements = self.copies * self.rows * self.cols
+        if self.bias:
+            elements += self.rows
+        return elements
 
     def shape_on_rank(self, tp: int) -> tuple[int, int]:
         """Rows and columns of one copy on one of `tp` ranks."""
@@ -58,4 +67,8 @@ class Weight:
         return self.rows, self.cols
 
     def bias_on_rank(self, tp: int) -> int:
-        return (self.rows if self.split == "row" else self.shape_on_rank(tp)[0]) if self.bias else 0
+        if not self.bias:
+            return 0
+        if self.split == "row":
+            return self.rows
+        return self.shape_on_rank(tp)[0]

@@ -1,7 +1,10 @@
-"""Every weight of a model: its shape, how tensor parallelism splits it, and the bytes it takes when quantized.
+"""Every weight of a model, and the bytes that it takes.
 
-The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, experts as w13 and w2), in the order in
-which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layers/linear.py.
+A weight has a shape, a way in which tensor parallelism splits it, and scales when it is quantized.
+
+The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, experts as w13 and w2),
+in the order in which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and
+layers/linear.py.
 """
 
 # m model, w weight, q quantization
@@ -75,7 +78,9 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
 
 @lru_cache(maxsize=256)
 def stand_ins(m: ModelConfig) -> tuple[int, ...]:
-    """Return for each layer an earlier one with the same tensors, so that each kind is computed once.
+    """Return for each layer an earlier one with the same tensors.
+
+    Each kind of layer is so computed once.
 
     Layers that a quantization's ignore list names by number stand for themselves.
     """
@@ -127,7 +132,10 @@ def head_weights(m: ModelConfig) -> Iterator[Weight]:
 
 @lru_cache(maxsize=1024)
 def parameters(m: ModelConfig) -> int:
-    """Return the number of parameters, as published: tied embeddings once, no padding, no quantization scales."""
+    """Return the number of parameters, as published.
+
+    Tied embeddings count once. Padding and scales of quantization do not count.
+    """
     total = 0
     for w in (*embedding_weights(m), *head_weights(m)):
         total += w.elements()
@@ -175,7 +183,10 @@ def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
 def tensor_bytes(
     m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None
 ) -> list[int]:
-    """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank: weight, scales, bias."""
+    """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank.
+
+    They are the weight, its scales and its bias.
+    """
     if experts and w.name.startswith("mlp.experts"):
         w = replace(w, copies=-(-w.copies // experts.dealt))
         tp = experts.cut
@@ -219,7 +230,9 @@ def layer_tensors(
 
 @lru_cache(maxsize=512)
 def whole_bytes(m: ModelConfig) -> int:
-    """Return the bytes of all weights as stored: quantized ones in their bits with scales, the others in the dtype.
+    """Return the bytes of all weights as stored.
+
+    Quantized weights are in their bits with scales, the others in the dtype.
 
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """
@@ -239,7 +252,8 @@ def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> l
 
     On Hopper the rows of the scales are padded to 256.
 
-    Source: fused_moe/oracle/mxfp4.py (0.25.1); the layout of the scales was read from a loaded gpt-oss-20b.
+    Source: fused_moe/oracle/mxfp4.py (0.25.1); the layout of the scales was read from a loaded
+    gpt-oss-20b.
     """
     hidden, width = padding
     if w.split == "row":
@@ -258,7 +272,7 @@ def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> l
 def _quantized_bytes(
     q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int
 ) -> list[int]:
-    """Return the weight bytes and scale bytes of [copies, rows, cols] in this quantization's layout."""
+    """Return the weight bytes and scale bytes of [copies, rows, cols] in this quantization."""
     if q.method == "mxfp4":
         return _mxfp4_bytes(q.padding, w, rows, cols)
     tensors = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]

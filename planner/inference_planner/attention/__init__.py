@@ -1,4 +1,6 @@
-"""Kinds of attention, a module each: what a layer keeps of a token, its weights, how it splits, its blocks, its time.
+"""Kinds of attention, each in a module of its own.
+
+A kind says what a layer keeps of a token, its weights, how it splits, its blocks and its time.
 
 `kind_of` says which kind a layer is; everything that depends on the kind asks the kind.
 """
@@ -39,7 +41,8 @@ __all__ = [
 ]
 
 FULL = Heads()
-# Each layer is of the first kind that says so. A new kind is one line here, before FULL, which takes every other layer.
+# Each layer is of the first kind that says so. A new kind is one line here, before FULL, which
+# takes every other layer.
 KINDS: tuple[Attention, ...] = (
     Mamba(),
     Sliding(),
@@ -51,7 +54,10 @@ KINDS: tuple[Attention, ...] = (
 
 
 def main_kind(model: ModelConfig) -> Attention:
-    """Return the kind of the layers that see the whole context: what a token costs, how heads split."""
+    """Return the kind of the layers that see the whole context.
+
+    It decides what a token costs and how heads split.
+    """
     return next(kind for kind in KINDS if kind.is_main(model))
 
 
@@ -66,7 +72,7 @@ def kind_named(key: str) -> Attention:
 
 
 def kind_of_spec(name: str) -> Attention | None:
-    """Return the kind that vLLM describes by this class of KV-cache specs; None if there is none."""
+    """Return the kind that vLLM describes by this class of KV-cache specs, or None."""
     return next((kind for kind in KINDS if name in kind.spec_names), None)
 
 
@@ -97,7 +103,10 @@ def has_states(model: ModelConfig) -> bool:
 
 @lru_cache(maxsize=512)
 def grouped(model: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
-    """Return (kind, size, its layers) of all layers with a cache or a state, in the order of their first layers."""
+    """Return (kind, size, its layers) of all layers with a cache or a state.
+
+    The order is that of their first layers.
+    """
     layers_of: dict[tuple[Attention, int], list[int]] = {}
     own_cache = layers(model)[: model.num_hidden_layers - model.kv_shared_layers]
     for layer, kind_and_size in enumerate(own_cache):

@@ -1,6 +1,9 @@
-"""What a kind of attention says of itself: cache, states, weights, split over ranks, memory peak, blocks and time.
+"""What a kind of attention says of itself.
 
-All sizes are of one layer. A new kind is a module with a subclass of `Attention`, and a line in attention/__init__.py.
+It knows its cache, states, weights, split over ranks, memory peak, blocks and time.
+
+All sizes are of one layer. A new kind is a module with a subclass of `Attention`, and a line in
+attention/__init__.py.
 """
 
 from collections.abc import Iterator
@@ -59,14 +62,20 @@ class States:
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """vLLM's description of a group of layers, for the simulator: the name of its class, and its arguments."""
+    """vLLM's description of a group of layers, for the simulator.
+
+    It is the name of its class, and its arguments.
+    """
 
     name: str
     arguments: dict[str, int | str] = field(default_factory=dict[str, "int | str"])
 
 
 class Attention:
-    """One kind of layer. `size` is the tokens of its window or chunk; 0 where it sees the whole context."""
+    """One kind of layer.
+
+    `size` is the tokens of its window or chunk; 0 where it sees the whole context.
+    """
 
     key = ""  # its name in a layout, and in the simulator
     spec_names: tuple[str, ...] = ()  # vLLM's classes of KV-cache specs that describe such layers
@@ -79,7 +88,10 @@ class Attention:
         return False
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
-        """Return the tokens that layer number `layer` sees (0: all of them), or None if it is of another kind."""
+        """Return the tokens that layer number `layer` sees, or None if it is of another kind.
+
+        0 stands for all of them.
+        """
         return 0 if self.is_main(model) else None
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
@@ -91,11 +103,17 @@ class Attention:
         return self.token_elements(m, tp) * element_bytes
 
     def states(self, m: ModelConfig, tp: int) -> States | None:
-        """Return the states that a request keeps instead of a cache; None for kinds with a cache."""
+        """Return the states that a request keeps instead of a cache.
+
+        Kinds with a cache return None.
+        """
         return None
 
     def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States | None:
-        """Return the states that a request keeps with draft tokens: each may be rejected, and has a state of its own."""
+        """Return the states that a request keeps with draft tokens.
+
+        Each draft token may be rejected, and has a state of its own.
+        """
         states = self.states(m, tp)
         if states is None or not draft_tokens:
             return states
@@ -118,7 +136,7 @@ class Attention:
         return 1
 
     def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
-        """Return the decode context parallel sizes that can share out the tokens of these copies."""
+        """Return the decode context parallel sizes that can share out these copies' tokens."""
         return []
 
     def held(self, m: ModelConfig, tp: int) -> str:
@@ -128,7 +146,8 @@ class Attention:
     def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
         """Return the least compute capability at which vLLM has kernels for a cache of this dtype.
 
-        Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if nothing else is said.
+        Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if
+        nothing else is said.
         """
         if kv_cache_dtype.startswith("fp8"):
             return FP8_CAPABILITY
@@ -143,11 +162,14 @@ class Attention:
         return m.head_dim
 
     def peak(self, m: ModelConfig, run: ProfileRun) -> Peak | None:
-        """Return the peak of the profile run that only this kind has; None if it has none of its own."""
+        """Return the peak of the profile run that only this kind has, or None."""
         return None
 
     def kernels_us(self, m: ModelConfig) -> float:
-        """Return the µs of small kernels of a layer and step, beside those that every layer has (speed.py)."""
+        """Return the µs of this kind's own small kernels in one layer and step.
+
+        speed.py counts those that every layer has.
+        """
         return 0.0
 
     def cached_tokens(self, tokens: int, size: int) -> int:
@@ -168,6 +190,7 @@ class Attention:
         """Return how vLLM's cache manager describes such layers to its scheduler.
 
         Args:
-            state_blocks: states of a request where prefixes are cached; 0 where states are not cached.
+            state_blocks: states of a request where prefixes are cached; 0 where states are not
+                cached.
         """
         return CacheSpec("FullAttentionSpec", {"block_size": block_size})

@@ -1,4 +1,6 @@
-"""Attention with K and V of their own heads: as many as queries (MHA), shared by groups (GQA), or one (MQA).
+"""Attention with K and V of their own heads: MHA, GQA or MQA.
+
+There are as many of them as queries (MHA), one for a group of queries (GQA), or a single one (MQA).
 
 Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/models/llama.py.
 """
@@ -38,7 +40,10 @@ class Heads(Attention):
         if kv_heads >= tp and kv_heads % tp:
             return f"{tp} does not divide the {kv_heads} KV heads"
         if kv_heads < tp and tp % kv_heads:
-            return f"{tp} is not a multiple of the {kv_heads} KV heads, so they cannot be copied evenly"
+            return (
+                f"{tp} is not a multiple of the {kv_heads} KV heads, "
+                "so they cannot be copied evenly"
+            )
         return ""
 
     def copies(self, m: ModelConfig, tp: int) -> int:
@@ -68,7 +73,9 @@ class Heads(Attention):
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         traits = m.traits
         kv_heads, head_dim, v_head_dim = self.sizes(m)
-        query_rows = m.num_attention_heads * head_dim * (2 if traits.gated_attention else 1)
+        query_rows = m.num_attention_heads * head_dim
+        if traits.gated_attention:
+            query_rows *= 2
         kv_rows = kv_heads * (head_dim + v_head_dim)
         yield Weight(
             "self_attn.qkv_proj",

@@ -1,4 +1,6 @@
-"""Multi-head latent attention (MLA): one latent a token, from which the heads' K and V are made when they are needed.
+"""Multi-head latent attention (MLA): one latent a token.
+
+The heads' K and V are made from it when they are needed.
 
 Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py MLAAttentionSpec.
 """
@@ -33,10 +35,11 @@ class Latent(Attention):
     def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes of one token's latent, and of its indexer's key if attention is sparse.
 
-        The indexer keeps keys in FP8 with a 32-bit scale. A sparse latent in FP8 has scales of its own, and keeps
-        positions in 16 bit.
+        The indexer keeps keys in FP8 with a 32-bit scale. A sparse latent in FP8 has scales of its
+        own, and keeps positions in 16 bit.
 
-        Source: vLLM 0.32.0, v1/kv_cache_interface.py MLAAttentionSpec (fp8_ds_mla), models/deepseek_v2.py.
+        Source: vLLM 0.32.0, v1/kv_cache_interface.py MLAAttentionSpec (fp8_ds_mla),
+        models/deepseek_v2.py.
         """
         latent = m.latent
         if not latent.index_heads:
@@ -77,7 +80,10 @@ class Latent(Attention):
         return m.latent.kv_lora_rank
 
     def peak(self, m: ModelConfig, run: ProfileRun) -> Peak:
-        """Return the peak of prefill: MLA decompresses long contexts in chunks, and the profile run takes the largest."""
+        """Return the peak of prefill.
+
+        MLA decompresses long contexts in chunks, and the profile run takes the largest.
+        """
         dtype_bytes = DTYPE_BYTES[m.dtype]
         widths = self.widths(m, run.tp)
         live_elements = m.hidden_size + widths.attn + widths.q + widths.kv
@@ -100,7 +106,8 @@ def latent_weights(m: ModelConfig, latent: Mla, has_decoded_copy: bool) -> Itera
     """Yield the matrices that make the latent, and the heads' K and V of it.
 
     Args:
-        has_decoded_copy: a quantized kv_b_proj stands in memory once more, in the model's dtype, for decoding.
+        has_decoded_copy: a quantized kv_b_proj stands in memory once more, in the model's dtype,
+            for decoding.
     """
     hidden = m.hidden_size
     heads = m.num_attention_heads

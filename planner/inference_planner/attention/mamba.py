@@ -1,6 +1,9 @@
-"""State-space layers of hybrid models: a state of fixed size a request instead of a cache that grows.
+"""State-space layers of hybrid models.
 
-Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpec, layers/mamba/mamba_utils.py.
+A request has a state of fixed size instead of a cache that grows.
+
+Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpec,
+layers/mamba/mamba_utils.py.
 """
 
 # m model
@@ -53,8 +56,9 @@ class Mamba(Attention):
     def state_bytes(self, m: ModelConfig, tp: int, draft_tokens: int = 0) -> int:
         """Return the bytes of one request's state on one rank.
 
-        The convolution's part is in 16 bit, the recurrence's in the dtype that the config names. The convolution's
-        window is longer by the draft tokens, but for Mamba 1 (MambaStateShapeCalculator, num_spec).
+        The convolution's part is in 16 bit, the recurrence's in the dtype that the config names.
+        The convolution's window is longer by the draft tokens, but for Mamba 1
+        (MambaStateShapeCalculator, num_spec).
         """
         space = m.state_space
         # a group that several ranks need is copied

@@ -1,4 +1,4 @@
-"""Attention to a part of the context: a window that slides along (sliding), or a chunk of its own (Llama 4: chunked).
+"""Attention to a part of the context: a sliding window, or a chunk (Llama 4).
 
 Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocalAttentionSpec.
 """

@@ -57,10 +57,12 @@ def _catalog_model(name: str) -> ModelConfig:
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
-    """Return a model by its catalog name, its Hub id (of models known here), or a folder or file with config.json.
+    """Return a model by its name in the catalog, its Hub id, or a folder or file with config.json.
 
-    Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
-    architecture that is not known.
+    Hub ids are those of the models that the catalog knows.
+
+    Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut,
+    wrong, or of an architecture that is not known.
     """
     if isinstance(name_or_path, ModelConfig):
         return name_or_path
@@ -74,11 +76,16 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
             hub_ids = sorted(model.hub_ids, key=lambda hub_id: hub_id.lower() != name)
             model = replace(model, hub_ids=tuple(hub_ids))
         return model
-    if path := existing(name_or_path):
+    path = existing(name_or_path)
+    if path:
         return read_file(path)
     shown_name = str(name_or_path)[:LONGEST_SHOWN]
-    remedy = f"{nearest(shown_name.lower(), _names(), 3)}Give a catalog name (workshop plan --list-models) or a folder with a config.json."
+    remedy = (
+        f"{nearest(shown_name.lower(), _names(), 3)}Give a catalog name (workshop plan "
+        "--list-models) or a folder with a config.json."
+    )
     raise BadInput(
-        f"The model {shown_name!r} is not in the catalog, and no folder or file of that name exists.",
+        f"The model {shown_name!r} is not in the catalog, and no "
+        "folder or file of that name exists.",
         remedy,
     )

@@ -1,4 +1,7 @@
-"""The checkpoint beside a config.json: its size, which replaces an estimate's, and its number of layers."""
+"""The checkpoint beside a config.json: its size and its number of layers.
+
+The size replaces the one of an estimate.
+"""
 
 import json
 import re
@@ -22,7 +25,9 @@ REMEDY = "Copy or download the file again."
 
 
 def stored_bytes(folder: Path) -> int:
-    """Return the bytes of the safetensors beside a config.json: by their index, or by their headers; 0 without them.
+    """Return the bytes of the safetensors beside a config.json; 0 without them.
+
+    They come from the index, or from the headers of the files.
 
     Raises:
         BadInput: an index that is cut or says nothing, or a file whose header is.
@@ -50,7 +55,8 @@ def _index(folder: Path) -> tuple[int, Mapping[str, Any]]:
 def check_layers(raw: Mapping[str, Any], config: Path) -> None:
     """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
 
-    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
+    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after
+    the last one.
     """
     counts: dict[str, int] = {}  # what stands before the layer's number -> layers
     tensors = [name for name in _index(config.parent)[1] if len(name) <= LONGEST_NAME]
@@ -99,7 +105,10 @@ def _tensor_bytes(file: Path) -> int:
 
 
 def _end(tensor: Mapping[str, Any]) -> int:
-    """Return where a tensor ends in its file. Raises ValueError and others for what is no place in a file."""
+    """Return where a tensor ends in its file.
+
+    Raises ValueError and others for what is no place in a file.
+    """
     begin, end = tensor["data_offsets"]
     if type(begin) is not int or type(end) is not int or not 0 <= begin <= end < LARGEST_BYTES:
         raise ValueError("no place in a file")

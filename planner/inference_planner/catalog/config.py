@@ -1,4 +1,4 @@
-"""What the planner keeps of a model: shapes by their config.json names, nothing guessed, and what is known beyond them.
+"""The facts of a model: shapes by their config.json names, and what is known beyond them.
 
 That is what vLLM's own classes said, or how large the checkpoint is.
 """
@@ -25,7 +25,10 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Moe:
-    """Mixture of experts. Sizes are of one expert; `layers` are the indices of the layers that have experts."""
+    """Mixture of experts, with the sizes of one expert.
+
+    `layers` are the indices of the layers that have experts.
+    """
 
     num_experts: int
     experts_per_token: int
@@ -38,7 +41,10 @@ class Moe:
 
 @dataclass(frozen=True)
 class Mla:
-    """Multi-head latent attention: one latent of kv_lora_rank + qk_rope_head_dim a token and layer."""
+    """Multi-head latent attention (MLA).
+
+    A token has one latent of kv_lora_rank + qk_rope_head_dim in each layer.
+    """
 
     kv_lora_rank: int
     q_lora_rank: int | None
@@ -52,14 +58,18 @@ class Mla:
 
 @dataclass(frozen=True)
 class Mamba:
-    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache."""
+    """State-space layers of a hybrid model.
+
+    A request has a state of fixed size in each of them instead of a KV cache.
+    """
 
     layers: frozenset[int]
     d_state: int
     d_conv: int
     inner: int  # heads × head size
     dt_rank: int  # Mamba 2, delta nets: heads
-    groups: int = 0  # of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, without heads
+    # of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, without heads
+    groups: int = 0
     state_bytes_each: int = 2
     blocks: int = 2  # of states that a request holds where prefixes are cached
     delta: bool = False  # a gated delta net
@@ -87,7 +97,8 @@ class Quantization:
     activation_bits: int = 16
     scale_bytes: int = 0  # of one scale of a group; 0: as wide as the model's dtype
     experts_only: bool = False  # only expert weights are quantized (gpt-oss)
-    # MXFP4 experts: what hidden size and an expert's width are rounded up to; the first is that of Triton's on Hopper
+    # MXFP4 experts: what hidden size and an expert's width are rounded up to; the first is that of
+    # Triton's on Hopper
     padding: tuple[int, int] = (1, 64)
     online: bool = False  # the checkpoint is 16 bit, and vLLM quantizes it while loading
     kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
@@ -96,7 +107,10 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Traits:
-    """What the architecture fixes and config.json does not say; see catalog/families.py for each family."""
+    """What the architecture fixes and config.json does not say.
+
+    catalog/families.py has the traits of each family.
+    """
 
     gated_mlp: bool = True  # SiLU/GELU gate: two up projections
     qkv_bias: bool = False
@@ -120,7 +134,10 @@ class Traits:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
+    """Layers that share one block table.
+
+    page_bytes is the size of one block of one layer, and blocks_per_request is at max_model_len.
+    """
 
     kind: str  # the key of its kind of attention; as recorded, the class of its spec
     # their indices, or how many there are on each pipeline stage where vLLM said it
@@ -134,7 +151,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Built:
-    """One split of a model, built on the meta device. Bytes of one rank; one entry a pipeline stage where it is a tuple."""
+    """One split of a model, built on the meta device.
+
+    Bytes are of one rank. A tuple has one entry for each pipeline stage.
+    """
 
     tp: int
     pp: int
@@ -147,7 +167,8 @@ class Built:
     experts: ExpertSplit | None = (
         None  # how they were shared out beside tensor parallelism; None: not
     )
-    # of loaded_bytes, those of a multimodal model's encoder; () where there is none, or it was not recorded
+    # of loaded_bytes, those of a multimodal model's encoder; () where there is none, or it was not
+    # recorded
     encoder_bytes: tuple[int, ...] = ()
 
     def stage_bytes(self, stage: int, text_only: bool) -> int:
@@ -160,18 +181,25 @@ class Built:
 
 @dataclass(frozen=True)
 class Exact:
-    """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate."""
+    """What is known of a model's sizes, and where it comes from.
+
+    basis is "exact" (built now, or earlier on this machine), "recorded" or "estimate".
+    """
 
     basis: str
     source: str
     builds: tuple[Built, ...] = ()
-    scale: float = 1.0  # of a split that was not built: weights of one rank over what the config alone makes of them
+    # of a split that was not built: weights of one rank over what the config alone makes of them
+    scale: float = 1.0
     refused: tuple[
         tuple[int, int, str], ...
     ] = ()  # (tp, pp, what vLLM said) of splits that it could not build
 
     def of(self, tp: int, pp: int) -> Built | None:
-        """Return what is known of a split; its KV cache is the same however experts are shared out."""
+        """Return what is known of a split.
+
+        Its KV cache is the same however experts are distributed.
+        """
         return next((b for b in self.builds if (b.tp, b.pp) == (tp, pp)), None)
 
     def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
@@ -231,7 +259,8 @@ class ModelConfig:
     # YaRN: the positions that the config says; vLLM multiplied them by the factor until 0.29
     unscaled_positions: int = 0
     overrides: str = ""  # --hf-overrides, as JSON
-    # of the catalog's text models: the multimodal architecture that is published under their Hub ids
+    # of the catalog's text models: the multimodal architecture that is published under their Hub
+    # ids
     text_of: str = ""
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
@@ -259,7 +288,10 @@ class ModelConfig:
 
     @property
     def state_space(self) -> Mamba:
-        """The sizes of the state-space layers of a model that has some; `mamba` is None if it has none."""
+        """The sizes of the state-space layers.
+
+        Ask only for a model that has some: `mamba` is None for the others.
+        """
         return present(self.mamba)
 
     @property

@@ -1,7 +1,7 @@
-"""An architecture without formulas: what its config.json says in the usual spellings, to be shown as an estimate.
+"""Estimate an architecture without formulas from the usual fields of its config.json.
 
-A decoder is taken for what most are: attention with K and V of its heads (or the kind that its list of layers names),
-and a gated MLP or experts.
+A decoder is taken for what most are: attention with K and V of its heads (or the kind that its list
+of layers names), and a gated MLP or experts.
 """
 
 import math
@@ -89,6 +89,8 @@ DELTA_NET = {
     "conv_kernel": "short_conv_kernel_size",
 }
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+KEPT_OUTSIDE = ("quantization_config", "torch_dtype", "dtype")  # beside the nested config
+ACTIVATIONS = ("mlp_hidden_act", "hidden_act", "activation_function")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast", "xielu")
 MLP_ALONE, EXPERTS_ALONE = ("mlp", "-"), ("moe", "E")  # layers that mix no tokens
 NARROWEST, NARROW = 512, 64  # of an MLP: every tensor parallel size divides it; in place of none
@@ -104,13 +106,11 @@ ATTENTION = ("*", "f", "global", "local")
 def fields(raw: Mapping[str, Any], where: str) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
     text = dict(raw)
-    while inner := next(
-        (text[name] for name in NESTED if as_object(text.get(name)) is not None), None
-    ):
-        text = {
-            **inner,
-            **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text},
-        }
+    inner = _nested(text)
+    while inner:
+        outer = {name: text[name] for name in KEPT_OUTSIDE if name in text}
+        text = {**inner, **outer}
+        inner = _nested(text)
     for name in OF_EACH_LAYER:
         _refuse_longer(text, name, where)
     delta = as_object(text.get("linear_attn_config"))
@@ -118,14 +118,22 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
         text |= {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
         full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
         layers = range(1, Fields(text, where).int("num_hidden_layers") + 1)
-        text["layer_types"] = [
-            "full_attention" if i in full else "linear_attention" for i in layers
-        ]
+        layer_types: list[str] = []
+        for layer in layers:
+            if layer in full:
+                layer_types.append("full_attention")
+            else:
+                layer_types.append("linear_attention")
+        text["layer_types"] = layer_types
     pattern = as_list(text.get("hybrid_layer_pattern"))
     if pattern is not None:
-        text["layer_types"] = [
-            "sliding_attention" if kind else "full_attention" for kind in pattern
-        ]
+        layer_types = []
+        for has_window in pattern:
+            if has_window:
+                layer_types.append("sliding_attention")
+            else:
+                layer_types.append("full_attention")
+        text["layer_types"] = layer_types
     if isinstance(text.get("block_configs"), list):
         text |= _unlike_layers(Fields(text, where), where)
     if text.get("global_head_dim"):  # what has no other name is that of layers with a window
@@ -133,28 +141,29 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
             "swa_num_key_value_heads": text.get("num_key_value_heads"),
             "swa_head_dim": text.get("head_dim"),
         }
-        text["num_key_value_heads"] = text.get("num_global_key_value_heads") or text.get(
-            "num_key_value_heads"
-        )
+        if text.get("num_global_key_value_heads"):
+            text["num_key_value_heads"] = text["num_global_key_value_heads"]
+        else:
+            text["num_key_value_heads"] = text.get("num_key_value_heads")
         text["head_dim"] = text["global_head_dim"]
     # Mamba, Mamba 2
     states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None
     for ours, others in SPELLINGS.items():
         if text.get(ours) is None:
-            text[ours] = next((text[name] for name in others if text.get(name) is not None), None)
+            text[ours] = _first_value(text, others)
         sizes = as_list(text[ours])
         if sizes and all(type(size) is int for size in sizes):
             # one a layer (Gemma 3n) or a kind of token (Ernie VL)
             text[ours] = sum(sizes) // len(sizes)
-    blocks = text.get("layers_block_type") or text.get("hybrid_override_pattern")
-    entries = blocks if isinstance(blocks, str) else as_list(blocks)
+    entries = _entries(text.get("layers_block_type") or text.get("hybrid_override_pattern"))
     if text["num_hidden_layers"] is None and entries is not None:
         text["num_hidden_layers"] = len(entries)
     f = Fields(text, where)
     if _named(f) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
         text["intermediate_size"] = f.int("intermediate_size") // 2
     if text.get("block_auto_adjust_ff_dim"):  # LFM2
-        width, step = 2 * f.int("intermediate_size") / 3, f.int("block_multiple_of", 256)
+        width = 2 * f.int("intermediate_size") / 3
+        step = f.int("block_multiple_of", 256)
         width *= f.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
         text["intermediate_size"] = math.ceil(int(width) / step) * step
     if states_alone:
@@ -166,10 +175,33 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
     return f
 
 
+def _nested(text: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the config of the language model inside a multimodal config; None if there is none."""
+    for name in NESTED:
+        inner = as_object(text.get(name))
+        if inner is not None:
+            return inner
+    return None
+
+
+def _first_value(text: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """Return the first field of `names` that has a value, or None."""
+    for name in names:
+        if text.get(name) is not None:
+            return text[name]
+    return None
+
+
+def _entries(value: object) -> str | list[Any] | None:
+    """Return the entries of a list of layers, or of a pattern with a letter for each layer."""
+    if isinstance(value, str):
+        return value
+    return as_list(value)
+
+
 def _refuse_longer(text: Mapping[str, Any], name: str, where: str) -> None:
     """Raise BadInput for a list or a pattern with more entries than a model has layers."""
-    value = text.get(name)
-    entries = value if isinstance(value, str) else as_list(value)
+    entries = _entries(text.get(name))
     if entries is not None and len(entries) > MOST_BLOCKS:
         Fields(text, where).refuse(
             name, f"has {len(entries):,} entries, and must have at most {MOST_BLOCKS:,}"
@@ -177,33 +209,41 @@ def _refuse_longer(text: Mapping[str, Any], name: str, where: str) -> None:
 
 
 def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
-    """Nemotron NAS: every layer has an MLP of its own width, and attention or none; the width is their mean."""
+    """Return the fields of Nemotron NAS, whose layers differ.
+
+    Every layer has an MLP of its own width, and attention or none. The width that is returned is
+    their mean.
+    """
     kinds: list[str] = []
     widths: list[int] = []
     shared = 0
     for block in f.raw["block_configs"]:
         parts = Fields({"block": block}, where).object("block")
-        attends, mlp = parts.object("attention"), parts.object("ffn")
-        if attends.has("n_heads_in_group"):
-            kinds, shared = [*kinds, "attention"], attends.int("n_heads_in_group")
+        attention = parts.object("attention")
+        mlp = parts.object("ffn")
+        if attention.has("n_heads_in_group"):
+            kinds.append("attention")
+            shared = attention.int("n_heads_in_group")
         if mlp.has("ffn_mult"):
             width = 2 * mlp.number("ffn_mult", 0, LARGEST_FACTOR) * f.int("hidden_size") / 3
-            kinds, widths = [*kinds, "mlp"], [*widths, math.ceil(int(width) / 256) * 256]
+            kinds.append("mlp")
+            widths.append(math.ceil(int(width) / 256) * 256)
     if not shared or not widths:
         return {}
-    heads, mean = f.int("num_attention_heads"), sum(widths) // len(widths)
+    heads = f.int("num_attention_heads")
     return {
         "layers_block_type": kinds,
         "num_key_value_heads": max(1, heads // shared),
-        "intermediate_size": mean,
+        "intermediate_size": sum(widths) // len(widths),
     }
 
 
 def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
-    """Return the part of the model that an estimate leaves out or gets wrong by more than 5 %, or an empty string.
+    """Return the part that an estimate leaves out or gets wrong by more than 5 %, or "".
 
-    Measured over the recorded builds (tests/plan/test_estimate_error.py): without an encoder the weights are up to 18 %
-    too small; with compressed attention (DeepSeek V4) weights are up to 90 % and the cache 74 % off.
+    Measured over the recorded builds (tests/plan/test_estimate_error.py): without an encoder the
+    weights are up to 18 % too small; with compressed attention (DeepSeek V4) weights are up to 90 %
+    and the cache 74 % off.
 
     Args:
         raw: the whole config.json.
@@ -231,36 +271,34 @@ def decoder(f: Fields) -> dict[str, Any]:
     blocks = _blocks(f)
     kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(f)
     f.layers = len(kinds)
-    act = next(
-        (
-            f.text(n, "")
-            for n in ("mlp_hidden_act", "hidden_act", "activation_function")
-            if f.has(n)
-        ),
-        "",
-    )
-    bias, gate = (
-        f.raw.get("attention_bias") is True,
-        f.flag("attn_output_gate", f.has("linear_num_key_heads")),
-    )
-    shared, table = (
-        f.int("num_kv_shared_layers", 0, least=0),
-        f.int("hidden_size_per_layer_input", 0, least=0),
-    )
+    activation = ""
+    for name in ACTIVATIONS:
+        if f.has(name):
+            activation = f.text(name, "")
+            break
+    has_bias = f.raw.get("attention_bias") is True
+    has_gate = f.flag("attn_output_gate", f.has("linear_num_key_heads"))
+    shared = f.int("num_kv_shared_layers", 0, least=0)
+    layer_input_width = f.int("hidden_size_per_layer_input", 0, least=0)
     if keeps_no_cache(_named(f)):
         return _looking_both_ways(f, _named(f))
-    facts = {
-        "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias, gated_attention=gate),
+    traits = Traits(
+        gated_mlp=activation not in UNGATED, qkv_bias=has_bias, gated_attention=has_gate
+    )
+    facts: dict[str, Any] = {
+        "traits": traits,
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
         "moe": _moe(f),
         **_alone(f, blocks),
         "positions": 4096,
         "kv_shared": min(shared, f.layers - 1),
-        "per_layer": (f.int("vocab_size_per_layer_input", f.int("vocab_size")), table)
-        if table
-        else None,
-        "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
+        "per_layer": None,
     }
+    if layer_input_width:
+        vocabulary = f.int("vocab_size_per_layer_input", f.int("vocab_size"))
+        facts["per_layer"] = (vocabulary, layer_input_width)
+    state_layers = [layer for layer, kind in enumerate(kinds) if not _attends(kind)]
+    facts["mamba"] = _states(f, frozenset(state_layers))
     if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
         part = f.int("qk_nope_head_dim", 128)
         mla = Mla(
@@ -282,22 +320,25 @@ def decoder(f: Fields) -> dict[str, Any]:
         facts["window"] = f.int("sliding_window")
     facts["v_head_dim"] = f.optional_int("v_head_dim") or 0
     if f.has("swa_head_dim"):
-        kv, width = (
-            f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1)),
-            f.int("swa_head_dim"),
-        )
-        facts["window_heads"] = kv, width, f.int("swa_v_head_dim", width)
+        kv_heads = f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1))
+        width = f.int("swa_head_dim")
+        facts["window_heads"] = kv_heads, width, f.int("swa_v_head_dim", width)
     return facts
 
 
 def _named(f: Fields) -> str:
     """Return the architecture that the config names first."""
     names = as_list(f.raw.get("architectures"))
-    return str(names[0]) if names else ""
+    if not names:
+        return ""
+    return str(names[0])
 
 
 def _looking_both_ways(f: Fields, architecture: str) -> dict[str, Any]:
-    """Return the facts of an encoder such as BERT: no head, and in the older ones learned positions and two matrices an MLP."""
+    """Return the facts of an encoder such as BERT, which has no head.
+
+    The older ones have learned positions, and two matrices in the MLP.
+    """
     is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
     if is_newer:
         return {"traits": Traits(), "tie": True, "positions": 8192}
@@ -319,56 +360,85 @@ def _with_indexer(f: Fields, mla: Mla) -> Mla:
     kinds = f.list("indexer_types", str)
     if not f.has("index_topk"):
         return mla
+    share = 1.0
+    if kinds:
+        share = kinds.count("full") / len(kinds)
     return replace(
         mla,
         index_heads=f.int("index_n_heads", 64),
         index_head_dim=f.int("index_head_dim", 128),
-        index_share=kinds.count("full") / len(kinds) if kinds else 1.0,
+        index_share=share,
     )
 
 
 def _attends(kind: str) -> bool:
-    """True for a kind of layer that keeps a cache, such as deepseek_sparse_attention; linear attention keeps a state."""
+    """Return True for a kind of layer that keeps a cache, such as deepseek_sparse_attention.
+
+    Linear attention keeps a state.
+    """
     return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
 
 
 def _blocks(f: Fields) -> list[str]:
-    """The kind of every layer, by a list or a pattern of letters; [] where the config has neither."""
-    if both := next((parts for name, parts in COMPOSED.items() if f.has(name)), None):
-        return both * f.layers
+    """Return the kind of every layer, by a list or a pattern of letters.
+
+    The list is empty where the config has neither.
+    """
+    for name, parts in COMPOSED.items():
+        if f.has(name):
+            return parts * f.layers
     if f.has("layer_types") or f.has("layers_block_type"):
         return f.layer_types() or f.list("layers_block_type", str)
     return [letter for letter in f.text("hybrid_override_pattern", "") if letter in "M*-E"]
 
 
 def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
-    """MLPs and experts that are layers of their own, given to those that mix tokens: as many, or as wide in the mean."""
-    mlps, experts = (sum(kind in alone for kind in blocks) for alone in (MLP_ALONE, EXPERTS_ALONE))
+    """Give MLPs and experts that are layers of their own to the layers that mix tokens.
+
+    There are as many experts, and MLPs are as wide in the mean.
+    """
+    mlps = sum(kind in MLP_ALONE for kind in blocks)
+    experts = sum(kind in EXPERTS_ALONE for kind in blocks)
     if not mlps + experts:
         return {}
-    moe, n, rest = _moe(f), f.layers, max(1, f.layers - experts)
-    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / rest
+    moe = _moe(f)
+    others = max(1, f.layers - experts)
+    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / others
     # evenly, for pipeline stages
-    layers = frozenset(i for i in range(n) if (i + 1) * experts // n > i * experts // n)
-    return {
+    layers: list[int] = []
+    for layer in range(f.layers):
+        if (layer + 1) * experts // f.layers > layer * experts // f.layers:
+            layers.append(layer)
+    facts: dict[str, Any] = {
         "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
-        "moe": replace(moe, layers=layers) if moe and layers else None,
+        "moe": None,
     }
+    if moe and layers:
+        facts["moe"] = replace(moe, layers=frozenset(layers))
+    return facts
 
 
 def _kinds(f: Fields) -> list[str]:
     """Return the kind of each layer where no list says it: every so many are of another one."""
-    every, offset = (
-        f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset")
-    )
-    every, other = (every or f.optional_int("attn_layer_period")), "linear_attention"
+    every = f.optional_int("full_attention_interval")
+    offset = f.optional_int("attn_layer_offset")
+    if not every:
+        every = f.optional_int("attn_layer_period")
+    other = "linear_attention"
     if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
-        every, other = f.raw.get("sliding_window_pattern"), "sliding_attention"
-        every = f.int("sliding_window_pattern") if isinstance(every, int) else f.layers + 1
+        other = "sliding_attention"
+        every = f.layers + 1
+        if isinstance(f.raw.get("sliding_window_pattern"), int):
+            every = f.int("sliding_window_pattern")
     if not every:
         return ["full_attention"] * f.layers
-    at = every - 1 if offset is None else offset
-    return ["full_attention" if i % every == at else other for i in range(f.layers)]
+    if offset is None:
+        offset = every - 1
+    kinds = [other] * f.layers
+    for layer in range(f.layers):
+        if layer % every == offset:
+            kinds[layer] = "full_attention"
+    return kinds
 
 
 def _moe(f: Fields) -> Moe | None:
@@ -398,10 +468,14 @@ def _moe(f: Fields) -> Moe | None:
 
 
 def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
-    """Return the layers with a state instead of a cache; a state's size is heads × head size × state size."""
+    """Return the layers with a state instead of a cache; None if there is none.
+
+    A state's size is heads × head size × state size.
+    """
     if not layers:
         return None
-    hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
+    hidden = f.int("hidden_size")
+    heads = f.int("mamba_num_heads", 1)
     # LFM2: gates and a short convolution, whose window is all that is kept
     if f.has("conv_L_cache"):
         return Mamba(layers, 0, f.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
@@ -409,17 +483,21 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner
     if heads == 1:
         return Mamba(layers, *sizes, -(-hidden // 16))
-    # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where nothing is said
+    # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where
+    # nothing is said
     usual = "bfloat16"
     if f.has("hybrid_override_pattern") or f.has("linear_attn_config"):
         usual = "float32"
+    blocks = 3
     is_delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
+    if is_delta:
+        blocks = 2
     return Mamba(
         layers,
         *sizes,
         heads,
         groups=f.int("n_groups", 1),
         state_bytes_each=DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2),
-        blocks=2 if is_delta else 3,
+        blocks=blocks,
         delta=is_delta,
     )

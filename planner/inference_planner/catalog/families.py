@@ -1,7 +1,8 @@
 """Model families: what their architecture fixes, and how each config.json spells its sizes.
 
-One function a family turns config.json into the fields that differ from a Llama. Names of architectures are
-those of `architectures` in config.json and of vLLM's registry (vllm/model_executor/models/registry.py, 0.25.1).
+One function a family turns config.json into the fields that differ from a Llama. Names of
+architectures are those of `architectures` in config.json and of vLLM's registry
+(vllm/model_executor/models/registry.py, 0.25.1).
 """
 
 # f the fields of a config.json
@@ -14,10 +15,14 @@ from inference_planner.catalog.fields import Fields
 
 
 def _moe(f: Fields, width: str, layers: Iterable[int] | None = None, **more: Any) -> Moe:
-    """Experts as most configs spell them; `width` names the field of one expert's size, without `layers` all have them."""
+    """Return the experts as most configs spell them.
+
+    `width` names the field of one expert's size. Without `layers` all layers have experts.
+    """
     count = f.first_int("num_experts", "num_local_experts")
-    where = range(f.layers) if layers is None else layers
-    return Moe(count, f.int("num_experts_per_tok"), f.int(width), frozenset(where), **more)
+    if layers is None:
+        layers = range(f.layers)
+    return Moe(count, f.int("num_experts_per_tok"), f.int(width), frozenset(layers), **more)
 
 
 def _mla(f: Fields, v_head_dim: int | None = None) -> Mla:
@@ -31,7 +36,10 @@ def _mla(f: Fields, v_head_dim: int | None = None) -> Mla:
 
 
 def _latent(f: Fields, mla: Mla) -> dict[str, Any]:
-    """The sizes that follow from a latent: K of every head is a part without and a part with positions."""
+    """Return the sizes that follow from a latent.
+
+    K of every head is a part without and a part with positions.
+    """
     return {
         "kv_heads": f.int("num_attention_heads"),
         "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
@@ -40,7 +48,10 @@ def _latent(f: Fields, mla: Mla) -> dict[str, Any]:
 
 
 def _plain(bias: bool, **more: Any) -> Traits:
-    """A block as before Llama: two matrices in the MLP, LayerNorm with its bias, and a bias on products or on none."""
+    """Return the traits of a block as before Llama.
+
+    It has two matrices in the MLP, LayerNorm with its bias, and a bias on all products or on none.
+    """
     traits: dict[str, Any] = {
         "gated_mlp": False,
         "norm_bias": True,
@@ -71,7 +82,9 @@ def mixtral(f: Fields) -> dict[str, Any]:
 
 def qwen2(f: Fields) -> dict[str, Any]:
     """Its `sliding_window` counts only with `use_sliding_window`."""
-    window = f.optional_int("sliding_window") if f.flag("use_sliding_window") else None
+    window = None
+    if f.flag("use_sliding_window"):
+        window = f.optional_int("sliding_window")
     return {"traits": Traits(qkv_bias=True), "window": window}
 
 
@@ -145,15 +158,18 @@ def phi(f: Fields) -> dict[str, Any]:
 def falcon(f: Fields) -> dict[str, Any]:
     new = f.flag("new_decoder_architecture")
     heads = f.first_int("num_attention_heads", "n_head")
-    kv = (
-        f.first_int("num_kv_heads", "n_head_kv", default=8)
-        if new
-        else 1
-        if f.flag("multi_query", True)
-        else heads
-    )
+    if new:
+        kv = f.first_int("num_kv_heads", "n_head_kv", default=8)
+    elif f.flag("multi_query", True):
+        kv = 1
+    else:
+        kv = heads
     parallel = f.flag("parallel_attn", True)
-    norms = (f.int("num_ln_in_parallel_attn", 2) if new else 1) if parallel else 2
+    norms = 2
+    if parallel and new:
+        norms = f.int("num_ln_in_parallel_attn", 2)
+    elif parallel:
+        norms = 1
     return {
         "traits": _plain(
             f.flag("bias"), norms=norms, parallel_block=parallel, rope=not f.flag("alibi")
@@ -219,7 +235,10 @@ def minicpm(f: Fields) -> dict[str, Any]:
 
 
 def minicpm3(f: Fields) -> dict[str, Any]:
-    """Return MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
+    """Return MLA's projections, beside a cache of K and V of every head.
+
+    vLLM 0.32.0's minicpm3.py keeps them so, with V padded to the width of K.
+    """
     latent = _mla(f, f.int("hidden_size") // f.int("num_attention_heads"))
     return {**_latent(f, latent), "tie": True, "latent_projections": latent}
 
@@ -274,12 +293,11 @@ def jamba(f: Fields) -> dict[str, Any]:
         offset, period = f.int(f"{kind}_layer_offset", least=0), f.int(f"{kind}_layer_period")
         return [i for i in range(f.layers) if i % period == offset]
 
-    moe, hidden = _moe(f, "intermediate_size", every("expert")), f.int("hidden_size")
-    rank = (
-        -(-hidden // 16)
-        if f.text("mamba_dt_rank", "") == "auto"
-        else f.int("mamba_dt_rank", -(-hidden // 16))
-    )
+    moe = _moe(f, "intermediate_size", every("expert"))
+    hidden = f.int("hidden_size")
+    rank = -(-hidden // 16)
+    if f.text("mamba_dt_rank", "") != "auto":
+        rank = f.int("mamba_dt_rank", rank)
     layers = frozenset(range(f.layers)) - frozenset(every("attn"))
     mamba = Mamba(
         layers,
@@ -342,7 +360,10 @@ NESTED = {
 
 
 def has_formulas(architecture: str) -> bool:
-    """Return True if the whole model follows from its config; of a multimodal one only the language part does."""
+    """Return True if the whole model follows from its config.
+
+    Of a multimodal model only the language part does.
+    """
     return architecture in FAMILIES and architecture not in NESTED
 
 
@@ -352,7 +373,10 @@ def with_architecture(traits: Traits, architecture: str) -> Traits:
 
 
 def positions_are_scaled(architecture: str) -> bool:
-    """Return True if max_position_embeddings already includes rope scaling (vLLM 0.25.1, config/model.py)."""
+    """Return True if max_position_embeddings already includes rope scaling.
+
+    Source: vLLM 0.25.1, config/model.py.
+    """
     return architecture.startswith("Gemma3")
 
 

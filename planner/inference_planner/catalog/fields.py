@@ -12,25 +12,40 @@ from inference_planner.errors import BadInput
 from inference_planner.files import read_json
 from inference_planner.json_values import as_list, as_object
 
-# Far above any model that exists (126 layers, 315 in merged ones; 2,048 experts; a vocabulary of a million), far below
-# what would make the arithmetic meaningless, or a plan take minutes.
+# Far above any model that exists (126 layers, 315 in merged ones; 2,048 experts; a vocabulary of a
+# million), far below what would make the arithmetic meaningless, or a plan take minutes.
 LARGEST = {
-    name: most
-    for most, names in (
-        (1 << 18, "hidden_size n_embd n_embed"),
-        (512, "num_hidden_layers n_layer"),
-        (1 << 24, "vocab_size"),
-        (1 << 21, "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size"),
-        (1 << 21, "intermediate_size_mlp shared_expert_intermediate_size"),
-        (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
-        (1 << 13, "num_experts num_local_experts n_routed_experts n_shared_experts"),
-        (
-            1 << 28,
-            "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings",
-        ),
-        (32, "bits w_bit num_bits"),
-    )
-    for name in names.split()
+    "hidden_size": 1 << 18,
+    "n_embd": 1 << 18,
+    "n_embed": 1 << 18,
+    "num_hidden_layers": 512,
+    "n_layer": 512,
+    "vocab_size": 1 << 24,
+    "intermediate_size": 1 << 21,
+    "n_inner": 1 << 21,
+    "ffn_dim": 1 << 21,
+    "ffn_hidden_size": 1 << 21,
+    "moe_intermediate_size": 1 << 21,
+    "intermediate_size_mlp": 1 << 21,
+    "shared_expert_intermediate_size": 1 << 21,
+    "num_attention_heads": 4096,
+    "n_head": 4096,
+    "num_key_value_heads": 4096,
+    "num_kv_heads": 4096,
+    "n_head_kv": 4096,
+    "head_dim": 4096,
+    "num_experts": 1 << 13,
+    "num_local_experts": 1 << 13,
+    "n_routed_experts": 1 << 13,
+    "n_shared_experts": 1 << 13,
+    "max_position_embeddings": 1 << 28,
+    "n_positions": 1 << 28,
+    "n_ctx": 1 << 28,
+    "max_sequence_length": 1 << 28,
+    "original_max_position_embeddings": 1 << 28,
+    "bits": 32,
+    "w_bit": 32,
+    "num_bits": 32,
 }
 LARGEST_OTHER = 1 << 24
 LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
@@ -38,16 +53,22 @@ LONGEST_LIST = 4096
 
 
 def nearest(unknown_name: str, names: Mapping[str, str], count: int = 1) -> str:
-    """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
-    near = dict.fromkeys(
-        names[spelling]
-        for spelling in difflib.get_close_matches(unknown_name, names, count, cutoff=0.5)
-    )
-    return f"Nearest: {', '.join(near)}. " if near else ""
+    """Return the beginning of a remedy: the names that are nearest to the unknown one.
+
+    It is empty if none is near. `names` maps spellings to names.
+    """
+    spellings = difflib.get_close_matches(unknown_name, names, count, cutoff=0.5)
+    if not spellings:
+        return ""
+    near = dict.fromkeys(names[spelling] for spelling in spellings)
+    return f"Nearest: {', '.join(near)}. "
 
 
 def json_object(file: Path, most_bytes: int) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises BadInput: it cannot be read, is too large, cut, or no object."""
+    """Return the object in a JSON file.
+
+    Raises BadInput: it cannot be read, is too large, cut, or no object.
+    """
     again = "Copy or download the file again."
     raw = read_json(file, most_bytes, again)
     if not isinstance(raw, dict):
@@ -59,10 +80,16 @@ Item = TypeVar("Item", int, str)
 
 
 class Fields:
-    """The fields of one config.json, or of an object in it; every access checks the value and names the wrong field."""
+    """The fields of one config.json, or of an object in it.
+
+    Every access checks the value, and an error names the wrong field.
+    """
 
     def __init__(self, raw: Mapping[str, Any], where: str, inside: str = ""):
-        self.raw, self.where, self.inside, self.layers = raw, where, inside, 0
+        self.raw = raw
+        self.where = where
+        self.inside = inside
+        self.layers = 0
 
     def refuse(self, name: str, why: str) -> NoReturn:
         remedy = "Give the config.json as the model's authors published it."
@@ -75,7 +102,10 @@ class Fields:
         return self.raw.get(name) is not None
 
     def int(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """Return a whole number of at least `least`; a missing field without default is refused by name."""
+        """Return a whole number of at least `least`.
+
+        A missing field without default is refused by name.
+        """
         value = self.raw.get(name)
         if value is None:
             if default is None:
@@ -91,46 +121,63 @@ class Fields:
 
     def first_int(self, *names: str, default: int | None = None) -> int:
         """Return the first field of `names` that is there."""
-        name = next((name for name in names if self.has(name)), names[0])
-        return self.int(name, default)
+        for name in names:
+            if self.has(name):
+                return self.int(name, default)
+        return self.int(names[0], default)
 
     def optional_int(self, name: str) -> int | None:
-        return self.int(name) if self.has(name) else None
+        if not self.has(name):
+            return None
+        return self.int(name)
 
     def number(self, name: str, default: float, most: float) -> float:
         """Return a number above 0 and at most `most`."""
-        value = self.raw[name] if self.has(name) else default
+        if not self.has(name):
+            return float(default)
+        value = self.raw[name]
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.is_not(name, value, "a number")
-        if self.has(name) and not 0 < value <= most:
+        if not 0 < value <= most:
             self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self.raw[name] if self.has(name) else default
-        return value if isinstance(value, bool) else self.is_not(name, value, "true or false")
+        if not self.has(name):
+            return default
+        value = self.raw[name]
+        if not isinstance(value, bool):
+            self.is_not(name, value, "true or false")
+        return value
 
     def text(self, name: str, default: str) -> str:
         value = self.raw.get(name)
-        return value if isinstance(value, str) else default
+        if isinstance(value, str):
+            return value
+        return default
 
     def list(self, name: str, kind: type[Item]) -> list[Item]:
         """Return a list whose items are all of one kind; [] where the field is missing."""
-        value: Any = self.raw[name] if self.has(name) else []
-        items = as_list(value)
+        if not self.has(name):
+            return []
+        items = as_list(self.raw[name])
         if (
             items is None
             or len(items) > LONGEST_LIST
             or any(type(item) is not kind for item in items)
         ):
-            words = "whole numbers" if kind is int else "names"
-            self.is_not(name, value, f"a list of at most {LONGEST_LIST} {words}")
+            words = "names"
+            if kind is int:
+                words = "whole numbers"
+            self.is_not(name, self.raw[name], f"a list of at most {LONGEST_LIST} {words}")
         return items
 
     def object(self, name: str) -> Fields:
         """Return the fields of an object inside; it has none where the field is missing."""
-        value = self.raw.get(name)
-        fields = as_object({} if value is None else value)
+        value: object = {}
+        if self.has(name):
+            value = self.raw[name]
+        fields = as_object(value)
         if fields is None:
             self.is_not(name, value, "an object")
         return Fields(fields, self.where, f"{self.inside}{name}.")
@@ -145,5 +192,8 @@ class Fields:
         return types
 
     def layer_windows(self, window: int) -> tuple[int | None, ...]:
-        """Return the window of each layer by `layer_types`, or () where the config has no such list."""
+        """Return the window of each layer by `layer_types`.
+
+        The result is () where the config has no such list.
+        """
         return tuple(window if t == "sliding_attention" else None for t in self.layer_types())

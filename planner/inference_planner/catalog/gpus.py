@@ -1,4 +1,7 @@
-"""GPUs: memory as the driver reports it and as the engine sees it, bandwidth, FLOP/s and links, each with a source."""
+"""GPUs: memory, bandwidth, FLOP/s and links, each with a source.
+
+Memory is given as the driver reports it and as the engine sees it.
+"""
 
 import json
 import math
@@ -20,7 +23,11 @@ HOPPER = 9.0
 
 @dataclass(frozen=True)
 class GPU:
-    """One GPU. The engine sees less memory than the driver reports: the driver keeps page tables and ECC for itself."""
+    """One GPU.
+
+    The engine sees less memory than the driver reports: the driver keeps page tables and ECC for
+    itself.
+    """
 
     name: str
     title: str
@@ -64,7 +71,10 @@ class GPU:
 
     @property
     def capability(self) -> float:
-        """The CUDA compute capability as a number; infinite for other vendors' GPUs, which do all that it decides."""
+        """The CUDA compute capability as a number.
+
+        It is infinite for other vendors' GPUs, which do all that it decides.
+        """
         number = re.fullmatch(r"\d+\.\d+", self.compute_capability)
         return float(number[0]) if number else math.inf
 
@@ -99,7 +109,10 @@ MAKERS = ("nvidia", "amd", "geforce", "tesla", "instinct", "radeon", "gpu")
 
 
 def _spelt(name: str) -> str:
-    """Return the form under which a spelling is looked up: lower case, hyphens, no maker, a hyphen after "RTX"."""
+    """Return the form under which a spelling is looked up.
+
+    It is in lower case with hyphens, without the maker, and with a hyphen after "RTX".
+    """
     text = re.sub(r"[\s_/()-]+", "-", name.strip().lower()).strip("-")
     words = [word for word in text.split("-") if word not in MAKERS]
     text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(words))
@@ -109,7 +122,10 @@ def _spelt(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return every spelling and whose it is: NVML's name, too, as Kubernetes' label has it, and the size on the box."""
+    """Return every spelling of a GPU's name, and whose it is.
+
+    NVML's name is one, also as Kubernetes' label has it, and so is the size on the box.
+    """
     names: dict[str, str] = {}
     for name, gpu in _gpus().items():
         for alias in (name, gpu.title, gpu.kubernetes_product, *gpu.aliases):
@@ -126,7 +142,10 @@ def list_gpus() -> list[str]:
 
 
 def load_gpu(name: str | GPU) -> GPU:
-    """Return a GPU by name. Raises BadInput with the nearest names for one that is not in the catalog."""
+    """Return a GPU by name.
+
+    Raises BadInput with the nearest names for one that is not in the catalog.
+    """
     if isinstance(name, GPU):
         return name
     names = _names()
@@ -146,7 +165,8 @@ def load_card(name: str | GPU | None, memory_gib: float | None = None) -> GPU:
     Args:
         memory_gib: the memory of one GPU in GiB as vLLM sees it; None for that of the catalog.
 
-    Raises BadInput: neither is given, the name is not in the catalog, or the memory is no number above 0.
+    Raises BadInput: neither is given, the name is not in the catalog, or the memory is no number
+    above 0.
     """
     if memory_gib is None:
         if name is None:

@@ -1,6 +1,7 @@
-"""What vLLM does with an architecture: generate text, with or without an encoder, or compute vectors and scores (pooling).
+"""What vLLM does with an architecture: generate text, or compute vectors and scores (pooling).
 
-Source: vLLM 0.32.0, model_executor/models/registry.py (kinds.json), config/model.py _get_default_runner_type.
+Source: vLLM 0.32.0, model_executor/models/registry.py (kinds.json), config/model.py
+_get_default_runner_type.
 """
 
 import json
@@ -15,7 +16,8 @@ SCORING = ("ForSequenceClassification", "ForTokenClassification", "Classificatio
 EMBEDDING = ("ForTextEncoding", "EmbeddingModel", "ForRewardModeling", "RewardModel", "Model")
 # Sentence Transformers' files beside a config.json, which make vLLM pool (get_pooling_config)
 POOLING_FILES = ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json")
-# in the names of models with a *ForCausalLM class that are made for pooling, such as Qwen3-Embedding-8B
+# in the names of models with a *ForCausalLM class that are made for pooling, such as
+# Qwen3-Embedding-8B
 EMBEDDING_NAME = re.compile(r"(?i)(?<![a-z])(embed(ding)?s?|e5|gte|bge)(?![a-z])")
 SCORING_NAME = re.compile(r"(?i)(?<![a-z])(rerank(er)?|reward)(?![a-z])")
 

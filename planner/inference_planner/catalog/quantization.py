@@ -1,4 +1,4 @@
-"""Read `quantization_config` of config.json, or vLLM's `--quantization` names, as one Quantization."""
+"""Read `quantization_config`, or vLLM's `--quantization` names, as one Quantization."""
 
 # q the fields of a quantization_config
 import re
@@ -47,35 +47,33 @@ SAME = {
     "intel/auto_round": "inc",
     "compressed_tensors": "compressed-tensors",
 }
-# Formats that vLLM reads with a package of its own: bitsandbytes since 0.28.0 (pull request 43529), GGUF (39612).
+# Formats that vLLM reads with a package of its own: bitsandbytes since 0.28.0 (pull request 43529),
+# GGUF (39612).
 PLUGINS = {"bitsandbytes": "vllm-bnb-plugin", "gguf": "vllm-gguf-plugin"}
 # 4 bits in blocks of 64 with a scale in 32 bits: NF4, as it is made while loading
 BITSANDBYTES = Quantization("bitsandbytes", 4, group_size=64, scale_bytes=4, online=True)
 # Formats that older releases had, and 0.32.0 has not (model_executor/layers/quantization).
 REMOVED = (
-    *(
-        "aqlm",
-        "hqq",
-        "marlin",
-        "gptq_marlin_24",
-        "squeezellm",
-        "qqq",
-        "deepspeedfp",
-        "eetq",
-        "exl2",
-    ),
-    *(
-        "tpu_int8",
-        "ptpc_fp8",
-        "petit_nvfp4",
-        "rtn",
-        "ipex",
-        "neuron_quant",
-        "bitblas",
-        "gptq_bitblas",
-    ),
+    "aqlm",
+    "hqq",
+    "marlin",
+    "gptq_marlin_24",
+    "squeezellm",
+    "qqq",
+    "deepspeedfp",
+    "eetq",
+    "exl2",
+    "tpu_int8",
+    "ptpc_fp8",
+    "petit_nvfp4",
+    "rtn",
+    "ipex",
+    "neuron_quant",
+    "bitblas",
+    "gptq_bitblas",
 )
-# the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may be escaped)
+# the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may
+# be escaped)
 LAYERS = re.compile(
     r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)"
 )
@@ -84,7 +82,8 @@ LAYERS = re.compile(
 def from_name(name: str) -> Quantization:
     """Return the layout that `--quantization NAME` means for a 16-bit checkpoint.
 
-    fp8 and experts_int8 can be made by vLLM while loading; the others need a checkpoint, whose usual layout is taken.
+    fp8 and experts_int8 can be made by vLLM while loading; the others need a checkpoint, whose
+    usual layout is taken.
     """
     name = SAME.get(name, name)
     check_readable(name, f"--quantization {name}:")
@@ -97,9 +96,14 @@ def from_name(name: str) -> Quantization:
 
 
 def canonical(name: str) -> str:
-    """Return a method's name as vLLM's --quantization takes it: inc for auto-round, compressed-tensors with a hyphen."""
+    """Return a method's name as vLLM's --quantization takes it.
+
+    It is inc for auto-round, and compressed-tensors with a hyphen.
+    """
     other = SAME.get(name, name)
-    return other if other in ("inc", "compressed-tensors") else name
+    if other in ("inc", "compressed-tensors"):
+        return other
+    return name
 
 
 def check_readable(method: str, where: str) -> None:
@@ -123,26 +127,34 @@ def check_readable(method: str, where: str) -> None:
 
 
 def check_stored(q: Quantization, name: str) -> None:
-    """Raise BadInput where a checkpoint is quantized in another way than `--quantization NAME` says.
+    """Raise BadInput where `--quantization NAME` contradicts the checkpoint.
 
-    Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
+    Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override
+    what is asked for.
     """
     flag_method = from_name(name).method.removesuffix("_marlin")
     stored = q.method.removesuffix("_marlin")
     if flag_method != stored and not stored.startswith(("modelopt", "mxfp4")):
-        problem = f"The checkpoint is quantized with {q.method}, and vLLM refuses --quantization {name} for it."
+        problem = (
+            f"The checkpoint is quantized with {q.method}, and vLLM "
+            f"refuses --quantization {name} for it."
+        )
         remedy = "Leave --quantization out, or give a checkpoint that is not quantized."
         raise BadInput(problem, remedy)
 
 
 def from_config(q: Fields) -> Quantization:
-    """Read `quantization_config` (or `compression_config`): what it says beside the method's usual layout.
+    """Read `quantization_config` or `compression_config`.
+
+    The fields change the method's usual layout.
 
     Raises BadInput for a method that is not known.
     """
     # ModelOpt's hf_quant_config.json
-    legacy = "modelopt" if q.object("quantization").has("quant_algo") else ""
-    method = q.text("quant_method", legacy).lower().replace("_", "-")
+    default_method = ""
+    if q.object("quantization").has("quant_algo"):
+        default_method = "modelopt"
+    method = q.text("quant_method", default_method).lower().replace("_", "-")
     alias = SAME.get(method.replace("-", "_"), method)
     method = alias.replace("_", "-")
     check_readable(method, f"{q.where}:")
@@ -155,7 +167,9 @@ def from_config(q: Fields) -> Quantization:
     if method in ("fbgemm-fp8", "mxfp4"):
         return replace(usual, ignore=ignore)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
-        name = "group_size" if q.has("group_size") else "q_group_size"
+        name = "q_group_size"
+        if q.has("group_size"):
+            name = "group_size"
         group_size = q.int(name, 128, least=-1)
         return replace(
             METHODS[method.split("-")[0]],
@@ -167,12 +181,15 @@ def from_config(q: Fields) -> Quantization:
     if method == "compressed-tensors":
         return _compressed_tensors(q, ignore)
     if method == "modelopt":
-        inner = q.object("quantization") if q.has("quantization") else q
+        inner = q
+        if q.has("quantization"):
+            inner = q.object("quantization")
         ignore = _ignored(inner, "exclude_modules") or ignore
         scheme = as_object(inner.raw.get("kv_cache_scheme")) or {}
-        of_8_bits = scheme.get("num_bits") == 8
-        kv = "fp8" if of_8_bits or inner.text("kv_cache_quant_algo", "") == "FP8" else "auto"
-        more: dict[str, Any] = {"ignore": ignore, "kv_cache_dtype": kv}
+        kv_cache_dtype = "auto"
+        if scheme.get("num_bits") == 8 or inner.text("kv_cache_quant_algo", "") == "FP8":
+            kv_cache_dtype = "fp8"
+        more: dict[str, Any] = {"ignore": ignore, "kv_cache_dtype": kv_cache_dtype}
         algorithm = inner.text("quant_algo", "").upper()
         groups_of_bits: dict[int, Fields] = {}
         for group in _config_groups(q):
@@ -197,8 +214,8 @@ def from_config(q: Fields) -> Quantization:
     if method in OTHERS:
         return OTHERS[method](q)
     remedy = (
-        "It has them for fp8, mxfp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, auto-round, torchao, quark, "
-        "bitsandbytes and mxfp4."
+        "It has them for fp8, mxfp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, "
+        "auto-round, torchao, quark, bitsandbytes and mxfp4."
     )
     raise BadInput(
         f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
@@ -219,8 +236,15 @@ def _targets(group: Fields | None) -> tuple[str, ...]:
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
-    """Return the first list of modules that stay in 16 bit; patterns that search for hours are refused."""
-    name = next((name for name in names if q.raw.get(name)), names[0])
+    """Return the first list of modules that stay in 16 bit.
+
+    Raises BadInput for patterns whose search could take hours.
+    """
+    name = names[0]
+    for candidate in names:
+        if q.raw.get(candidate):
+            name = candidate
+            break
     patterns = q.list(name, str)
     for pattern in patterns:
         if len(pattern) > LONGEST_PATTERN:
@@ -235,12 +259,18 @@ def _block(q: Fields, name: str) -> tuple[int, int] | None:
     sizes = q.list(name, int)
     if sizes and (len(sizes) != 2 or min(sizes) < 1):
         q.is_not(name, sizes, "rows and columns")
-    return (sizes[0], sizes[1]) if sizes else None
+    if not sizes:
+        return None
+    return sizes[0], sizes[1]
 
 
 def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
     groups = _config_groups(q)
-    weights = next((group.object("weights") for group in groups if group.raw.get("weights")), None)
+    weights: Fields | None = None
+    for group in groups:
+        if group.raw.get("weights"):
+            weights = group.object("weights")
+            break
     if not weights or not weights.has("num_bits"):
         q.refuse("config_groups", "names no weights with num_bits")
     activations = groups[0].object("input_activations")
@@ -248,20 +278,32 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
     stored_group_size = max(0, weights.int("group_size", 0, least=-1))
     group_size = {"tensor": -1, "channel": 0}.get(strategy, stored_group_size)
     kv_cache = q.object("kv_cache_scheme")
+    weight_bits = weights.int("num_bits")
+    block = None
+    if strategy == "block":
+        block = _block(weights, "block_structure")
+    activation_bits = activations.int("num_bits", 16)
+    zero_points = not weights.flag("symmetric", True)
+    kv_cache_dtype = "auto"
+    if kv_cache.int("num_bits", 16) == 8:
+        kv_cache_dtype = "fp8"
     return Quantization(
         "compressed-tensors",
-        weights.int("num_bits"),
+        weight_bits,
         group_size=group_size,
         ignore=ignore,
-        block=_block(weights, "block_structure") if strategy == "block" else None,
-        activation_bits=activations.int("num_bits", 16),
-        zero_points=not weights.flag("symmetric", True),
-        kv_cache_dtype="fp8" if kv_cache.int("num_bits", 16) == 8 else "auto",
+        block=block,
+        activation_bits=activation_bits,
+        zero_points=zero_points,
+        kv_cache_dtype=kv_cache_dtype,
     )
 
 
 def _bitsandbytes(q: Fields) -> Quantization:
-    """Read what the bitsandbytes package saves: NF4 or FP4 in blocks of 64, or 8 bits with a scale a row."""
+    """Read what the bitsandbytes package saves.
+
+    It is NF4 or FP4 in blocks of 64, or 8 bits with one scale for each row.
+    """
     ignore = _ignored(q, "llm_int8_skip_modules")
     if q.flag("load_in_8bit") and not q.flag("load_in_4bit"):
         return Quantization("bitsandbytes", 8, group_size=0, ignore=ignore)
@@ -277,12 +319,14 @@ def _auto_round(q: Fields) -> Quantization:
         if layers.object(name).int("bits", 4) >= 16:
             ignore.append(name)
     listed = {"names": ignore}
-    is_float = "fp" in q.text("data_type", "int")
+    scale_bytes = 0
+    if "fp" in q.text("data_type", "int") and group_size > 0:
+        scale_bytes = 1
     return Quantization(
         "auto-round",
         q.int("bits", 4),
         group_size=max(0, group_size),
-        scale_bytes=1 if is_float and group_size > 0 else 0,
+        scale_bytes=scale_bytes,
         zero_points=not q.flag("sym", True),
         ignore=_ignored(Fields(listed, q.where, q.inside), "names"),
     )
@@ -304,12 +348,18 @@ TORCHAO = {
 
 
 def _torchao(q: Fields) -> Quantization:
-    """Read PyTorch's own quantization, whose class names the format. Source: layers/quantization/torchao.py."""
+    """Read PyTorch's own quantization, whose class names the format.
+
+    Source: layers/quantization/torchao.py.
+    """
     kind = q.object("quant_type").object("default")
     name = kind.text("_type", "")
     data = kind.object("_data")
     if name in ("ModuleFqnToConfig", "FqnToConfig"):
-        modules = data.object("module_fqn_to_config" if name.startswith("M") else "fqn_to_config")
+        field = "fqn_to_config"
+        if name == "ModuleFqnToConfig":
+            field = "module_fqn_to_config"
+        modules = data.object(field)
         kind = modules.object("_default")
         name = kind.text("_type", "")
         data = kind.object("_data")
@@ -333,7 +383,9 @@ def _torchao(q: Fields) -> Quantization:
 def _first_size(data: Fields, name: str, default: int) -> int:
     """Return a whole number above 0, or the default where the field holds something else."""
     value = data.raw.get(name)
-    return value if type(value) is int and value > 0 else default
+    if type(value) is int and value > 0:
+        return value
+    return default
 
 
 # Quark's dtypes -> bits
@@ -341,7 +393,10 @@ QUARK = {"fp8": 8, "int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "fp4": 4, "fp6"
 
 
 def _quark(q: Fields) -> Quantization:
-    """Read AMD's Quark: one format for all layers but those excluded. Source: layers/quantization/quark."""
+    """Read AMD's Quark: one format for all layers but those excluded.
+
+    Source: layers/quantization/quark.
+    """
     usual = q.object("global_quant_config")
     weight = usual.object("weight")
     inputs = usual.object("input_tensors")
@@ -350,16 +405,20 @@ def _quark(q: Fields) -> Quantization:
         q.refuse("global_quant_config", "names no weight with a dtype of 4, 6 or 8 bits")
     groups = {"per_tensor": -1, "per_channel": 0}
     stored = _first_size(weight, "group_size", 32)
-    is_float = weight.text("dtype", "").startswith(("fp4", "fp6"))
-    kv = "fp8" if q.object("export").raw.get("kv_cache_group") else "auto"
+    scale_bytes = 0
+    if weight.text("dtype", "").startswith(("fp4", "fp6")):
+        scale_bytes = 1
+    kv_cache_dtype = "auto"
+    if q.object("export").raw.get("kv_cache_group"):
+        kv_cache_dtype = "fp8"
     return Quantization(
         "quark",
         weight_bits,
         group_size=groups.get(weight.text("qscheme", ""), stored),
-        scale_bytes=1 if is_float else 0,
+        scale_bytes=scale_bytes,
         activation_bits=_quark_bits(inputs) or 16,
         ignore=_ignored(q, "exclude"),
-        kv_cache_dtype=kv,
+        kv_cache_dtype=kv_cache_dtype,
     )
 
 

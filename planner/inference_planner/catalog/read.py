@@ -1,4 +1,7 @@
-"""config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
+"""Turn config.json into a ModelConfig, checked field by field.
+
+Of an unknown architecture the usual fields are read: see estimate.py.
+"""
 
 # f the fields of a config.json
 import json
@@ -11,7 +14,7 @@ from typing import Any
 from inference_planner.catalog import estimate
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.checkpoint import check_layers
-from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Traits
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, Traits
 from inference_planner.catalog.families import (
     FAMILIES,
     NESTED,
@@ -42,18 +45,30 @@ LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 
 
 
 def existing(name: str | Path) -> Path | None:
-    """Return the file or folder of that name (~ is one's home); None where there is none, or can be none."""
+    """Return the file or folder of that name, or None.
+
+    `~` is one's home. None stands for a file that is not there, or cannot be there.
+    """
     try:
         path = Path(name).expanduser()
-        return path if path.exists() else None
+        if path.exists():
+            return path
     except (OSError, RuntimeError, ValueError):  # too long, the home of nobody, half a character
-        return None
+        pass
+    return None
 
 
 def read_file(path: Path) -> ModelConfig:
-    """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
-    file = path / "config.json" if path.is_dir() else path
-    gguf = [file] if file.suffix.lower() == ".gguf" else []
+    """Read a config.json, or the one in a folder.
+
+    Raises BadInput for a file that is missing, cut or wrong.
+    """
+    file = path
+    if path.is_dir():
+        file = path / "config.json"
+    gguf: list[Path] = []
+    if file.suffix.lower() == ".gguf":
+        gguf = [file]
     if path.is_dir() and not file.exists():
         gguf = sorted(path.glob("*.gguf"))
     if gguf:
@@ -67,10 +82,11 @@ def read_file(path: Path) -> ModelConfig:
     beside = file.with_name("hf_quant_config.json")  # ModelOpt's, which vLLM reads as well
     if file.name == "config.json" and not raw.get("quantization_config") and beside.exists():
         raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
-    name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
-    model = replace(
-        from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent)
-    )
+    name = file.stem
+    if file.name == "config.json":
+        name = name_of(file.absolute().parent)
+    model = from_dict(raw, name=plain(name or str(file)), where=str(file))
+    model = replace(model, location=str(file.parent))
     if file.name == "config.json":
         pooling = pooling_of(model.architecture, model.name, file.parent)
         model = replace(model, pooling=pooling)
@@ -79,13 +95,15 @@ def read_file(path: Path) -> ModelConfig:
 
 
 def name_of(folder: Path) -> str:
-    """Return a model folder's name: its own; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) the model's."""
+    """Return the name of the model in a folder.
+
+    It is the folder's own name; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) it is
+    NAME.
+    """
     model = folder.parent.parent.name
-    return (
-        model.split("--")[-1]
-        if folder.parent.name == "snapshots" and model.startswith("models--")
-        else folder.name
-    )
+    if folder.parent.name == "snapshots" and model.startswith("models--"):
+        return model.split("--")[-1]
+    return folder.name
 
 
 def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") -> ModelConfig:
@@ -101,7 +119,7 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
     f = Fields(raw, where)
     if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
         text = f.object("text_config").raw or f.refuse("text_config", "is missing")
-        outer = {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if f.has(k)}
+        outer = {field: raw[field] for field in estimate.KEPT_OUTSIDE if f.has(field)}
         f = Fields({**text, **outer}, where)
     f.layers = f.first_int("num_hidden_layers", "n_layer")
     f.layer_types()
@@ -113,7 +131,8 @@ def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfi
 
     Raises BadInput: no object of fields, or one with which the config is wrong.
     """
-    remedy = """Give an object of fields, such as '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, …}}'."""
+    example = '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, …}}'
+    remedy = f"Give an object of fields, such as '{example}'."
     fields: Any = overrides
     if isinstance(overrides, str):
         try:
@@ -141,7 +160,10 @@ def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfi
 
 
 def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with changes; nested configs (text_config) are merged, other objects replaced."""
+    """Return fields with changes.
+
+    Nested configs (text_config) are merged, other objects replaced.
+    """
     merged = dict(raw)
     for name, value in changes.items():
         inner, old = as_object(value), as_object(raw.get(name))
@@ -153,7 +175,9 @@ def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
-    """Refuse counts of layers or experts that no model has, also in parts of which the planner has no formulas.
+    """Refuse counts of layers or experts that no model has.
+
+    Parts of which the planner has no formulas are checked as well.
 
     vLLM's own classes may be asked to build those parts, and would do so for minutes.
     """
@@ -171,10 +195,23 @@ def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
                 )
 
 
+def _of_type(model_type: object) -> str | None:
+    """Return the architecture with formulas that has this model_type, or None."""
+    for architecture, (_, model_types) in FAMILIES.items():
+        if model_type in model_types:
+            return architecture
+    return None
+
+
 def _architecture(raw: Mapping[str, Any], where: str) -> str:
-    """The architecture by its own name or by model_type; the two must not contradict each other."""
-    f, model_type, names = Fields(raw, where), raw.get("model_type"), raw.get("architectures")
-    typed = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
+    """Return the architecture by its own name or by model_type.
+
+    Raises BadInput: the two contradict each other, or both are missing.
+    """
+    f = Fields(raw, where)
+    model_type = raw.get("model_type")
+    names = raw.get("architectures")
+    typed = _of_type(model_type)
     if not names:
         if model_type is None:
             f.refuse("architectures", "is missing, and so is model_type")
@@ -208,7 +245,10 @@ def _build(
     positions = f.first_int(*spellings, default=facts.get("positions"))
     rope = _rope(f)
     share = "partial_rotary_factor"
-    turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
+    place = f
+    if rope.has(share):
+        place = rope
+    turned = place.number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
     tables: tuple[tuple[int, int], ...] = ()
     if traits.rope:
@@ -223,9 +263,13 @@ def _build(
             "num_experts_per_tok",
             f"is {moe.experts_per_token}, and there are {moe.num_experts} experts",
         )
-    quantized = f.object(
-        "quantization_config" if f.has("quantization_config") else "compression_config"
-    )
+    quantized = "compression_config"
+    if f.has("quantization_config"):
+        quantized = "quantization_config"
+    quantization_fields = f.object(quantized)
+    unscaled = 0
+    if _is_yarn(rope):
+        unscaled = positions
     return ModelConfig(
         name=name,
         architecture=architecture,
@@ -240,14 +284,14 @@ def _build(
         dtype=_dtype(f, architecture),
         max_position_embeddings=longest,
         default_model_len=_default_length(f, rope),
-        unscaled_positions=positions if _is_yarn(rope) else 0,
+        unscaled_positions=unscaled,
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
         layer_windows=_windows(f, facts),
         layer_chunks=facts.get("chunks", ()),
         traits=traits,
         raw=raw,
-        quantization=quant.from_config(quantized) if quantized.raw else None,
+        quantization=_quantization(quantization_fields),
         v_head_dim=facts.get("v_head_dim", 0),
         window_heads=facts.get("window_heads"),
         kv_shared_layers=facts.get("kv_shared", 0),
@@ -259,6 +303,13 @@ def _build(
         pooling=pooling_of(architecture, name),
         attention_sizes=facts.get("attention_sizes", ()),
     )
+
+
+def _quantization(fields: Fields) -> Quantization | None:
+    """Return how the weights are quantized; None where the config names no quantization."""
+    if not fields.raw:
+        return None
+    return quant.from_config(fields)
 
 
 def _head_dim(f: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
@@ -273,13 +324,21 @@ def _head_dim(f: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
 
 def _windows(f: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
     """Each layer's window: by the config's own list, or as the family has it."""
-    window, every = facts.get("window"), facts.get("full_attention_every", f.layers + 1)
+    window = facts.get("window")
     if window is None:
         return ()
-    if types := f.layer_windows(window):
-        return types
+    listed = f.layer_windows(window)
+    if listed:
+        return listed
+    every = facts.get("full_attention_every", f.layers + 1)
     full = f.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
-    return tuple(None if i < full or (i + 1) % every == 0 else window for i in range(f.layers))
+    windows: list[int | None] = []
+    for layer in range(f.layers):
+        if layer < full or (layer + 1) % every == 0:
+            windows.append(None)
+        else:
+            windows.append(window)
+    return tuple(windows)
 
 
 def _dtype(f: Fields, architecture: str) -> str:
@@ -288,21 +347,30 @@ def _dtype(f: Fields, architecture: str) -> str:
     if value not in DTYPE_BYTES:
         f.is_not("torch_dtype", value, f"one of {', '.join(DTYPE_BYTES)}")
     # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1).
-    return "bfloat16" if value in ("float32", "float", "float64") else value
+    if value in ("float32", "float", "float64"):
+        return "bfloat16"
+    return value
 
 
 def _rope(f: Fields) -> Fields:
-    rope = f.object("rope_parameters" if f.raw.get("rope_parameters") else "rope_scaling")
+    name = "rope_scaling"
+    if f.raw.get("rope_parameters"):
+        name = "rope_parameters"
+    rope = f.object(name)
     nested = [name for name, value in rope.raw.items() if isinstance(value, Mapping)]
     if not nested:
         return rope
     # Transformers 5 keeps one a kind of layer.
-    return rope.object("full_attention" if rope.has("full_attention") else nested[0])
+    if rope.has("full_attention"):
+        return rope.object("full_attention")
+    return rope.object(nested[0])
 
 
 def _rope_type(rope: Fields) -> str:
     kind = rope.text("rope_type", "") or rope.text("type", "")
-    return "longrope" if kind == "su" else kind
+    if kind == "su":
+        return "longrope"
+    return kind
 
 
 def _is_yarn(rope: Fields) -> bool:
@@ -316,7 +384,10 @@ def _original(f: Fields, rope: Fields) -> int:
 
 
 def _scaled(f: Fields, rope: Fields, positions: int) -> int:
-    """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
+    """Return the positions after rope scaling.
+
+    YaRN multiplies the original positions, linear and dynamic scaling those of the config.
+    """
     kind = _rope_type(rope)
     factor = rope.number("factor", 0.0, LARGEST_FACTOR)
     original = _original(f, rope)
@@ -334,8 +405,8 @@ def _rope_tables(
 ) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 
-    YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one (vLLM
-    rotary_embedding/*.py, 0.25.1).
+    YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one
+    (vLLM rotary_embedding/*.py, 0.25.1).
     """
     if _rope_type(rope) == "longrope":
         scaled = positions + _original(f, rope)
@@ -347,7 +418,10 @@ def _rope_tables(
 
 
 def _default_length(f: Fields, rope: Fields) -> int:
-    """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
+    """Return the length with which LongRoPE models start; 0 for others.
+
+    It is their original length, which spares short requests (vllm/config/model.py, 0.25.1).
+    """
     if _rope_type(rope) != "longrope":
         return 0
     return f.optional_int("original_max_position_embeddings") or _original(f, rope)
