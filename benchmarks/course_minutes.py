@@ -4,7 +4,8 @@ python benchmarks/course_minutes.py                 # the table, and where a sta
 python benchmarks/course_minutes.py --run           # measure waiting and outputs again (starts a server, about 20 minutes)
 python benchmarks/course_minutes.py --write         # write the minutes into the notebooks' heads and the README
 
-Words are read at 180 a minute. Solutions and what is folded are not counted, but for "What you should see". A line of
+Words are read at 180 a minute. Solutions and what is folded are not counted, but for "What you should see"; what stands
+below "Deeper" is optional, and not counted either. A line of
 code takes 5 seconds, a line of output 2, a picture 30, a widget 120. A prediction takes 20 seconds, a concept question
 30 beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores;
 a notebook that is not in the file of measured times counts none.
@@ -168,6 +169,7 @@ def _run_one(name: str) -> dict[str, float]:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    core = {cell["id"] for cell in cells(name)}  # without "Deeper", which is run, but not counted
     began: dict[int, float] = {}
     waiting = outputs = 0.0
 
@@ -177,7 +179,7 @@ def _run_one(name: str) -> dict[str, float]:
     def ends(cell, cell_index: int, execute_reply: dict) -> None:
         nonlocal waiting
         # A solution that nobody opens takes no time.
-        if "solution" not in cell.metadata.get("tags", []):
+        if cell.id in core and "solution" not in cell.metadata.get("tags", []):
             waiting += time.monotonic() - began[cell_index]
 
     client = NotebookClient(
@@ -193,6 +195,8 @@ def _run_one(name: str) -> dict[str, float]:
     except Exception as error:  # what a learner reads and waits for until then still counts
         print(f"{name} does not run to its end: {str(error).strip().splitlines()[-1][:200]}")
     for cell in notebook.cells:
+        if cell.id not in core:
+            continue
         # The buttons of a question or a prediction are counted as answers.
         if cell.cell_type == "code" and not re.search(
             r"\b(check|predict|course_map)\(", cell.source

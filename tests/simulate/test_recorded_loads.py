@@ -15,7 +15,7 @@ from workshop.simulate.load import on_plan
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "benchmarks/simulate/records").glob("*.json"))
 COMPARISON = ROOT / "benchmarks/simulate/comparison.json"
-MISSED = {  # docs/simulate.md says why
+MISSED = {  # docs/simulate.md and docs/gpu.md say why
     ("h100_glm-4.5-air-fp8_tp2_0.32", "batch_64", "tokens_per_s"),
     ("h100_glm-4.5-air-fp8_tp2_0.32", "batch_64", "ttft_ms_p50"),
     ("h100_glm-4.5-air-fp8_tp2_0.32", "batch_64", "ttft_ms_p95"),
@@ -80,6 +80,28 @@ MISSED = {  # docs/simulate.md says why
     ("h100_qwen3-32b_0.32", "batch_64", "tokens_per_s"),
     ("h100_qwen3-32b_0.32", "batch_64", "tpot_ms_p50"),
     ("h100_qwen3-32b_0.32", "batch_64", "ttft_ms_p50"),
+    ("h200_agents_llama-3.1-70b-fp8_tp2_0.32", "one", "ttft_ms_p50"),
+    ("h200_agents_llama-3.1-70b-fp8_tp2_0.32", "one", "ttft_ms_p95"),
+    ("h200_agents_llama-3.1-70b-fp8_tp2_0.32", "agents", "tpot_ms_p50"),
+    ("h200_agents_llama-3.1-70b-fp8_tp2_0.32", "agents", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_prefill-apart", "busy", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_prefill-apart", "long_and_many", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_prefill-apart", "long_and_many", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_prefill-apart", "bursty", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_prefill-apart", "bursty", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "batch_64", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "batch_64", "ttft_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_tp2", "busy", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "busy", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_tp2", "busy", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "long_and_many", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "long_and_many", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_tp2", "agents", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_tp2", "agents", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_tp2", "agents", "ttft_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_two-replicas", "busy", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_0.32_two-replicas", "bursty", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_0.32_two-replicas", "bursty", "ttft_ms_p95"),
     ("h200_gpt-oss-120b", "one_again", "tokens_per_s"),
     ("h200_gpt-oss-120b", "batch_64", "tokens_per_s"),
     ("h200_gpt-oss-120b", "batch_64", "ttft_ms_p50"),

@@ -307,9 +307,7 @@ class Texts:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def answer_token(self, arrival: Arrival) -> int | None:
-        """Return the id that a request's answer consists of,
-        or None if nothing names the answer.
-        """
+        """Return the id that a request's answer consists of; None if nothing names the answer."""
         if arrival.answer is None:
             return None
         return ANSWER_MARK - self._number(arrival.answer)
@@ -330,16 +328,12 @@ class Texts:
 
 
 def memory_bytes(tokens: int, requests: int) -> int:
-    """Return roughly the memory that the scheduler needs for requests
-    that are unfinished at the same time.
-    """
+    """Return roughly the memory that the scheduler needs for so many unfinished requests."""
     return tokens * TOKEN_BYTES + requests * REQUEST_BYTES
 
 
 def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
-    """Raise BadInput if unfinished requests
-    with so many prompt tokens would need too much memory.
-    """
+    """Raise BadInput if unfinished requests need too much memory for so many prompt tokens."""
     size = memory_bytes(tokens, requests)
     if size > MOST_BYTES:
         unfinished = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
@@ -351,8 +345,9 @@ def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
 
 
 def check_size(arrivals: Sequence[Arrival]) -> None:
-    """Raise BadInput for a load whose simulation would need too much memory,
-    as far as the load alone shows it.
+    """Raise BadInput for a load whose simulation would need too much memory.
+
+    Only what the load alone shows is checked.
     """
     # of the requests that arrive at the same moment
     tokens: Counter[float] = Counter()
@@ -373,8 +368,9 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
 
 
 def prompts(arrivals: list[Arrival]) -> list[list[int]]:
-    """Return token ids for each request, each used once:
-    two requests share the tokens of their common pieces alone.
+    """Return token ids for each request, each id used once.
+
+    Two requests share the tokens of their common pieces alone.
     """
     next_token = 0
     texts: dict[str, list[int]] = {}

@@ -1,5 +1,4 @@
-"""Compute how long one step takes that prefills some requests and decodes others:
-the simulator's clock.
+"""The simulator's clock: how long a step takes that prefills some requests and decodes others.
 
 A step takes the longer of reading the weights and multiplying with them (the roofline). On top of
 that come attention over the cached tokens, attention among the new tokens, small kernels, messages
@@ -83,8 +82,9 @@ class Layers:
         return pairs + full
 
     def ms(self, work: list[Work]) -> float:
-        """Return how long these layers take to attend:
-        to what is cached, and among the new tokens of prompts.
+        """Return how long these layers take to attend, in ms.
+
+        To what is cached, and among the new tokens of prompts.
         """
         cached = 0
         pairs = 0
@@ -97,8 +97,9 @@ class Layers:
 
 @dataclass(frozen=True)
 class Clock:
-    """The times of the parts of a step, summed over all pipeline stages:
-    the GPU's parts first, then the host's.
+    """The times of the parts of a step, summed over all pipeline stages.
+
+    The GPU's parts come first, then the host's.
     """
 
     weights_ms: float  # to read the weights that every step needs
@@ -134,8 +135,9 @@ class Clock:
         return ms
 
     def _products_ms(self, tokens: int) -> float:
-        """Return the roofline: reading weights and experts, or multiplying with them,
-        whichever takes longer.
+        """Return the roofline in ms: the time of reading or of multiplying, whichever is longer.
+
+        It is for weights and experts.
         """
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         rows = self._rows(tokens) + self.ramp * min(tokens, RAMP_TOKENS)
@@ -169,14 +171,16 @@ class Clock:
         return self.fixed_ms + (requests - 1) * self.request_ms + sort_ms
 
     def host_ms(self, work: list[Work]) -> tuple[float, float]:
-        """Return the host's time in ms: (before the first kernel, launching kernels while the GPU
-        runs).
+        """Return the host's time in ms.
+
+        The result is (before the first kernel, launching kernels while the GPU runs).
         """
         return self.host_step_ms + len(work) * self.host_request_ms, self._launch_ms(work)
 
     def _launch_ms(self, work: list[Work]) -> float:
-        """Return the launch: nothing with a full CUDA graph, more where a step prefills,
-        most without a graph.
+        """Return the time to launch a step's kernels, in ms.
+
+        It is zero with a full CUDA graph, more where a step prefills, and most without a graph.
         """
         tokens = 0
         prefills = False
@@ -192,8 +196,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Scans:
-    """The times of recurrent layers' scans in ms:
-    to launch them with a CUDA graph or without, and for one token.
+    """The times of recurrent layers' scans in ms.
+
+    To launch them with a CUDA graph or without, and for one token.
     """
 
     piecewise_ms: float = 0.0
@@ -255,8 +260,9 @@ def _multiplies_in_fp8(d: Deployment) -> bool:
 
 
 def _token_ms(d: Deployment) -> float:
-    """Return the arithmetic of one of many tokens,
-    at the share of the peak that large products reach.
+    """Return the time of the arithmetic of one of many tokens.
+
+    It is at the share of the peak that large products reach.
     """
     share = PREFILL_SHARE
     if d.model.moe:
@@ -283,8 +289,9 @@ def _moe_layers(d: Deployment) -> int:
 
 
 def _idle_experts(d: Deployment) -> float:
-    """Return the share of the experts that no token needs,
-    where each data-parallel rank has one token.
+    """Return the share of the experts that no token needs.
+
+    Each data-parallel rank has one token.
     """
     moe = d.model.moe
     if moe is None:
@@ -355,8 +362,9 @@ def _launched_layers(d: Deployment) -> float:
 
 
 def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
-    """Return what the experts' kernels take on top of a usual layer's launch:
-    (with a graph, without one).
+    """Return what the experts' kernels add to the launch of a usual layer, in ms.
+
+    The result is (with a graph, without one).
     """
     experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
     if experts is None:

@@ -1,5 +1,6 @@
-"""The fitted constants of the simulator's clock:
-value, unit, meaning, and the recorded loads that they were fitted to.
+"""The fitted constants of the simulator's clock.
+
+Each has its value, unit and meaning, and the recorded loads that it was fitted to.
 
 Each block names its source: a paper, or a record in benchmarks/simulate/records together with the
 loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the

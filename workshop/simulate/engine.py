@@ -238,8 +238,9 @@ def _vllm_config(rules: Rules):
 
 
 def _spec(kind: str, size: int, rules: Rules):
-    """Return vLLM's description of a group of layers;
-    bytes are the plan's business, so any shape of a page will do.
+    """Return vLLM's description of a group of layers.
+
+    Bytes are the plan's business, so a page may have any shape.
     """
     import torch
     from vllm.v1 import kv_cache_interface

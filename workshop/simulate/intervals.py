@@ -1,5 +1,6 @@
-"""How far the figures of a simulated load may be off:
-nine of ten measured ones lie between low and high.
+"""How far the figures of a simulated load may be off.
+
+Nine of ten measured figures lie between low and high.
 
 The shares of a case that was measured are those of the recorded loads on H200
 (benchmarks/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They
@@ -32,8 +33,9 @@ TIMES = {"ttft": 2.0, "tpot": 1.0, "itl": 1.0, "e2el": 1.0}
 
 
 def share_of_time(measure: str, figure: str, time_share: float) -> float:
-    """Return the share by which a figure may be off; time_share:
-    that of a decoding step of this plan.
+    """Return the share by which a figure may be off.
+
+    `time_share` is that of a decoding step of this plan.
     """
     away = max(0.0, time_share**2 - AT_HOME**2)
     return math.sqrt(SHARES[measure][figure] ** 2 + (TIMES[measure] ** 2) * away)

@@ -1,5 +1,6 @@
-"""Simulate a load on a plan: vLLM's scheduler with the plan's blocks and settings,
-on the simulator's clock.
+"""Simulates a load on a plan: vLLM's scheduler with the plan's blocks and settings.
+
+Time comes from the simulator's clock.
 """
 
 import contextlib
@@ -71,8 +72,9 @@ class BeyondReach(BadInput):
 
 
 def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) -> Simulation:
-    """Predict how a load is served: how long requests wait, how fast tokens come,
-    how full the KV cache is.
+    """Predict how a load is served.
+
+    How long requests wait, how fast tokens come, and how full the KV cache is.
 
     Args:
         model: a catalog name, a Hub id, or a folder with a config.json.
@@ -284,8 +286,9 @@ def steps_files(steps: str | Path, engines: int) -> list[str]:
 
 
 def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
-    """Return how many replicas prefill, and how long their KV cache travels:
-    seconds a request, and a token.
+    """Return how many replicas prefill, and how long their KV cache travels.
+
+    The times are seconds per request and seconds per token.
 
     Every rank sends its part over its own link: the network between nodes, where a server fills
     half a node or more.

@@ -1,5 +1,6 @@
-"""Compare a real server on this machine with its simulation:
-measure its clock, simulate a load, send the same load.
+"""Compares a real server on this machine with its simulation.
+
+It measures the server's clock, simulates a load, and sends the same load.
 
 `vllm bench serve` may be the client: it sends the load of a trace, and measures. `on_a_new_server`
 starts a server for it; `workshop tune --verify` uses that for its best choices.
@@ -45,8 +46,9 @@ NAME = "tune-verify"  # of a new server
 
 @dataclass(frozen=True)
 class Comparison:
-    """One load, measured and simulated: p50, p95, … of ttft,
-    tpot and e2el in ms (None without values).
+    """One load, measured and simulated.
+
+    Both have p50, p95, … of ttft, tpot and e2el in ms (None without values).
 
     `steps_ms` is how long a step of one request took before the load and after it.
     """
@@ -83,8 +85,7 @@ class Comparison:
 
 
 def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
-    """Measure the clock of the server that runs here, simulate a load on it,
-    and send the same load.
+    """Measure the clock of the server that runs here, simulate a load, and send the same load.
 
     Args:
         seed: of the load.
@@ -261,8 +262,9 @@ class Sender:
 
 
 def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
-    """Start `vllm serve` on this machine, send the requests, and stop it;
-    return what `bench` returns.
+    """Start `vllm serve` on this machine, send the requests, and stop it.
+
+    Return what `bench` returns.
 
     Args:
         model: a folder or Hub id, None for the teaching model.

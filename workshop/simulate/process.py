@@ -1,5 +1,6 @@
-"""The worker process of the simulator:
-started at the first job, kept for the next, stopped with this process.
+"""The worker process of the simulator.
+
+It is started at the first job, kept for the next, and stopped with this process.
 """
 
 import atexit

@@ -1,5 +1,6 @@
-"""One replica in virtual time: vLLM's engine loop around its scheduler,
-each step as long as the clock says.
+"""One replica in virtual time: vLLM's engine loop around its scheduler.
+
+Each step is as long as the clock says.
 
 With asynchronous scheduling (vLLM's default) a step is scheduled while the one before still runs,
 so a request that arrives waits for the rest of the running step and for the whole next one.
@@ -144,8 +145,9 @@ class Replica:
         return end_s
 
     def _tokens_ready_s(self, steps: list[tuple[Engine, ScheduledStep]]) -> float:
-        """Return when the first stage has the tokens that these requests sampled last,
-        which the last stage sends.
+        """Return when the first stage has the tokens that these requests sampled last.
+
+        The last stage sends them.
         """
         ready_s = 0.0
         for _, step in steps:

@@ -154,8 +154,9 @@ class Simulation:
 
     @cached_property
     def keeps_up(self) -> bool:
-        """Return False if requests pile up: many more are unfinished in the last quarter than
-        in the second.
+        """Return False if requests pile up.
+
+        Then many more are unfinished in the last quarter than in the second.
         """
         last_s = self._last_arrival_s
         if last_s == 0:
@@ -184,8 +185,9 @@ class Simulation:
         return percentiles(values)
 
     def figures(self, measure: str) -> dict[str, dict[str, float | None]]:
-        """Return p50, p95, p99 and mean of a measure as "ttft_ms",
-        and beside it "ttft_ms_low" and "ttft_ms_high".
+        """Return p50, p95, p99 and mean of a measure, and what lies low and high.
+
+        The names are such as "ttft_ms", "ttft_ms_low" and "ttft_ms_high".
         """
         values = self.of(measure)
         low, high = of_percentiles(measure, values, self.time_share)

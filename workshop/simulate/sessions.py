@@ -1,5 +1,6 @@
-"""Draw sessions of agents: each turn's prompt is the whole conversation so far, with the answers,
-and new tokens.
+"""Draws sessions of agents.
+
+Each turn's prompt is the whole conversation so far, with the answers, and new tokens.
 """
 
 import random

@@ -1,5 +1,6 @@
-"""How many tokens a second a server writes while many requests decode at once:
-one step of the simulation's clock.
+"""How many tokens per second a server writes while many requests decode at once.
+
+It is one step of the simulation's clock.
 """
 
 from inference_planner.parallelism import Plan
@@ -11,8 +12,9 @@ REQUESTS = (32, 256)
 
 
 def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> float:
-    """Return the tokens per second of all requests together while each decodes,
-    without prefill and waiting.
+    """Return the tokens per second of all requests together while each decodes.
+
+    Prefill and waiting do not count.
 
     With pipeline stages each computes its part of the requests at a time; data-parallel engines
     share them.
@@ -28,7 +30,8 @@ def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> fl
 
 
 def most_at_once(plan: Plan, context: int = CONTEXT_TOKENS) -> int:
-    """Return how many requests of this context run at once:
-    as many as the KV cache and max_num_seqs allow.
+    """Return how many requests of this context run at once.
+
+    As many as the KV cache and max_num_seqs allow.
     """
     return min(plan.kv_cache_tokens // context, plan.deployment.settings.max_num_seqs)

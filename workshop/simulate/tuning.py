@@ -1,5 +1,6 @@
-"""Find the GPUs, split and settings that serve a load best:
-simulate the candidates, and list those that none beats.
+"""Finds the GPUs, split and settings that serve a load best.
+
+It simulates the candidates, and lists those that none beats.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ class Choice:
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """The price of a million output tokens,
-        at this load and not at the most that the GPUs could give.
+        """The price of a million output tokens at this load.
+
+        At the most that the GPUs could give it would be lower.
 
         It is the hire of the GPUs and their electricity, as far as prices of them were given.
         """
@@ -141,8 +143,9 @@ class Choice:
 
     @property
     def rank(self) -> tuple:
-        """The order of choices, smaller is better:
-        where the limits are missed, the share of the requests lost comes before the GPUs.
+        """The order of choices, smaller is better.
+
+        Where the limits are missed, the share of the requests lost comes before the GPUs.
         """
         return (self.merits[0], self.merits[0] and self.merits[2], self.merits)
 
@@ -188,8 +191,9 @@ def tune(
     report: Callable[[str], None] = lambda text: None,
     **options: object,
 ) -> list[Choice]:
-    """Return the choices that no other beats in GPUs, requests within the SLO and latency;
-    the best first.
+    """Return the choices that no other beats, the best first.
+
+    They are compared in GPUs, requests within the SLO, and latency.
 
     The best one lets at least ENOUGH of the requests meet the SLO on the fewest GPUs.
 
@@ -250,8 +254,9 @@ def power_of(kwh_price: float | None, watts: float | None) -> Power | None:
 
 
 def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
-    """Serve the best choices on this machine's GPUs, one after the other,
-    and measure each with `vllm bench serve`.
+    """Serve the best choices on this machine's GPUs, one after the other, and measure them.
+
+    Each is measured with `vllm bench serve`.
 
     Of several replicas one is served, with its share of the load. The result has what `bench`
     returns for each choice.
@@ -282,8 +287,9 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
-    """Yield plan()'s keyword arguments for each candidate:
-    splits, weights and KV cache as they are and in FP8.
+    """Yield plan()'s keyword arguments for each candidate.
+
+    Candidates are splits, with weights and KV cache as they are and in FP8.
 
     MoE models are also tried with data and expert parallelism.
     """
@@ -424,9 +430,7 @@ class _Search:
                 low = middle
 
     def promising(self) -> list[Choice]:
-        """Return the choices to refine: the best, and the best on fewer GPUs,
-        or else the second best.
-        """
+        """Return the choices to refine: the best, and the best on fewer GPUs or the second best."""
         ranked = sorted(self.tried, key=lambda choice: choice.rank)
         if not ranked:
             return []

@@ -1,5 +1,6 @@
-"""Run simulations in a process of their own, the only one that loads vLLM:
-`python -m workshop.simulate.worker`.
+"""Runs simulations in a process of its own: `python -m workshop.simulate.worker`.
+
+Only this process loads vLLM.
 
 The process reads jobs from its input (`process.py` writes them), answers each, and waits for the
 next.
@@ -62,8 +63,9 @@ def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> 
 
 
 def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
-    """Serve the requests by disaggregated prefill:
-    some replicas prefill, the others receive the KV cache and decode.
+    """Serve the requests by disaggregated prefill.
+
+    Some replicas prefill, the others receive the KV cache and decode.
     """
     rules = job["rules"]
     arrivals = job["arrivals"]
@@ -84,8 +86,9 @@ def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
 
 
 class Cluster:
-    """All replicas of a job: those that decode,
-    and with disaggregated prefill those that prefill.
+    """All replicas of a job.
+
+    Those that decode, and with disaggregated prefill those that prefill.
     """
 
     def __init__(
@@ -214,8 +217,9 @@ class Queue:
         return bool(self._times or self._followers)
 
     def next_s(self, now_s: float, busy: bool) -> float:
-        """Return until when the servers can run:
-        to the next request, or SLICE_S while an answer may bring another.
+        """Return until when the servers can run.
+
+        To the next request, or SLICE_S while an answer may bring another request.
         """
         slice_s = now_s + SLICE_S
         if not self._times:
@@ -249,8 +253,9 @@ def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
 
 
 class States:
-    """The states of a replica's steps in order, in an array:
-    millions of steps need little memory.
+    """The states of a replica's steps in order, in an array.
+
+    Millions of steps then need little memory.
     """
 
     WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
@@ -355,8 +360,9 @@ class Watch:
 
 
 def _total(states: list[tuple[int, int, float]]) -> tuple[int, int, int, float]:
-    """Return the requests, those that run and those that wait, over all replicas,
-    and the fullest KV cache.
+    """Return sums over all replicas, and the fullest KV cache.
+
+    The sums are the unfinished requests, those that run, and those that wait.
     """
     running, waiting, usage = zip(*states, strict=True)
     return sum(running) + sum(waiting), sum(running), sum(waiting), max(usage)

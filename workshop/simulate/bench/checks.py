@@ -1,5 +1,6 @@
-"""What can spoil a measurement: each fault is one sentence,
-from figures that were observed beside the measurement.
+"""What can spoil a measurement.
+
+Each fault is one sentence, from figures that were observed beside the measurement.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def accidental_share(requests: int, vocabulary: int) -> float:
 def prefix_hits(
     before: Metrics, after: Metrics, accidental: float = 0.0
 ) -> tuple[float | None, Fault | None]:
-    """Return the share of prompt tokens that came from the prefix cache,
-    and the fault if it is above `accidental`.
+    """Return the share of prompt tokens from the prefix cache, and the fault if there is one.
+
+    It is a fault if the share is above `accidental`.
 
     The prompts are random, so a hit means that the server had read the same prompts before: an
     earlier run with the same seed. None: this server publishes no such counter.
@@ -72,9 +74,7 @@ def prefix_hits(
 
 
 def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
-    """Return the fault if the server answered other clients' requests too,
-    or was started again meanwhile.
-    """
+    """Return the fault if the server answered other clients' requests, or was restarted."""
     if before.requests_total is None or after.requests_total is None:
         return None
     answered = after.requests_total - before.requests_total
@@ -96,8 +96,9 @@ def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
 
 
 def listening_pids(port: int) -> set[int]:
-    """Return the processes of this machine that listen on a TCP port,
-    as far as this user may see them.
+    """Return the processes of this machine that listen on a TCP port.
+
+    Only those that this user may see.
     """
     pids = set()
     for connection in psutil.net_connections(kind="tcp"):
@@ -112,8 +113,9 @@ def listening_pids(port: int) -> set[int]:
 
 
 def other_process(server: ServerRecord) -> Fault | None:
-    """Return the fault if another process listens at the record's address than the one
-    that the record names.
+    """Return the fault if another process listens at the record's address.
+
+    The record names the process that should.
 
     None also where that cannot be seen: a server on another machine, or another user's process.
     """

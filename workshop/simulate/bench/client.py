@@ -1,5 +1,6 @@
-"""Runs the client of `vllm bench serve` in a process of its own,
-and watches how busy that process is.
+"""Runs the client of `vllm bench serve` in a process of its own.
+
+It watches how busy that process is.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ POLL_S = 0.25
 
 @dataclass(frozen=True)
 class ClientRun:
-    """One finished run. result: what `--save-result --save-detailed` wrote. cpu_share:
-    of one core, while it sent.
+    """One finished run.
+
+    `result` is what `--save-result --save-detailed` wrote. `cpu_share` is that of one core, while
+    the client sent requests.
     """
 
     result: dict[str, Any]
@@ -35,16 +38,18 @@ class ClientRun:
 
 
 class Client:
-    """A process that has loaded vLLM's benchmark client,
-    and sends one load after the other to one server.
+    """A process that has loaded vLLM's benchmark client.
+
+    It sends one load after the other to one server.
 
     Loading vLLM takes longer than many a load, so all points share the process. Use it in a `with`
     statement.
     """
 
     def __init__(self, server: ServerRecord):
-        """Start the process. server: its address and key;
-        the key travels in the environment, not on a command line.
+        """Start the process.
+
+        `server` is its address and key. The key travels in the environment, not on a command line.
         """
         self._server = server
         self._folder = tempfile.TemporaryDirectory()
@@ -145,8 +150,9 @@ class _CpuWatch:
         self._thread.join(timeout=5)
 
     def share_of_last(self, seconds: float) -> float | None:
-        """Return the mean share of one core over the last `seconds`;
-        None if that was too short to see.
+        """Return the mean share of one core over the last `seconds`.
+
+        None if that time was too short to measure it.
         """
         if len(self._samples) < 3 or seconds < 4 * POLL_S:
             return None

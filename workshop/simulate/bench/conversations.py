@@ -1,5 +1,6 @@
-"""Measures sessions of agents: each turn is sent when the answer before it has come
-and was thought about.
+"""Measures sessions of agents.
+
+Each turn is sent when the answer before it has come, after a time to think.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ def measure(
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
-    """Return the share of all prompt tokens that an earlier prompt or answer
-    of the load had at the same place.
+    """Return the share of all prompt tokens that came before in the load.
+
+    An earlier prompt or answer had them at the same place.
     """
     prompts: set[tuple[tuple[str, int], ...]] = set()
     returning = 0
@@ -139,8 +141,7 @@ def returning_share(arrivals: Sequence[Arrival]) -> float:
 def hits_of_sessions(
     before: Metrics, after: Metrics, returning: float
 ) -> tuple[float | None, Fault | None]:
-    """Return the share of prompt tokens that came from the prefix cache,
-    and the fault if prefixes were lost.
+    """Return the share of prompt tokens from the prefix cache, and the fault if prefixes were lost.
 
     Args:
         returning: share of the prompts' tokens that came before; hits cannot be more.
@@ -168,8 +169,9 @@ def predict(simulate: Simulate, arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    """Send every request at its time, or after the answer that it follows;
-    return the outcomes in the same order.
+    """Send every request at its time, or after the answer that it follows.
+
+    Return the outcomes in the same order.
     """
     headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
     limits = httpx.Limits(max_connections=None, keepalive_expiry=points.IDLE_S)
@@ -204,8 +206,9 @@ async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) ->
 
 
 class _Sender:
-    """Sends requests whose prompts consist of named pieces;
-    an answer is a piece of later prompts.
+    """Sends requests whose prompts consist of named pieces.
+
+    An answer is a piece of later prompts.
     """
 
     def __init__(self, http: httpx.AsyncClient, model: str, url: str):

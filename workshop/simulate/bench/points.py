@@ -1,5 +1,6 @@
-"""One measured point for each rate or concurrency:
-a new seed, a warm-up, the figures, and what could spoil them.
+"""One measured point for each rate or concurrency.
+
+A point has a new seed, a warm-up, the figures, and what could spoil them.
 """
 
 from __future__ import annotations
@@ -322,8 +323,9 @@ def _server_faults(
 
 
 def _vocabulary(tokenizer: str) -> int:
-    """Return how many tokens a model in a folder knows;
-    of a Hub id what every model of today has at least.
+    """Return how many tokens a model in a folder knows.
+
+    Of a Hub id, return what every model of today has at least.
     """
     try:
         config = json.loads(Path(tokenizer, "config.json").read_text(encoding="utf-8"))
@@ -346,8 +348,9 @@ def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:
 
 
 def tokenizer_of(server: ServerRecord, root: str | None, tokenizer: str | None) -> str:
-    """Return the tokenizer for the client:
-    the one given, else the model's folder or Hub id as the server names it.
+    """Return the tokenizer for the client.
+
+    It is the one given, or else the model's folder or Hub id as the server names it.
 
     Raises BadInput: the server's model lies in a folder of another machine.
     """

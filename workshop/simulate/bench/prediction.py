@@ -82,8 +82,9 @@ def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
 
 
 def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
-    """Return the simulated tokens_per_s, and p50, p95, p99 and mean of ttft_ms,
-    tpot_ms and e2el_ms.
+    """Return the simulated tokens_per_s, and summaries of ttft_ms, tpot_ms and e2el_ms.
+
+    A summary has p50, p95, p99 and mean.
     """
     if load.rate is not None:
         outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
@@ -93,8 +94,9 @@ def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
 
 
 def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms,
-    of measured or simulated outcomes.
+    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms.
+
+    The outcomes are measured or simulated.
     """
     first_s = math.inf
     last_s = -math.inf
@@ -110,8 +112,9 @@ def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
-    """Return the times in ms that a measure (ttft, tpot, e2el) has;
-    an answer of one token has no tpot.
+    """Return the times in ms of a measure (ttft, tpot, e2el).
+
+    An answer of one token has no tpot.
     """
     times_ms = []
     for outcome in outcomes:
@@ -122,8 +125,9 @@ def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
 
 
 def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals as vllm bench serve sends them:
-    stretched so that they take requests ÷ rate seconds.
+    """Return Poisson arrivals as vllm bench serve sends them.
+
+    They are stretched so that they take requests ÷ rate seconds.
     """
     dice = random.Random(seed)
     times_s = []

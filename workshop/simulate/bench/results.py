@@ -1,5 +1,6 @@
-"""Reads what other measurements wrote:
-result files of `vllm bench serve` (.json) and of GuideLLM (benchmarks.json).
+"""Reads what other measurements wrote.
+
+These are result files of `vllm bench serve` (.json) and of GuideLLM (benchmarks.json).
 
 For each measurement it names the faults that the file shows, and those that it could have and does
 not rule out.
@@ -77,8 +78,9 @@ def read(paths: Sequence[str | Path]) -> list[Measurement]:
 
 
 def _objects(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file: one,
-    or one each line (vllm bench serve --append-result).
+    """Yield the JSON objects of a file.
+
+    It has one, or one on each line (vllm bench serve --append-result).
     """
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
@@ -138,8 +140,9 @@ def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
 
 
 def _written_seed(data: dict[str, Any]) -> int | None:
-    """Return the seed that the file names, where it was measured with `--metadata seed=N`;
-    None otherwise.
+    """Return the seed that the file names; None if it names none.
+
+    A file measured with `--metadata seed=N` names it.
     """
     try:
         return int(str(data.get("seed")))
@@ -148,8 +151,9 @@ def _written_seed(data: dict[str, Any]) -> int | None:
 
 
 def _unanswered(answered: int, sent: float | None) -> list[Fault]:
-    """Return the fault of a load of which some requests failed:
-    the server had less to do than the load says.
+    """Return the fault of a load of which some requests failed.
+
+    The server had less to do than the load says.
     """
     if sent is None or answered >= sent:
         return []
@@ -161,8 +165,9 @@ def _unanswered(answered: int, sent: float | None) -> list[Fault]:
 
 
 def _fingerprint(data: dict[str, Any], seed: int | None) -> str:
-    """Return what two runs with one seed have in common:
-    the number of prompts and all their lengths.
+    """Return what two runs with one seed have in common.
+
+    It is the number of prompts and all their lengths.
     """
     lengths = data.get("input_lens")
     total = data.get("total_input_tokens")
@@ -214,8 +219,9 @@ def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
 
 
 def _common_prefix(data: dict[str, Any]) -> Fault | None:
-    """Return the fault of synthetic prompts that begin with the same text,
-    as GuideLLM's data options say.
+    """Return the fault of synthetic prompts that begin with the same text.
+
+    GuideLLM's data options say whether they do.
     """
     options = json.dumps([data.get("config"), data.get("args")])
     match = PREFIX_TOKENS.search(options)
@@ -229,8 +235,9 @@ def _common_prefix(data: dict[str, Any]) -> Fault | None:
 
 
 def _seed(data: dict[str, Any]) -> int | None:
-    """Return the seed of a GuideLLM report:
-    since 0.6 an object in its config, before that `random_seed` of its args.
+    """Return the seed of a GuideLLM report.
+
+    Since 0.6 it is in an object of its config, before that it was `random_seed` of its args.
     """
     config = data.get("config") or data.get("args") or {}
     seed = config.get("seed", config.get("random_seed"))
@@ -277,8 +284,9 @@ def _short(
 
 
 def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
-    """Add the fault of measurements that may have read each other's prompts
-    from the prefix cache.
+    """Add the fault of measurements that may have reused each other's prompts.
+
+    The prompts are then read from the prefix cache.
     """
     counts = Counter(measurement.prompts for measurement in measurements if measurement.prompts)
     for measurement in measurements:
