@@ -1,5 +1,6 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer,
-and decides which answers count.
+"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer.
+
+It decides which answers count.
 
 An answer counts if its key, the hash of the request, is that of a row of the present input. An id
 is not enough, because its row may have been changed. Nor is a row's number, because rows may have
@@ -250,8 +251,9 @@ def current(
     input: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Answer, int, object]]:
-    """Yield each answer that counts, the number of its row,
-    and its prompt or messages (None: not known).
+    """Yield each answer that counts, the number of its row, and its prompt or messages.
+
+    The prompt is None if it is not known.
 
     Where the input is not there as it was (`input`: where it lies now), all answers count, as long
     as there is one version of each row.

@@ -1,5 +1,6 @@
-"""A clock that stops while this process is stopped:
-patience with a server counts only time in which we ran.
+"""A clock that stops while this process is stopped.
+
+Patience with a server counts only time in which this process ran.
 
 SIGSTOP, a debugger or a virtual machine that is moved can hold a process for minutes. A server is
 not to blame for that silence.
@@ -14,8 +15,9 @@ LONGEST_STEP_S = (
 
 
 class RunningClock:
-    """Seconds in which this process ran,
-    as long as somebody looks at it more often than every LONGEST_STEP_S.
+    """Seconds in which this process ran.
+
+    Somebody must look at it more often than every LONGEST_STEP_S.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic):

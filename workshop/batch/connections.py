@@ -10,8 +10,9 @@ import aiohttp
 
 
 class CleanConnector(aiohttp.TCPConnector):
-    """Closes a connection in which bytes wait that no request asked for,
-    instead of using it again.
+    """Closes a connection instead of using it again if unexpected bytes wait in it.
+
+    No request of ours asked for these bytes.
     """
 
     async def _get(self, key, traces):
@@ -52,8 +53,9 @@ class Response(aiohttp.ClientResponse):
 
 
 def close_connection(answer: aiohttp.ClientResponse) -> None:
-    """Close the connection of an answer that a session of ours gave:
-    all of them give a `Response`.
+    """Close the connection of an answer.
+
+    The answer comes from a session of ours: all of its answers are of the class `Response`.
     """
     if isinstance(answer, Response):
         answer.close_connection()

@@ -1,5 +1,6 @@
-"""Turns rows into requests for vLLM's engine in this process,
-and the engine's outputs into OpenAI's answers.
+"""Turns rows into requests for vLLM's engine, and the engine's outputs into OpenAI's answers.
+
+The engine runs in this process.
 
 Parameters, defaults and limits are those of vLLM's own server, by its own request classes.
 Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
@@ -21,8 +22,9 @@ Made = TypeVar("Made")
 
 @dataclass
 class Request:
-    """One row on its way to the engine; rows that differ
-    in their prompts alone share `vllm_request` and `sampling_params`.
+    """One row on its way to the engine.
+
+    Rows that differ in their prompts alone share `vllm_request` and `sampling_params`.
 
     Any stands for vLLM's classes, which are imported only where an engine runs.
     """
@@ -71,8 +73,9 @@ class Maker:
         self.refusals = _refusals()
 
     def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
-        """Return for each row the engine's request, or why it cannot be asked:
-        too long, a parameter not allowed.
+        """Return for each row the engine's request, or why the engine cannot answer it.
+
+        A row is refused if it is too long, or has a parameter that is not allowed.
 
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
@@ -122,9 +125,7 @@ class Maker:
         return Request(*template, text=prompt)
 
     def _tokenize(self, drafts: list[Request]) -> None:
-        """Give each draft the tokens of its text,
-        or the error with which the tokenizer refuses it.
-        """
+        """Give each draft the tokens of its text, or the error of the tokenizer."""
         for special in (True, False):
             group = [draft for draft in drafts if draft.vllm_request.add_special_tokens is special]
             if not group:

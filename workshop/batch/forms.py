@@ -1,5 +1,6 @@
-"""The form that a row asks its answer to have (JSON, a JSON schema, a regex, a choice),
-and whether an answer has it.
+"""The form that a row requires of its answer, and whether an answer has it.
+
+A form is JSON, a JSON schema, a regex or a choice.
 
 A server that is told of a form keeps to it, but an answer that ends at `max_tokens` may be half of
 a JSON object. And a parameter that a server does not know, such as an old name, is often ignored
@@ -66,8 +67,9 @@ class Outcomes:
 
 
 def form_text(body: str) -> str | None:
-    """Return the fields of a request (JSON) that ask for a form, as JSON;
-    None if it asks for none.
+    """Return the fields of a request that ask for a form, as JSON; None if there are none.
+
+    The request is JSON, too.
     """
     if not any(name in body for name in FIELDS):
         return None
@@ -79,9 +81,7 @@ def form_text(body: str) -> str | None:
 
 
 def form_of(request: Mapping[str, Any]) -> Form | None:
-    """Return the form that the fields of a request ask for;
-    None if it is none that can be checked.
-    """
+    """Return the form that the fields of a request ask for; None if it cannot be checked."""
     response_format = request.get("response_format")
     if isinstance(response_format, dict):
         if response_format.get("type") == "json_object":
@@ -177,8 +177,9 @@ def _json_checker(schema: Any):
 
 
 def _validator(schema: Any):
-    """Return a validator of jsonschema, which comes with Jupyter;
-    None if there is none, or the schema is broken.
+    """Return a validator of jsonschema, which comes with Jupyter.
+
+    None if jsonschema is missing, or the schema is broken.
     """
     if isinstance(schema, str):
         try:

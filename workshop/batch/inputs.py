@@ -39,8 +39,9 @@ Raw = object
 
 
 class Source:
-    """An input file: `raws()` yields it row by row,
-    `decode()` turns one raw row into a string or a dict.
+    """An input file, row by row.
+
+    `raws()` yields raw rows; `decode()` turns one raw row into a string or a dict.
 
     `notes` say how the file was understood where it could have been meant otherwise; `tell()`
     prints them.
@@ -81,8 +82,9 @@ class Source:
             self.notes += self._table.notes
 
     def raws(self) -> Iterator[tuple[int, Raw]]:
-        """Yield (position from 1, raw row); positions are lines, items of an array,
-        or rows of a table.
+        """Yield (position from 1, raw row).
+
+        Positions are lines, items of an array, or rows of a table.
         """
         if self.format == ".json":
             yield from enumerate(strict_json.array_items(self.path), 1)
@@ -105,8 +107,9 @@ class Source:
         return self.read(raw)[0]
 
     def read(self, raw: Raw) -> tuple[object, str | None]:
-        """Return a row as `decode` does, and its JSON text
-        as the file has it (None: the file holds no JSON).
+        """Return a row as `decode` does, and its JSON text as the file has it.
+
+        The text is None if the file holds no JSON.
 
         Raises Malformed: no row can be made of it.
         """
@@ -126,8 +129,9 @@ class Source:
         return raw, None
 
     def tell(self) -> None:
-        """Print the notes that were not printed yet, on stderr:
-        what is printed on stdout may be data.
+        """Print the notes that were not printed yet, on stderr.
+
+        What is printed on stdout may be data.
         """
         for note in self.notes:
             if note not in self._told:
@@ -144,8 +148,9 @@ class Source:
         return digest.hexdigest()
 
     def stamp(self) -> tuple[int, int]:
-        """Return (bytes, modification time in ns), which change if the file does;
-        zeros if it is gone.
+        """Return (bytes, modification time in ns), which change if the file does.
+
+        Both are zero if the file is gone.
         """
         if not self.path.exists():
             return 0, 0
@@ -250,8 +255,9 @@ def _has_odd_bytes(text: str) -> bool:
 
 
 class Csv:
-    """A CSV file whose first line names the columns;
-    `names` are those, `notes` say what the file left open.
+    """A CSV file whose first line names the columns.
+
+    `names` are the names of the columns; `notes` say what the file left open.
 
     Rows come from the standard library's `csv` in its strict mode. pandas cannot take its place:
     with unmatched quotes its Python engine drops rows without an error, and its C engine joins
@@ -323,8 +329,9 @@ class Csv:
         return dict(zip(self.names, cells, strict=False))
 
     def _excels_mark(self) -> str:
-        """Return the separator that Excel names in a first line such as `sep=;`;
-        '' where there is no such line.
+        """Return the separator that Excel names in a first line such as `sep=;`.
+
+        '' if there is no such line.
         """
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             first = file.readline(16).rstrip("\r\n").strip('"')
@@ -342,8 +349,9 @@ class Csv:
             yield file
 
     def _head(self, mark: str) -> list[str]:
-        """Return the names in the head if `mark` separates them;
-        none if the quotes do not match then.
+        """Return the names in the head if `mark` separates them.
+
+        There are none if the quotes do not match then.
         """
         with self._open() as file:
             try:

@@ -22,8 +22,9 @@ _UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
 
 
 class Answer(NamedTuple):
-    """One whole line of an output: `line` is its JSON, `raw` its bytes,
-    `end` the position in the file after it.
+    """One whole line of an output.
+
+    `line` is its JSON, `raw` its bytes, `end` the position in the file after it.
     """
 
     line: dict
@@ -60,8 +61,9 @@ class Answer(NamedTuple):
         return sorted(indexes) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
-        """Return the line with the present number of its row,
-        because rows may have been added in front of it.
+        """Return the line with the present number of its row.
+
+        Rows may have been added in front of it.
         """
         head = _HEAD.match(self.raw)
         if head is None:
@@ -145,15 +147,14 @@ def is_torn(raw: bytes) -> bool:
 
 
 def is_zeroed(raw: bytes) -> bool:
-    """Return True if a line can be one or more answers of which a power cut left a part
-    as zeros.
-    """
+    """Return True if a line may be answers of which a power cut left a part as zeros."""
     return _has_zeros(raw) and raw.endswith((b"}\n", b"\0\n"))
 
 
 def _has_zeros(raw: bytes) -> bool:
-    """Return True if a line is a part of an answer and then zeros;
-    text in UTF-16, which has zeros too, is not.
+    """Return True if a line is a part of an answer and then zeros.
+
+    Text in UTF-16 has zeros, too, and is not such a line.
     """
     before, zero, _ = raw.partition(b"\0")
     if not zero or _UTF_16.search(raw):
@@ -162,8 +163,9 @@ def _has_zeros(raw: bytes) -> bool:
 
 
 def _sound(data: bytes) -> bytes:
-    """Return JSON as it is, or rewritten in ASCII if it holds something
-    that only some readers accept.
+    """Return JSON as it is, or rewritten in ASCII.
+
+    It is rewritten if it holds something that only some readers accept.
     """
     hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
     if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
@@ -176,8 +178,9 @@ def _sound(data: bytes) -> bytes:
 
 
 def _mended(text: str) -> str:
-    """Return a text in which halves of surrogate pairs are joined,
-    and U+FFFD replaces a single half.
+    """Return a text in which halves of surrogate pairs are joined.
+
+    U+FFFD replaces a single half.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

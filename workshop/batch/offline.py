@@ -165,9 +165,7 @@ class Feed:
                 self._keep(output)
 
     def _add(self, row: Row, request: engine_rows.Request | Exception) -> None:
-        """Give one request to the engine, or write its row to the file of errors
-        if the engine refuses it.
-        """
+        """Give one request to the engine; a refused row goes to the file of errors."""
         name = row.key.hex()
         try:
             if isinstance(request, Exception):
@@ -239,8 +237,9 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
 
 
 def engine_core(*args, **options) -> None:
-    """Run vLLM's engine core, and end it with the process that started it, also by signal 9;
-    else it keeps the GPU.
+    """Run vLLM's engine core, and end it with the process that started it.
+
+    It also ends when that process is killed by signal 9; otherwise it would keep the GPU.
     """
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
@@ -259,7 +258,8 @@ def stop(llm) -> None:
 
 
 def run_offline(input: str | Path, output: str | Path, **options) -> Summary:
-    """Answer every row of `input` once, into `output`, without a server;
-    options are those of `OfflineBatch`.
+    """Answer every row of `input` once, into `output`, without a server.
+
+    The options are those of `OfflineBatch`.
     """
     return OfflineBatch(input, output, **options).run()

@@ -1,5 +1,6 @@
-"""`workshop.batch.run`: every row of a file answered exactly once, by one server or several,
-whatever dies.
+"""`workshop.batch.run`: answers every row of a file exactly once, by one server or several.
+
+Processes and servers may die at any time.
 """
 
 import asyncio
@@ -114,8 +115,9 @@ class Batch(Session):
     async def _ask_all(
         self, fleet: list[servers.Server], timeout_s: float
     ) -> tuple[dict | None, list[Exception]]:
-        """Ask every server what it serves; return the first one's model,
-        and the errors of those that are away.
+        """Ask every server what it serves.
+
+        Return the first one's model, and the errors of the servers that do not answer.
         """
         first_entry = None
         errors = []
@@ -145,8 +147,9 @@ class Batch(Session):
             await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        """Send the rows that are left, and report regularly meanwhile;
-        `entry` is the model's in /v1/models.
+        """Send the rows that are left, and report regularly meanwhile.
+
+        `entry` is the model's entry in /v1/models.
         """
         facts = {
             "model": entry["id"],
@@ -168,8 +171,9 @@ class Batch(Session):
                 reporting.cancel()
 
     async def _report_regularly(self, ledger: Ledger, fleet: list[servers.Server]) -> None:
-        """Report the progress, with the sums of what the servers' metrics say,
-        until this task is cancelled.
+        """Report the progress until this task is cancelled.
+
+        A report has the sums of what the servers' metrics say.
         """
         while True:
             self.report(ledger.look(**_load(fleet)))
@@ -184,7 +188,8 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _load(fleet: list[servers.Server]) -> dict:
-    """Return the fields of a Progress that tell how busy the servers are;
+    """Return the fields of a Progress that tell how busy the servers are.
+
     None where no server has metrics.
     """
     in_flight = limit = running = waiting = 0

@@ -1,5 +1,4 @@
-"""Checks every row of the input before anything is sent,
-and finds the answers that the output has already.
+"""Checks every row before anything is sent, and finds the answers that the output already has.
 
 The list of rows is in a temporary file; memory holds only a few bits a row. The file is made from
 input and output at every start, so it can be neither stale nor broken.
@@ -55,8 +54,9 @@ class Bits:
 
 
 class Index:
-    """Rows by their ids, for as long as one run lasts,
-    in a temporary file that is unlinked already: no kill leaves it.
+    """Rows by their ids, for as long as one run lasts.
+
+    They are in a temporary file without a name, which vanishes even if the process is killed.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,9 @@ class Index:
         self._db.close()
 
     def again(self, row: int, first: str) -> int:
-        """Record that this row repeats the row with the id `first`, and return its count:
-        2 for the first repeat.
+        """Record that this row repeats the row with the id `first`; return its count.
+
+        The count is 2 for the first repeat.
         """
         self._repeats = True
         update = "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times"
@@ -133,8 +134,9 @@ class Index:
         return record[0]
 
     def add(self, row: Row, body: str | None = None) -> bool:
-        """Add a row, with its body if `find` has to return it;
-        return False if its id is there already.
+        """Add a row; return False if its id is there already.
+
+        The body is stored if `find` has to return it.
         """
         form_id = self._form_id(row.body)
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body, form_id
@@ -155,8 +157,9 @@ class Index:
         return form_id
 
     def form_of(self, custom_id: str) -> str | None:
-        """Return the form that a row asks for, as `forms.form_text` gives it;
-        None if it asks for none.
+        """Return the form that a row asks for, as `forms.form_text` gives it.
+
+        None if the row asks for none.
         """
         if not self._forms:
             return None
@@ -165,9 +168,7 @@ class Index:
         return record[0] if record else None
 
     def add_retry(self, row: int, max_tokens: int, prompt_tokens: int, earlier: Outcome) -> None:
-        """Note that a row is asked again, with the tokens and the outcome of the answer
-        that it has.
-        """
+        """Note that a row is sent again, with the tokens and the outcome of its present answer."""
         self.retry.add(row)
         outcome_json = json.dumps([earlier.finish_reasons, earlier.asks_form, earlier.misses_form])
         self.do(
@@ -185,8 +186,9 @@ class Index:
         return max_tokens, prompt_tokens, Outcome(tuple(reasons), asks_form, misses_form)
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
-        """Return (key, row, samples, body) of an id;
-        the key is empty if the input has no such row.
+        """Return (key, row, samples, body) of an id.
+
+        The key is empty if the input has no such row.
         """
         record = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
         return record or (b"", 0, 0, None)
@@ -284,8 +286,9 @@ class Work:
             pass
 
     def answered(self, *journals: Path) -> Iterator[tuple[Answer, int, str | None]]:
-        """Yield each answer that counts, the present number of its row,
-        and that row's body (None: not kept).
+        """Yield each answer that counts, the present number of its row, and that row's body.
+
+        The body is None if it was not stored.
 
         An answer counts if it has all samples, and the key that its row has now. An equal id or row
         number is not enough.
@@ -303,8 +306,9 @@ class Work:
                     self.superseded += 1
 
     def _count(self, answer: Answer, number: int) -> None:
-        """Count how an answer ended, and note its row for another attempt if it was cut
-        and `retry` is set.
+        """Count how an answer ended.
+
+        If it was cut and `retry` is set, its row is noted for another attempt.
         """
         ended = outcome(answer.choices, self.index.form_of(answer.custom_id))
         self.outcomes.add(ended)
@@ -341,8 +345,9 @@ class Work:
         return number % of == which - 1
 
     def rows(self) -> Iterator[Row | None]:
-        """Yield the rows that are not answered yet;
-        sometimes None while rows are skipped, so that others may run.
+        """Yield the rows that are not answered yet.
+
+        Yields None from time to time while rows are skipped, so that other tasks may run.
         """
         index = self.index
         before = index.done.count  # rows answered from now on are ahead of nobody
@@ -365,8 +370,9 @@ class Work:
             yield row
 
     def _give_more_tokens(self, row: Row) -> bool:
-        """Give a row whose answer was cut more tokens;
-        return False if its context has no room for more.
+        """Allow more tokens for a row whose answer was cut.
+
+        Return False if its context has no room for more.
         """
         max_tokens, prompt_tokens, _ = self.index.retry_of(row.number)
         if max_tokens <= 0:  # it is the row's first retry

@@ -1,5 +1,6 @@
-"""The progress of a batch and its summary at the end, for the terminal's bar,
-the notebook's widget and scripts.
+"""The progress of a batch and its summary at the end.
+
+The terminal's bar, the notebook's widget and scripts use it.
 """
 
 import time
@@ -16,8 +17,9 @@ WINDOW_S = 10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One look at a running batch; rates are over the last 10 s,
-    the KV-cache usage is the fullest server's.
+    """One look at a running batch.
+
+    Rates are over the last 10 s; the KV-cache usage is the fullest server's.
     """
 
     rows: int
@@ -73,8 +75,10 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 if every row is answered, 1 if some are not,
-        75 if the run was interrupted: run it again.
+        """The exit code of the command.
+
+        0 if every row is answered, 1 if some are not, 75 if the run was interrupted and can be
+        repeated.
         """
         if self.state == INTERRUPTED:
             return EXIT_INTERRUPTED

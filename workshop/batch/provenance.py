@@ -1,5 +1,6 @@
-"""The record of where an output came from:
-model, revision, vLLM's version, sampling parameters, input, times.
+"""The record of where an output came from.
+
+It has model, revision, vLLM's version, sampling parameters, input and times.
 
 It also decides whether a later run may continue the output.
 """
@@ -119,8 +120,9 @@ def end(
 def _refuse_another(
     paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str
 ) -> None:
-    """Raise BadInput if the output was begun with another model, other parameters,
-    or as another shard.
+    """Raise BadInput if the output belongs to another run.
+
+    That is a run with another model or other parameters, or of another shard.
 
     `before` is the output's record, the others are this run's.
     """
@@ -153,8 +155,9 @@ def _refuse_another(
 
 
 def revision_of(model_path: object) -> str | None:
-    """Return the revision of a model's folder:
-    the commit in the Hub cache's path, or of the download; else None.
+    """Return the revision of a model's folder, or None.
+
+    It is the commit in the path of the Hub cache, or the commit of the download.
     """
     if not isinstance(model_path, str):
         return None

@@ -20,8 +20,9 @@ LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
 
 
 def can_help(status: int, headers: Mapping[str, str]) -> bool:
-    """Return True if asking again can help; `x-should-retry` is the server's own word,
-    as OpenAI's API gives it.
+    """Return True if a retry can help.
+
+    `x-should-retry` is the server's own word, as OpenAI's API gives it.
     """
     should_retry = headers.get("x-should-retry", "").lower()
     if should_retry in ("true", "false"):
@@ -30,8 +31,9 @@ def can_help(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """Return True if this comes from what stands in front of the server, which is away itself:
-    no row is at fault.
+    """Return True if the answer comes from a proxy in front of a server that is away.
+
+    Then no row is at fault.
     """
     if status < 400 and status != 200:
         return False
@@ -45,8 +47,9 @@ def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def pause_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the server asks to wait, in seconds or until a date;
-    None: it does not say, or says 0 or less.
+    """Return how long the server asks to wait, in seconds.
+
+    A date counts as the seconds until then. None if the server does not say, or says 0 or less.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     text = headers.get("Retry-After")

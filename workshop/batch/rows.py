@@ -50,8 +50,9 @@ class Row:
 
     @property
     def samples(self) -> int:
-        """The number of samples that the request asks for;
-        of embeddings, the number of its inputs.
+        """The number of samples that the request asks for.
+
+        Of embeddings it is the number of inputs.
         """
         if self.url == EMBEDDINGS:
             return inputs_of(json.loads(self.body).get("input"))
@@ -61,8 +62,9 @@ class Row:
 
     @property
     def given_request(self) -> str:
-        """The request's JSON as it was given:
-        the order of its keys and the writing of its numbers are kept.
+        """The request's JSON as the input has it.
+
+        The order of its keys and the notation of its numbers stay.
         """
         request = self.request or self.body
         if self.more_tokens is None:
@@ -71,7 +73,8 @@ class Row:
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens of an answer, as the request says;
+        """The most tokens of an answer, as the request says.
+
         None: as many as the context has room for.
         """
         body = json.loads(self.body)
@@ -110,8 +113,9 @@ def with_more_tokens(request: str, tokens: int) -> str:
 
 
 def inputs_of(value: object) -> int:
-    """Return how many embeddings an `input` asks for:
-    a text, the ids of tokens, or a list of either.
+    """Return how many embeddings an `input` asks for.
+
+    An input is a text, the ids of tokens, or a list of either.
     """
     if isinstance(value, list) and not _is_token_ids(value):
         return len(value)
@@ -173,8 +177,10 @@ class Builder:
     for_keys_alone: bool = False
 
     def content(self, record: object, text: str | None = None) -> Content:
-        """Return what a row asks for; `text` is its JSON
-        as the input has it (None: it stands in a table or a line).
+        """Return what a row asks for.
+
+        `text` is the row's JSON as the input has it; None if the row comes from a table or a line
+        of text.
 
         Raises Malformed: no request can be made of it.
         """
@@ -197,8 +203,9 @@ class Builder:
         return isinstance(body, dict) or holds_json or ("url" in record and "method" in record)
 
     def _plain(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
-        """Return (endpoint, canonical body, extra fields, request) of a row with a prompt
-        and fields of any names.
+        """Return (endpoint, canonical body, extra fields, request) of a row with a prompt.
+
+        Its other fields may have any names.
         """
         parameters = {}
         parameter_texts = {}
@@ -276,8 +283,9 @@ class Builder:
         parameters: dict,
         parameter_texts: dict[str, str],
     ) -> tuple[str, str, dict, str]:
-        """Join the parts of a request: return the canonical one,
-        and the one to send with its parts as given.
+        """Join the parts of a request.
+
+        Return the canonical request, and the one to send, whose parts are unchanged.
         """
         body = self._canonical(content, parameters)
         if self.for_keys_alone:
@@ -291,9 +299,7 @@ class Builder:
         return url, body, {}, "{" + ",".join(parts) + "}"
 
     def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
-        """Return (endpoint, canonical body, extra fields, request) of a row
-        of OpenAI's batch format.
-        """
+        """Return (endpoint, canonical body, extra fields, request) of a row in OpenAI's format."""
         openai_fields = ("custom_id", "method", "url", "body")
         extra = {name: record[name] for name in record if name not in openai_fields}
         method = record.get("method") or "POST"
@@ -358,9 +364,7 @@ class Builder:
         return self._canonical({"prompt": prompt}, parameters)
 
     def _completed(self, text: str, body: dict) -> str:
-        """Return a body as given, with the run's sampling parameters that it lacks added
-        in front.
-        """
+        """Return a body, with the run's sampling parameters that it lacks added in front."""
         added = ""
         for name, value in self.sampling.items():
             if name not in body:
@@ -413,8 +417,9 @@ def _has_role(message: object) -> bool:
 
 
 def _endpoint(url: object, body: dict) -> str:
-    """Return the endpoint that a row's `url` means:
-    with or without /v1, as OpenAI and Azure write it.
+    """Return the endpoint that a row's `url` means.
+
+    It may begin with /v1 or not, as OpenAI and Azure write it.
     """
     if url in (None, ""):
         if "messages" in body:
@@ -435,14 +440,16 @@ def _endpoint(url: object, body: dict) -> str:
 
 
 def _sendable(value: object) -> str:
-    """Return the JSON of a value that was not given as JSON,
-    without the empty fields that a table's types add.
+    """Return the JSON of a value that was not given as JSON.
+
+    The empty fields that a table's types add are left out.
     """
     return _in_order(_without_nulls(value))
 
 
 def _without_nulls(value: object) -> object:
-    """Return a value without fields that are null:
+    """Return a value without fields that are null.
+
     Arrow adds every field of a struct to every row, and servers refuse nulls.
     """
     if isinstance(value, dict):

@@ -1,5 +1,6 @@
-"""Sends the rows to the servers: a bounded number at once, without barriers,
-and again where a retry can help.
+"""Sends the rows to the servers: a limited number at once, and again where a retry can help.
+
+There are no barriers between groups of rows.
 """
 
 import asyncio
@@ -196,8 +197,9 @@ class Sender:
         return self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        """Send rows to one server, one after the other,
-        until there are none or it takes fewer at once.
+        """Send rows to one server, one after the other.
+
+        It ends when no rows are left, or the server takes fewer at once.
         """
         while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
             attempt = await self._next()
@@ -269,8 +271,9 @@ class Sender:
         self._refused(attempt, server, status, raw, headers)
 
     def _remember(self, row: Row) -> None:
-        """Remember the row's key, by which an answer to it is recognized;
-        forget the oldest of them.
+        """Remember the row's key, by which an answer to it is recognized.
+
+        The oldest keys are forgotten.
         """
         self._keys[row.key.hex()] = None
         if len(self._keys) > KEYS_KEPT:
@@ -279,8 +282,9 @@ class Sender:
     def _check_owner(
         self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes
     ) -> None:
-        """Refuse an answer to another row: its id has that row's key,
-        or the same bytes came before.
+        """Refuse an answer to another row.
+
+        Its id has that row's key, or the same bytes came before.
 
         Most servers that do not put X-Request-Id into their answers give each answer a new id. If a
         server does neither, a row whose answer equals an earlier one is sent once more over a
@@ -307,8 +311,9 @@ class Sender:
         server.gives_equal_answers()
 
     def _foreign(self, attempt: Attempt, server: Server, error: Foreign) -> None:
-        """Send the row again over a connection of its own,
-        or give it up after too many answers to other rows.
+        """Send the row again over a connection of its own.
+
+        It is given up after too many answers to other rows.
         """
         attempt.fresh = True
         attempt.foreign += 1
@@ -325,8 +330,9 @@ class Sender:
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
     ) -> None:
-        """Send the row again if the server was restarted:
-        its record has a new key, or is missing for now.
+        """Send the row again if the server was restarted.
+
+        Then its record has a new key, or is missing for now.
 
         `address_and_key` are those that the request was sent with. Raises KeyRefused: they are
         still the server's.
@@ -463,8 +469,9 @@ class Sender:
         self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempt.tries} attempts)")
 
     def _backoff_s(self, attempt: Attempt) -> float:
-        """Return the pause before the next attempt:
-        it doubles, and half of it at most is random.
+        """Return the pause before the next attempt.
+
+        It doubles from attempt to attempt, and up to half of it is random.
         """
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.tries - 1)
         return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)

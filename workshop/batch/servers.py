@@ -41,8 +41,9 @@ _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
 
 @dataclass
 class Outage:
-    """The answers that a proxy or a tunnel gave in the place
-    of a server since the server itself answered last.
+    """The answers that a proxy or a tunnel gave in place of a server.
+
+    Counted since the server itself answered last.
 
     After some of them the server gets nothing for a while, then a row now and then, to see whether
     it is back.
@@ -161,8 +162,9 @@ class Server:
                 await session.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
-        """POST to a path beside /v1, with the present key, without following redirects;
-        return an async context.
+        """POST to a path beside /v1, with the present key; return an async context.
+
+        Redirects are not followed.
 
         fresh: use a new connection, so that only the answer to this request can come.
         """
@@ -185,8 +187,9 @@ class Server:
         return self._fresh
 
     def came_before(self, raw: bytes) -> bool:
-        """Return True if the same bytes were the answer to an earlier request:
-        it may have been sent twice.
+        """Return True if the same bytes were the answer to an earlier request.
+
+        The answer may have been sent twice.
 
         Only the last ANSWERS_KEPT answers are compared.
         """
@@ -200,8 +203,9 @@ class Server:
         return was_seen
 
     def gives_equal_answers(self) -> None:
-        """Record that equal answers mean nothing here:
-        this server gives its answers no ids of their own.
+        """Record that equal answers mean nothing here.
+
+        This server gives its answers no ids of their own.
         """
         self._last_answers = None
 
@@ -292,8 +296,9 @@ class Server:
         return entry
 
     def is_name_of(self, answered: str, model: str) -> bool:
-        """Return True if `answered`, the model of an answer,
-        is a name of the model that was requested.
+        """Return True if `answered` is a name of the model that was requested.
+
+        `answered` is the model that an answer names.
         """
         if answered == model or answered in self.names:
             return True
@@ -315,8 +320,9 @@ class Server:
         return version
 
     async def watch(self, model: str) -> None:
-        """Look at the server as long as the batch runs:
-        adjust the pace, and notice when it is back.
+        """Look at the server as long as the batch runs.
+
+        Adjust the pace, and notice when the server is back.
         """
         answered_before = self.answered
         looked_at = clock.now()
@@ -411,8 +417,9 @@ class Server:
         return clock.now() - since
 
     def takes_rows(self) -> int:
-        """Return how many requests the server may have at once now:
-        only one if a proxy answers in its place.
+        """Return how many requests the server may have at once now.
+
+        It is only one if a proxy answers in its place.
         """
         if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
@@ -441,8 +448,9 @@ class Server:
 
 
 def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files for `count` more connections,
-    as far as the system allows.
+    """Raise this process's limit of open files for `count` more connections.
+
+    It is raised as far as the system allows.
     """
     open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -458,8 +466,9 @@ def find(
     name: str | None = None,
     accepted: tuple[str, ...] = (),
 ) -> list[Server]:
-    """Return the servers at these addresses,
-    each with this user's own record of it if there is one.
+    """Return the servers at these addresses.
+
+    Each has this user's own record of it, if there is one.
 
     Without addresses, return the server that `connect(name)` finds.
 
@@ -502,8 +511,9 @@ def _of(
 def _session(
     connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options
 ) -> aiohttp.ClientSession:
-    """Open a session that sends nothing beside what we say:
-    no cookies, no proxy of the environment.
+    """Open a session that sends nothing beside what we say.
+
+    It has no cookies, and ignores the proxy of the environment.
     """
     certificates = reach.tls()
     if certificates is not None:
@@ -518,7 +528,8 @@ def _session(
 
 
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
-    """Return True if two entries of /v1/models are two names of one model:
+    """Return True if two entries of /v1/models are two names of one model.
+
     vLLM gives them the same root.
 
     in_doubt: the result if the server gives no roots.
@@ -531,8 +542,9 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    """Return the present record of a server, this user's own or a shared one;
-    None if there is none.
+    """Return the present record of a server, this user's own or a shared one.
+
+    None if there is no record.
     """
     own_record = records.read(name)
     if own_record:

@@ -1,5 +1,6 @@
-"""The part that every run of a batch shares, with servers or without:
-arguments, record, journals and counts.
+"""The part that every run of a batch shares, with servers or without.
+
+It handles arguments, the record, journals and counts.
 """
 
 import contextlib
@@ -63,7 +64,8 @@ class Ledger:
         self.completion_tokens += completion_tokens
 
     def refuse(self, row: Row, status: int | None, code: str, message: str) -> None:
-        """Add the reason why a row has no answer to the file of errors;
+        """Add the reason why a row has no answer to the file of errors.
+
         `message` is what the server said.
 
         Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request
@@ -77,8 +79,9 @@ class Ledger:
             raise WorkshopError(problem, "Correct what it says, and run the same command again.")
 
     def count_energy(self) -> None:
-        """Read the energy counter of this machine's GPUs, which answer the rows;
-        the summary has the difference.
+        """Read the energy counter of this machine's GPUs, which answer the rows.
+
+        The summary has the difference.
         """
         self._joules_before = energy.taken_joules()
 
@@ -288,9 +291,7 @@ class Session:
             raise StillReading
 
     def stop(self) -> None:
-        """Send nothing more, keep the answers that came,
-        and return with the state `interrupted`.
-        """
+        """Send nothing more, keep the answers so far, and return with the state `interrupted`."""
         self.stopping = True
 
     @contextlib.contextmanager
@@ -318,8 +319,9 @@ class Session:
             yield work
 
     def _remove_replaced(self) -> None:
-        """Remove answers from the journal that later ones of a retry replaced;
-        all at once, or none.
+        """Remove answers from the journal that later ones of a retry replaced.
+
+        All of them are removed at once, or none.
         """
         self._lock.replace(answer.raw for answer in newest(self.paths.journal))
 
@@ -335,8 +337,10 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
-        """Keep the record of a run: before the first request where it came from,
-        afterwards how it ended (`summary`).
+        """Keep the record of a run.
+
+        Before the first request it says where the run came from, afterwards how it ended
+        (`summary`).
 
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at
         once it came to.

@@ -1,5 +1,6 @@
-"""Merges the outputs of shards: all of them, each once,
-and only if they answer one input in the same way.
+"""Merges the outputs of shards.
+
+All shards are merged, each once, and only if they answer one input in the same way.
 """
 
 import contextlib
@@ -133,8 +134,9 @@ def _refuse_unlike(parts: list[Part]) -> None:
 
 
 def _copy_errors(paths: Paths, parts: list[Part]) -> None:
-    """Write the rows without an answer of all shards to the file of errors,
-    or remove it if there are none.
+    """Write the rows without an answer of all shards to the file of errors.
+
+    Without such rows the file is removed.
     """
     files = [part.errors for part, _ in parts if part.errors.exists()]
     if not files:

@@ -56,8 +56,9 @@ class Lock:
             raise
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace the lines of the journal, all of them or none;
-        the lock passes to the new file.
+        """Replace the lines of the journal, all of them or none.
+
+        The lock passes to the new file.
         """
         with replacement(self.paths.journal) as file:
             flock(file.fileno())
@@ -142,8 +143,7 @@ def scan(journal: Path) -> Iterator[Answer]:
 
 
 def newest(journal: Path) -> Iterator[Answer]:
-    """Yield each whole answer, without those that a later answer
-    to the same request replaced (`--retry`).
+    """Yield each whole answer that no later answer to the same request replaced (`--retry`).
 
     Reads the journal twice. Raises BadInput, as `scan` does.
     """
@@ -157,8 +157,9 @@ def newest(journal: Path) -> Iterator[Answer]:
 
 
 class Journal:
-    """Appends whole lines in group commits:
-    `add` takes a line, `write(take())` returns when they are on disk.
+    """Appends whole lines in group commits.
+
+    `add` takes a line; `write(take())` returns when the lines are on disk.
 
     A commit that fails (full disk, quota) leaves the file as it was after the last one that
     succeeded. If another process writes to the file, removes it or replaces it, the run ends at the
@@ -166,8 +167,10 @@ class Journal:
     """
 
     def __init__(self, path: Path, keep_bytes: int | None = None):
-        """Open the file for appending, cut after `keep_bytes` (None: cut nothing; 0: begin with an
-        empty file).
+        """Open the file for appending.
+
+        Args:
+            keep_bytes: cut the file after so many bytes; None cuts nothing, 0 begins with an empty file.
         """
         self.path = path
         self._lines = []

@@ -100,9 +100,7 @@ ALIASES = {
 
 
 def nearest_command(word: str) -> str | None:
-    """Return the command that somebody who typed this word probably meant;
-    None if nothing is near.
-    """
+    """Return the command that somebody who typed this word probably meant; None if none is near."""
     word = word.lower()
     if word in ALIASES and ALIASES[word] in COMMANDS:
         return ALIASES[word]
@@ -160,8 +158,9 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line: what goes wrong becomes one sentence and an exit code,
-    never a traceback.
+    """Run the command line.
+
+    What goes wrong becomes one sentence and an exit code, never a traceback.
     """
     _make_streams_sure()
     try:
@@ -196,8 +195,9 @@ def _show(error: WorkshopError) -> NoReturn:
 
 
 def _make_streams_sure() -> None:
-    """Let every text be printed: names of files with half a character,
-    and to streams that are closed (2>&-).
+    """Let every text be printed, on every stream.
+
+    Names of files may hold half a character, and a stream may be closed (2>&-).
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -41,8 +41,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Send one PROMPT to a server, and show the answer as it comes. "-" reads the prompt
-    from standard input.
+    """Send one PROMPT to a server, and show the answer as it comes.
+
+    "-" reads the prompt from standard input.
 
     The prompt is sent as a user's message. A model without a chat template continues it, as with
     --complete.
@@ -70,9 +71,7 @@ def command(
 
 
 def connect(name: str | None, url: str | None) -> Client:
-    """Return a client of the server that was named, of the one at an address,
-    or of the one that is known.
-    """
+    """Return a client of the server of this name, or at this address, or of the only one."""
     from workshop.client import client, reach  # they import openai, which takes a second
 
     if url is None:

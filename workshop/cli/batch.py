@@ -27,7 +27,8 @@ LINE_S = 10.0  # between lines where there is no terminal
 
 
 def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each sampling parameter that has a kind;
+    """Add an option for each sampling parameter that has a kind.
+
     click lists the last one added first.
     """
     for name, parameter in reversed(PARAMETERS.items()):
@@ -113,8 +114,9 @@ def command(
     check: bool,
     **options,
 ) -> None:
-    """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again,
-    and it goes on where it ended.
+    """Answer every prompt of INPUT exactly once, into OUTPUT.
+
+    Run it again, and it goes on where it ended.
 
     INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's
     batch format), .csv or .parquet (--column). OUTPUT: .jsonl (OpenAI's batch format) or .parquet.

@@ -225,8 +225,9 @@ def _server(name: str | None, url: str | None) -> ServerRecord:
 
 
 def _model(server: ServerRecord) -> tuple[str, str | None]:
-    """Return the name that requests give,
-    and the model's folder or Hub id as the server names it.
+    """Return the name that requests give, and the model's folder or Hub id.
+
+    Both are as the server names them.
     """
     models = client.Client(server).models()
     if not models:

@@ -63,8 +63,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask a server the questions of a task with lm-evaluation-harness. Is it still as good
-    as before?
+    """Ask a server the questions of a task with lm-evaluation-harness.
+
+    Is it still as good as before?
 
     OUTPUT is a new folder for the answers. If it holds answers already, they are read and nobody is
     asked.

@@ -10,8 +10,9 @@ def command() -> None:
 
 @command.command
 def install() -> None:
-    """Let your other JupyterLabs find the course's kernel,
-    and show its widgets. No administrator needed.
+    """Let your other JupyterLabs find the course's kernel, and show its widgets.
+
+    It needs no administrator.
     """
     for line in kernel.install():
         click.echo(f"✓ {line}")

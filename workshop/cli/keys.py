@@ -99,8 +99,9 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option("The name.")
 def revoke(name: str, as_json: bool) -> None:
-    """Take NAME's key back: servers that run refuse it, and end what it asked for,
-    within a second.
+    """Take NAME's key back.
+
+    Servers that run refuse it within a second, and end the requests that it sent.
     """
     keys.revoke(name)
     if as_json:

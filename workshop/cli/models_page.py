@@ -53,8 +53,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _commands(rows: list[Row]) -> list[str]:
-    """Return the command of each model on the kind of GPU of which it needs the fewest,
-    as a block of code.
+    """Return the command of each model, as a block of code.
+
+    It is for the kind of GPU of which the model needs the fewest.
     """
     lines = []
     for row in rows:

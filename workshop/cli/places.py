@@ -1,5 +1,6 @@
-"""A plan for a place: `workshop kubernetes` prints manifests,
-`workshop vm` a systemd unit and container lines.
+"""A plan for a place: Kubernetes or a VM.
+
+`workshop kubernetes` prints manifests, `workshop vm` a systemd unit and container lines.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ HOMES = _places_of()
 
 
 def place_command(place: str, about: str) -> click.Command:
-    """Return the command of a place: the plan's options and its own,
-    and the plan printed as that place needs it.
+    """Return the command of a place.
+
+    It takes the plan's options and its own, and prints the plan as that place needs it.
     """
     own_options = list(_own_options(place))
     own_names = [option.name for option in own_options]
@@ -183,8 +185,9 @@ def _own_options(place: str) -> Iterator[click.Option]:
 
 
 def options_of_plan() -> Iterator[click.Option]:
-    """Yield the places as options of `workshop plan`:
-    --machines, and the hidden former --kubernetes and --vm.
+    """Yield the places as options of `workshop plan`.
+
+    They are --machines, and the hidden former --kubernetes and --vm.
     """
     yield click.Option(["--name"], hidden=True)
     for place, (about, own) in PLACES.items():

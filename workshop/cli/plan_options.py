@@ -1,5 +1,6 @@
-"""The options of `workshop plan`, which other commands share:
-the planner's table, as click's options.
+"""The options of `workshop plan`, which other commands share.
+
+They come from the planner's table, as click's options.
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ def command(
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
-    """Download MODEL (a Hub id, a catalog name, or 70b, 405b, …) to a shared folder;
-    run it again to go on.
+    """Download MODEL (a Hub id, a catalog name, or 70b, 405b, …) to a shared folder.
+
+    Run it again, and it goes on where it ended.
 
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models
     need their licence accepted on the model's page, and a token of that account: HF_TOKEN, or you

@@ -62,8 +62,9 @@ def command(
     anonymise: bool,
     as_json: bool,
 ) -> None:
-    """Compare the plan with vLLM's own LOG, line by line:
-    why they differ, and which flag to change.
+    """Compare the plan with vLLM's own LOG, line by line.
+
+    It says why they differ, and which flag to change.
 
     \b
       workshop reconcile vllm.log --gpu h100             compare
@@ -173,8 +174,9 @@ def _print(result) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a value as people read it: tokens with commas,
-    the rest with three digits that count.
+    """Write a value as people read it.
+
+    Whole numbers, and values from 1,000, have commas; smaller values have two decimals.
     """
     if value is None:
         return "–"

@@ -1,5 +1,6 @@
-"""Print text and progress bars on a terminal,
-with the control characters of foreign text made harmless.
+"""Prints text and progress bars on a terminal.
+
+Control characters of text from elsewhere are made harmless.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def plain_lines(text: str) -> str:
-    """Return text of several lines with its control characters, but for the line breaks,
-    as escapes.
+    """Return text of several lines with its control characters as escapes.
+
+    Line breaks stay.
     """
     return "\n".join(map(plain, text.split("\n")))
 
@@ -80,8 +82,9 @@ def waiting(message: str) -> Status:
 
 
 def shown(text: object) -> str:
-    """Return text for rich's console and tables:
-    brackets are brackets, and control characters are escapes.
+    """Return text for rich's console and tables.
+
+    Brackets stay brackets, and control characters become escapes.
     """
     from rich.markup import escape
 

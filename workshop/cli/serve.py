@@ -10,8 +10,9 @@ from workshop.servers.local import supervise
 
 
 class Forwarding(click.Command):
-    """Splits the arguments into ours and vLLM's,
-    so that a value of an unknown flag is not taken for MODEL.
+    """Splits the arguments into ours and vLLM's.
+
+    A value of an unknown flag is not taken for MODEL.
 
     vLLM's names have underscores and its flags dashes: both are taken.
     """

@@ -36,8 +36,9 @@ Look = metrics.Metrics | WorkshopError | None
     help="--watch: new looks.",
 )
 def command(name: str | None, client: str | None, as_json: bool, watch: bool, every: float) -> None:
-    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED);
-    with NAME, that one.
+    """List your servers, and those that were shared with your class ($WORKSHOP_SHARED).
+
+    With NAME, list that one.
 
     \b
       workshop servers
@@ -67,8 +68,9 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
 
 
 def _say_configuration(record: ServerRecord, kind: str) -> None:
-    """Print the configuration alone on standard output,
-    and what it needs beside it on standard error.
+    """Print the configuration alone on standard output.
+
+    What it needs beside it goes to standard error.
     """
     say(configurations.configuration(kind, record.name, record.url, record.model))
     path = records.path_of(record.name)
@@ -104,8 +106,9 @@ def _say_record(record: ServerRecord) -> None:
 
 
 def _with_energy(record: ServerRecord) -> dict:
-    """Return a record as --json prints it, with what its answers have taken;
-    None without counters.
+    """Return a record as --json prints it, with the energy that its answers have taken.
+
+    The energy is None without counters.
     """
     used_energy = energy.of_server(record)
     fields = {**record.public(), "energy": None}
@@ -128,8 +131,9 @@ def _look(record: ServerRecord) -> Look:
 
 
 def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list[list[str]]:
-    """Return a row for each server: name, state, running, waiting, KV cache, tokens/s,
-    first token; "" is not known.
+    """Return a row for each server; "" is not known.
+
+    A row is name, state, running, waiting, KV cache, tokens/s and first token.
 
     before: what each said at the look before this, by its address.
     """
@@ -146,7 +150,8 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
 
 
 def _cells(look: metrics.Metrics, last: Look) -> list[str]:
-    """Return running, waiting, KV cache, tokens/s and first token of a server;
+    """Return running, waiting, KV cache, tokens/s and first token of a server.
+
     `last` is the look before.
     """
     running, waiting, usage, tokens_per_s, first_token = "", "", "", "", ""

@@ -11,8 +11,9 @@ from workshop.servers import records, share
 @click.option("--to", "folder", help="Folder that all of them see; by default $WORKSHOP_SHARED.")
 @click.option("--stop", is_flag=True, help="Take the shared copies of the record back.")
 def command(name: str, group: str | None, folder: str | None, stop: bool) -> None:
-    """Share the server NAME with a class:
-    a copy of its record (0640, the group's) in a shared folder.
+    """Share the server NAME with a class.
+
+    A copy of its record goes into a shared folder (mode 0640, with the class's group).
 
     Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
     """

@@ -45,8 +45,9 @@ class Range(click.ParamType):
 
 
 def inputs(model: str, trace: str | None) -> list[Path]:
-    """Return the files that a command reads for a model and a trace;
-    no output may replace one of them.
+    """Return the files that a command reads for a model and a trace.
+
+    No output may replace one of them.
     """
     files = [Path(trace)] if trace else []
     place = existing(model)
@@ -249,8 +250,9 @@ def as_text(s: Simulation) -> str:
 
 
 def _ranges(s: Simulation) -> str:
-    """Return between which values nine of ten measured figures lie:
-    tokens/s, first token, time per token.
+    """Return between which values nine of ten measured figures lie.
+
+    The figures are tokens/s, first token, and time per token.
     """
     tokens = s.tokens_per_s_interval
     parts = [f"{tokens.low:,.0f} to {tokens.high:,.0f} tokens/s"]

@@ -6,7 +6,7 @@ import click
 
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
-from workshop.servers.flags import words
+from workshop.servers import flags
 from workshop.servers.slurm import options as sbatch_options
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
@@ -30,9 +30,7 @@ class WithSbatchOptions(click.Command):
         return super().parse_args(ctx, own)
 
     def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return the words of this command's options, MODEL with stray words,
-        and sbatch's options.
-        """
+        """Return this command's options, MODEL with stray words, and sbatch's options."""
         own, positional, passed = [], [], []
         waiting = list(args)
         while waiting:
@@ -51,8 +49,9 @@ class WithSbatchOptions(click.Command):
         return own, positional, passed
 
     def _take(self, word: str, waiting: list[str]) -> tuple[list[str], list[str]]:
-        """Return (this command's words, sbatch's words) of a word that holds options,
-        and their values.
+        """Return (this command's words, sbatch's words) of a word that holds options.
+
+        Words that are values of the options belong to them.
         """
         name, equals, value = word.partition("=")
         option = self._own(name) or self._own(f"--{sbatch_options.full_name(name[2:])}")
@@ -63,9 +62,9 @@ class WithSbatchOptions(click.Command):
         own: list[str] = []
         passed: list[str] = []
         for sbatch_option in sbatch_options.take(word, waiting):
-            option = self._own(sbatch_option.words[0][:2])
+            option = self._own(sbatch_option.arguments[0][:2])
             if option is None:
-                passed += sbatch_option.words
+                passed += sbatch_option.arguments
             elif sbatch_option.value is None:
                 own.append(option.opts[0])
             else:
@@ -81,8 +80,9 @@ class WithSbatchOptions(click.Command):
 
 @click.group
 def command() -> None:
-    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster:
-    slurm/site.sh, or your own (`site`).
+    """Servers on a SLURM cluster: plan, submit, watch.
+
+    The settings of the cluster are in slurm/site.sh, or in your own file (`site`).
     """
 
 
@@ -135,7 +135,7 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
 
     Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
     """
-    request = slurm.Request(what=model, vllm=words(vllm), sbatch_args=sbatch_args, **options)
+    request = slurm.Request(what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
     job_id = None
     cluster = ""
@@ -174,8 +174,9 @@ def _print(submission, dry_run: bool) -> None:
 @command.command("script")
 @click.argument("name")
 def script(name: str) -> None:
-    """Print the script NAME of slurm/ (70b, 405b, 405b-fp8, 70b-offline, model)
-    with what slurm/site.sh changes in it.
+    """Print the script NAME of slurm/ with what slurm/site.sh changes in it.
+
+    NAME is 70b, 405b, 405b-fp8, 70b-offline or model.
 
     For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch
     my-70b.sbatch
@@ -214,8 +215,9 @@ def cluster_option(command):
 @cluster_option
 @json_option("The job's state, stage, address, error and files.")
 def status(job: str, cluster: str | None, as_json: bool) -> None:
-    """Show where JOB (its number, or the name of its server) is:
-    queue, loading, address, or the first real error.
+    """Show where JOB (its number, or the name of its server) is.
+
+    It waits in the queue, loads, answers at an address, or has failed with an error.
     """
     now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
     if as_json:
@@ -233,8 +235,9 @@ def status(job: str, cluster: str | None, as_json: bool) -> None:
     "--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended."
 )
 def logs(job: str, cluster: str | None, follow: bool) -> None:
-    """Show what JOB (its number, or the name of its server) has said:
-    all of it, or with --follow as it comes.
+    """Show the output of JOB (its number, or the name of its server).
+
+    With --follow, new lines are shown as they come.
     """
     number = slurm_status.resolve(job)
     where = _cluster(job, cluster)

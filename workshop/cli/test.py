@@ -27,8 +27,9 @@ def questions() -> dict[str, Exercise]:
     '{"right", "of", "before", "answers"}; before: right answers of the pre-test, null if there was none.'
 )
 def command(when: str, answers: str | None, as_json: bool) -> None:
-    """Ask ten questions: `pre` before the course, without the solutions;
-    `post` after it, with all of them.
+    """Ask ten questions, `pre` before the course and `post` after it.
+
+    Before it no solution is shown, after it all of them.
     """
     exercises_by_key = questions()
     if answers is None:

@@ -1,5 +1,6 @@
-"""A thin client over the official `openai` package that finds the server by its record,
-not by an address.
+"""A thin client over the official `openai` package.
+
+It finds the server by its record, not by an address.
 
 from workshop import connect
 llm = connect()
@@ -71,8 +72,9 @@ class Client:
         self.openai = self._official()
 
     def _official(self, **http_options) -> openai.OpenAI:
-        """Make the `openai` client, with the proxy,
-        the certificates and the timeouts of this one.
+        """Make the `openai` client.
+
+        It has the proxy, the certificates and the timeouts of this client.
         """
         return openai.OpenAI(
             base_url=self.url,
@@ -87,8 +89,7 @@ class Client:
         return f"Client(model={self.model!r}, url={self.url!r})"
 
     def complete(self, prompt: str | list, **sampling):
-        """Return the completion of a prompt (an `openai` Completion, with vLLM's extra fields
-        kept).
+        """Return the completion of a prompt: an `openai` Completion, with vLLM's extra fields.
 
         Args:
             prompt: a string, a list of strings, or token ids.
@@ -115,8 +116,7 @@ class Client:
         return self._request(create, schema, whole_vocabulary, prompt=prompt)
 
     def _vocabulary(self) -> int:
-        """Return the size of the model's vocabulary,
-        from its config.json if this machine can read that.
+        """Return the size of the model's vocabulary from its config.json, if it can be read here.
 
         Raises BadInput: it cannot.
         """
@@ -188,8 +188,9 @@ class Client:
         raise self.odd("the answer to another request")
 
     def _answer_to(self, create: Callable[[], Callable], options: dict):
-        """Send one request under an id of its own, which vLLM puts into the answer's id;
-        return (id, answer).
+        """Send one request under an id of its own; return (id, answer).
+
+        vLLM puts the id into the answer's id.
         """
         request_id = uuid.uuid4().hex
         self._request_ids.append(request_id)
@@ -208,16 +209,18 @@ class Client:
         return any(other in answer_id for other in self._request_ids)
 
     def _use_each_connection_once(self) -> None:
-        """Close all connections, because answers to other requests wait in them,
-        and reuse none from now on.
+        """Close all connections, and reuse none from now on.
+
+        Answers to other requests wait in them.
         """
         self.openai.close()
         self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
 
     @staticmethod
     def _sent(send):
-        """Send a request; send it once more if the server had closed the idle connection long
-        before.
+        """Send a request.
+
+        It is sent once more if the server had closed the idle connection long before.
         """
         began = time.monotonic()
         try:
@@ -249,9 +252,7 @@ class Client:
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
-        """Return the request fields that the server itself publishes;
-        empty if it publishes none.
-        """
+        """Return the request fields that the server itself publishes; empty if there are none."""
         try:
             schemas = self.get("/openapi.json")["components"]["schemas"]
             return frozenset(dict(schemas[name]["properties"]))
@@ -319,7 +320,8 @@ class Client:
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that no vLLM server gives;
+        """Return the error for an answer that no vLLM server gives.
+
         `what` completes "… answers with".
         """
         remedy = (
@@ -328,8 +330,9 @@ class Client:
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
-        """Return an error if the record has a new address or key:
-        this client belongs to an earlier start.
+        """Return an error if the record has a new address or key.
+
+        Then this client belongs to an earlier start.
         """
         with contextlib.suppress(WorkshopError):
             now = reach.choose(self.record.name)
@@ -352,9 +355,7 @@ class Client:
         return WorkshopError(f"{self.url} {problem}.", remedy)
 
     def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
-        """Return the error for a server that does not answer,
-        with the reason that its record gives.
-        """
+        """Return the error for a server that does not answer, with the reason in its record."""
         started_again = self._started_again()
         if started_again:
             return started_again
@@ -418,17 +419,16 @@ class Stream:
 
 
 def _why(error: openai.APIConnectionError) -> str:
-    """Return the TLS error that kept a connection from being made;
-    '' if there was another reason.
-    """
+    """Return the TLS error that prevented a connection; '' if there was another reason."""
     if not reach.is_tls(error):
         return ""
     return str(error.__cause__ or "")
 
 
 def _who() -> dict[str, str]:
-    """Return the header that names the user,
-    so that a server for a class can give each learner a share.
+    """Return the header that names the user.
+
+    With it, a server for a class can give each learner a share.
     """
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
@@ -444,8 +444,9 @@ def _parameters(create) -> frozenset[str]:
 
 
 def connect(name: str | None = None) -> Client:
-    """Return a client of the running server,
-    having checked that it answers with the model that it should.
+    """Return a client of the running server.
+
+    The server is asked first whether it answers, with the right model.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
     with the class in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or

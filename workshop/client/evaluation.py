@@ -1,5 +1,4 @@
-"""Ask a server the questions of a task with lm-evaluation-harness,
-and read the answers that it has kept.
+"""Asks a server the questions of a task with lm-evaluation-harness, and reads the answers.
 
 `lm-eval` runs in a process of its own, against the OpenAI-compatible address. It writes a line for
 each question (`samples_TASK_….jsonl`), which `read` returns. `compare` sets two such runs side by
@@ -131,8 +130,9 @@ def shown(arguments: Sequence[str]) -> str:
 
 
 def read(path: Path, metric: str | None = None) -> Evaluation:
-    """Return the answers that lm-eval has kept in a folder (the newest of a task) or in a file
-    of samples.
+    """Return the answers that lm-eval has stored in a folder or in a file of samples.
+
+    Of a folder, the newest answers count.
 
     Args:
         metric: which of the task's figures decides; by default its first.

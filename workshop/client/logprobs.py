@@ -1,5 +1,6 @@
-"""What a server says about each token's probability, as tidy rows:
-completions, chat, and the prompt.
+"""What a server says about each token's probability, as tidy rows.
+
+It reads completions, chats, and the logprobs of a prompt.
 
 A logprob is the natural logarithm of a probability; the surprise is −log2 of it, in bits; the
 perplexity of a text is 2 to its mean surprise. A response is what the `openai` package returns, or
@@ -44,7 +45,8 @@ class _WithLogprob:
 
     @property
     def surprise_bits(self) -> float | None:
-        """The surprise, −log2 of the probability:
+        """The surprise, −log2 of the probability.
+
         0 for a certainty, 1 for a coin toss, 13 for one token of 8,192.
         """
         if self.logprob is None:
@@ -82,15 +84,12 @@ class Row(_WithLogprob):
 
     @property
     def most_probable(self) -> Alternative | None:
-        """The alternative that greedy sampling would have taken;
-        None if there are no alternatives.
-        """
+        """The alternative that greedy sampling would have taken; None without alternatives."""
         return max(self.alternatives, key=_logprob_of, default=None)
 
 
 def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row]:
-    """Return the tokens of a response, prompt first (if it has prompt_logprobs),
-    then the completion.
+    """Return the tokens of a response: the prompt (if it has prompt_logprobs), then the completion.
 
     Args:
         choice: which of the `n` answers.
@@ -155,8 +154,9 @@ def next_token_logprobs(
 
 
 def perplexity(tokens: Iterable[Row]) -> float:
-    """Return the perplexity: among how many equally likely tokens the model was choosing,
-    on average.
+    """Return the perplexity of tokens.
+
+    Among how many equally likely tokens the model was choosing, on average.
 
     It is exp of the mean of −logprob. Tokens without a logprob (the first of a prompt) do not
     count.
@@ -206,7 +206,8 @@ def processed(
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
-    """Return one dict for each token and alternative:
+    """Return one dict for each token and alternative.
+
     `chosen` marks the token that stands in the text.
     """
     table = []
@@ -281,8 +282,9 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
 
 
 def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> int:
-    """Infer `logprobs=` of the request: k entries where the chosen token is among the top k,
-    otherwise k + 1.
+    """Infer `logprobs=` of the request.
+
+    There are k entries where the chosen token is among the top k, otherwise k + 1.
     """
     lengths = []  # of the lists in which the chosen token does not come last
     for top, text in zip(listed, texts, strict=True):
@@ -361,8 +363,7 @@ def _id_of(text: str) -> int | None:
 
 
 def _finite(logprob: float) -> float:
-    """Return a logprob, minus infinity for the -9999 that the server sends for a probability
-    of zero.
+    """Return a logprob; -9999, which servers send for a probability of zero, as minus infinity.
 
     JSON has no infinity.
     """

@@ -72,8 +72,9 @@ class Comparison:
 
 
 def exact_test(worse: int, better: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test:
-    that of a fair coin thrown worse + better times.
+    """Return the two-sided p-value of McNemar's exact test.
+
+    It is that of a fair coin thrown worse + better times.
 
     Raises BadInput: a count below zero.
     """

@@ -119,7 +119,8 @@ def choose(name: str | None = None) -> ServerRecord:
 
 
 def proxy_to(url: str) -> str | None:
-    """Return the web proxy for an address that the user gave, and say so on stderr;
+    """Return the web proxy for an address that the user gave, and name it on stderr.
+
     None: no proxy is used.
 
     Raises BadInput: it is a proxy of a kind that is not supported.
@@ -153,8 +154,9 @@ def proxy_to(url: str) -> str | None:
 
 
 def _named_proxy(scheme: str) -> tuple[str, str]:
-    """Return the web proxy that the environment names for a scheme ('': none),
-    and the variable that names it.
+    """Return the web proxy that the environment names for a scheme, and the variable that names it.
+
+    The proxy is '' if there is none.
     """
     proxy = trusted_proxy()
     if proxy:
@@ -165,8 +167,9 @@ def _named_proxy(scheme: str) -> tuple[str, str]:
 
 
 def _host_and_port(place: SplitResult) -> str:
-    """Return "host:port" of an address, without its user name and password;
-    the default port is 80.
+    """Return "host:port" of an address, without its user name and password.
+
+    The default port is 80.
     """
     try:
         return f"{place.hostname}:{place.port or 80}"
@@ -175,7 +178,8 @@ def _host_and_port(place: SplitResult) -> str:
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return the TLS settings with the certificates that the user names;
+    """Return the TLS settings with the certificates that the user names.
+
     None: the usual certificates count.
     """
     file = os.environ.get("SSL_CERT_FILE")
@@ -192,14 +196,16 @@ def tls() -> ssl.SSLContext | None:
 
 
 def options(proxy: str | None) -> dict:
-    """Return the options for httpx's and openai's clients with which they use this proxy alone,
-    and no redirect.
+    """Return the options for httpx's and openai's clients.
+
+    With them a client uses this proxy alone, and follows no redirect.
     """
     return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
 
 
 def remedy_for(error: BaseException, url: str) -> str:
-    """Return what to do about a server that cannot be reached because of TLS;
+    """Return what to do about a server that cannot be reached because of TLS.
+
     '' if the cause is another one.
     """
     text = _text_of(error)
@@ -236,7 +242,8 @@ def _text_of(error: BaseException) -> str:
 
 
 def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
-    """Return the error for an answer that redirects to another address;
+    """Return the error for an answer that redirects to another address.
+
     None if the answer is no redirect.
     """
     if not 300 <= status < 400:
@@ -246,8 +253,9 @@ def redirected(url: str, status: int, location: str | None) -> WorkshopError | N
 
 
 def keep_off_proxies(url: str) -> None:
-    """Let every HTTP library of this process connect to this server directly,
-    because learners' requests carry its key.
+    """Let every HTTP library of this process connect to this server directly.
+
+    Learners' requests carry its key, which a proxy must not see.
     """
     host = urlsplit(url).hostname
     if host and getproxies_environment() and not proxy_bypass_environment(host):

@@ -227,8 +227,9 @@ def remedy(message: str) -> str:
 
 
 def sentence(message: str) -> str:
-    """Return the first line of a refusal without its full stop;
-    of a list of validation errors, the first error.
+    """Return the first line of a refusal without its full stop.
+
+    Of a list of validation errors, the first error.
     """
     first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
     if not first.endswith(":"):

@@ -1,5 +1,6 @@
-"""From one position's logprobs to the distribution that vLLM samples from,
-step by step and in vLLM's order.
+"""From one position's logprobs to the distribution that vLLM samples from.
+
+The steps are vLLM's, in its order.
 
     min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
 
@@ -88,8 +89,9 @@ def next_token_probabilities(
     logits: Mapping[Token, float] | None = None,
     exact_top_k: bool = False,
 ) -> dict[Token, float]:
-    """Return the distribution that vLLM samples the next token from:
-    token → probability, without those of zero.
+    """Return the distribution that vLLM samples the next token from.
+
+    The result is token → probability, without tokens of probability zero.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
     `Step.outside` says how much that leaves out.
@@ -247,7 +249,8 @@ def _choose(
 
 
 def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
-    """Return the step of temperature 0, which leaves one token:
+    """Return the step of temperature 0, which leaves one token.
+
     min_p, top_k and top_p have nothing to do.
     """
     best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
@@ -277,8 +280,9 @@ def _narrow(
 
 
 def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
-    """Keep the k most probable, and all that tie with the last
-    of them (vLLM compares with the k-th score).
+    """Keep the k most probable tokens, and all that tie with the last of them.
+
+    vLLM compares with the k-th score.
 
     `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
     """
@@ -301,8 +305,7 @@ def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token
 def _top_p(
     probabilities: dict[Token, float], enough: float
 ) -> tuple[dict[Token, float], tuple[Token, ...]]:
-    """Return the smallest set of tokens whose mass is `enough`,
-    and the tokens that tie at its border.
+    """Return the smallest set of tokens whose mass is `enough`, and the ties at its border.
 
     At least one token is kept. The second value is empty if all tokens of the border's probability
     fit.
@@ -330,8 +333,9 @@ def _top_p(
 
 @dataclass(frozen=True)
 class _Hidden:
-    """An upper bound for tokens missing from a truncated list:
-    none has a logprob above `ceiling`.
+    """An upper bound for tokens missing from a truncated list.
+
+    None of them has a logprob above `ceiling`.
     """
 
     mass: float
@@ -358,9 +362,7 @@ class _Hidden:
 def _scores(
     logprobs: Mapping | None, logits: Mapping | None, settings: Settings
 ) -> dict[Token, float]:
-    """Return a copy of the scores in which minus infinity stands for what the server sends
-    in its place.
-    """
+    """Return a copy of the scores with minus infinity in place of the server's number for it."""
     if settings.repetition_penalty != 1 and logits is None:
         problem = "repetition_penalty divides logits, and logprobs no longer are logits."
         raise BadInput(

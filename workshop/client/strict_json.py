@@ -1,5 +1,6 @@
-"""Reads JSON strictly: accepts only what every other program reads in the same way,
-and says why it refuses the rest.
+"""Reads JSON strictly: accepts only what every other program reads in the same way.
+
+It says why it refuses the rest.
 
 Python's own reader accepts NaN, the last of two equal keys, and half of a surrogate pair. None of
 it can be sent on.
@@ -104,8 +105,9 @@ def _after_space(text: str, at: int) -> int:
 
 
 def members(text: str) -> dict[str, tuple[int, int]]:
-    """Return where the value of each member of a JSON object begins and ends in its text,
-    in the text's order.
+    """Return where the value of each member of a JSON object begins and ends in its text.
+
+    The members are in the text's order.
 
     The text must have passed `decode`: nothing is checked here again.
     """
@@ -199,8 +201,9 @@ class _Text:
         return BadInput(f"{self._path}, line {line:,}: {what}. Nothing was started.", ARRAY)
 
     def more(self) -> None:
-        """Read at least as much again as waits, so that a long item is scanned a few times,
-        not once for each chunk.
+        """Read at least as much again as waits.
+
+        A long item is then scanned a few times, not once for each chunk.
         """
         data = self._file.read(max(CHUNK_BYTES, len(self.buffer) - self.at))
         try:
@@ -217,8 +220,9 @@ class _Text:
         self.ended = not data
 
     def next_character(self) -> str:
-        """Return the next character that is not white space ('' at the end),
-        and move `at` to it.
+        """Return the next character that is not white space, and move `at` to it.
+
+        '' at the end.
         """
         while True:
             self.at = _after_space(self.buffer, self.at)
