@@ -46,7 +46,7 @@ def record(name: str = "a", **changes) -> ServerRecord:
 
 def launch(name: str = "a", **env: str) -> Launch:
     """A start of the engine of a few lines, on a port that is held for it."""
-    port, held = machine.take_port("127.0.0.1", 8900)
+    port, port_claim = machine.take_port("127.0.0.1", 8900)
     return Launch(
         name=name,
         model="m",
@@ -56,5 +56,5 @@ def launch(name: str = "a", **env: str) -> Launch:
         argv=[sys.executable, str(ENGINE), str(port), "m"],
         env={**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))},
         log=records.home() / "logs" / f"{name}.log",
-        held=held,
+        port_claim=port_claim,
     )

@@ -113,7 +113,7 @@ def test_threads_of_one_process_exclude_each_other(flock, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not Lock(tmp_path / "lock").held()
+    assert not Lock(tmp_path / "lock").is_held()
 
 
 HOLD = """
@@ -137,12 +137,12 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     )
     assert holder.stdout.readline() == "mine\n"
     holder.send_signal(signal.SIGSTOP)
-    assert not Lock(path).take(tries=2) and Lock(path).held(), "a process that is stopped lives"
+    assert not Lock(path).take(tries=2) and Lock(path).is_held(), "a process that is stopped lives"
     if flock != "works":
         assert f"Process {holder.pid} on" in Lock(path).who()
     holder.kill()
     holder.communicate()
-    assert not Lock(path).held()
+    assert not Lock(path).is_held()
     lock = Lock(path)
     assert lock.take(tries=2)
     lock.give_back()
@@ -211,7 +211,7 @@ def test_only_a_holder_that_has_certainly_ended_loses_its_lock(
     )
     left_over(tmp_path / "lock.holder", **changes)
     lock = Lock(tmp_path / "lock")
-    assert lock.held() is not ended
+    assert lock.is_held() is not ended
     assert lock.take(tries=2) is ended
     if not ended:
         assert "remove" in lock.who() and "lock.holder" in lock.who()
@@ -243,7 +243,7 @@ def test_a_child_takes_the_lock_over(no_flock, tmp_path):
 
     in_processes(child, 1)
     lock.hand_over()
-    assert not Lock(path).held() and not list(tmp_path.iterdir())
+    assert not Lock(path).is_held() and not list(tmp_path.iterdir())
 
 
 def test_a_marker_says_who_holds_it(no_flock, tmp_path):
@@ -251,7 +251,7 @@ def test_a_marker_says_who_holds_it(no_flock, tmp_path):
         assert free
         said = json.loads(os.readlink(tmp_path / "lock.holder"))
         assert said["pid"] == os.getpid() and said["start"]
-        assert Lock(tmp_path / "lock").held()
+        assert Lock(tmp_path / "lock").is_held()
 
 
 def test_an_fcntl_without_flock_is_a_system_without_locks(monkeypatch, tmp_path):

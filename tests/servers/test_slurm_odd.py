@@ -106,7 +106,7 @@ def test_other_flags_reach_the_job(sbatch):
 @example(["--="])
 def test_any_flags_are_taken_or_refused(texts):
     try:
-        flags.check_for_job(flags.words(texts))
+        flags.check_for_job(flags.split(texts))
     except BadInput as error:
         assert error.message.isprintable() and error.remedy
 

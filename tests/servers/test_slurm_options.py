@@ -64,7 +64,7 @@ def test_options_are_read_as_sbatch_reads_them(words, expected):
     found, rest = options.read(words)
     assert [(each.name, each.value) for each in found] == expected and rest == []
     assert [
-        word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.words
+        word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.arguments
     ] == words or (len(words) == 1)
 
 
@@ -88,7 +88,7 @@ def test_any_words_are_options_or_none_and_no_value_is_lost(words):
     found, rest = options.read(words)
     until_end = words[: words.index("--")] if "--" in words else words
     kept = sorted(
-        "".join([*(word for each in found for word in each.words), *rest]).replace("-", "")
+        "".join([*(word for each in found for word in each.arguments), *rest]).replace("-", "")
     )
     assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(
         until_end

@@ -1,1 +1,1 @@
-"""Start, guard, find and stop a vLLM server: on this machine, on SLURM, on Kubernetes or in a VM."""
+"""Start, guard, find and stop a vLLM server: here, on SLURM, on Kubernetes or in a VM."""

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
-OK, NOTE, LACK = "ok", "note", "lack"
+OK = "ok"
+NOTE = "note"  # it works, with less
+LACK = "lack"  # it does not work
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: state is "ok", "note" (works, with less) or "lack" (does not work)."""
+    """One line of the report. Its fields are those of `workshop doctor --json`."""
 
     name: str
-    state: str
-    found: str
+    state: str  # OK, NOTE or LACK
+    found: str  # what is here
     remedy: str = ""

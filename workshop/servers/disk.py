@@ -1,6 +1,4 @@
-"""What a folder lies on: who else sees it, and how much this user may still write there, quotas
-included.
-"""
+"""What a folder lies on: who else sees it, and how much this user may still write there."""
 
 import getpass
 import os
@@ -19,8 +17,8 @@ GIB = 2**30
 LOG_BYTES = 64 * 2**20
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
-    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
-    r"fuse\.(ceph|sshfs|weka)"
+    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|"
+    r"(fuse\.)?glusterfs|fuse\.(ceph|sshfs|weka)"
 )
 LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|tmpfs|overlay|f2fs|vfat|apfs|hfs|ramfs|squashfs")
 
@@ -38,13 +36,16 @@ class Quota:
         return max(0, self.limit_bytes - self.used_bytes)
 
     def __str__(self) -> str:
-        return f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, {self.used_bytes / GIB:.1f} used"
+        return (
+            f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, "
+            f"{self.used_bytes / GIB:.1f} used"
+        )
 
 
 def _there(path: Path) -> Path:
     """Return the path, or the nearest folder above it that is there."""
     # Path.exists raises where a folder above is closed.
-    return next(each for each in (path, *path.parents) if os.path.exists(each))
+    return next(place for place in (path, *path.parents) if os.path.exists(place))
 
 
 def free_bytes(path: Path) -> int:
@@ -53,15 +54,20 @@ def free_bytes(path: Path) -> int:
 
 
 def left_bytes(folder: Path) -> int:
-    """Return what may still be written into a folder, there or to be made: the disk's free space,
-    cut by a quota.
+    """Return how many bytes may still be written into a folder, there or to be made.
+
+    The disk's free space, or less where a quota leaves less.
     """
-    return min([free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
+    left = free_bytes(folder)
+    for quota in quotas(folder):
+        left = min(left, quota.left_bytes)
+    return left
 
 
 def refuse_full(folder: Path, remedy: str) -> None:
     """Raise a WorkshopError if a server's log cannot be written into the folder."""
-    if (free := left_bytes(folder)) < LOG_BYTES:
+    free = left_bytes(folder)
+    if free < LOG_BYTES:
         problem = (
             f"Only {free / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
         )
@@ -70,16 +76,18 @@ def refuse_full(folder: Path, remedy: str) -> None:
 
 def refuse_closed(folder: Path, remedy: str) -> None:
     """Raise a WorkshopError if nothing may be written into the folder, there or to be made."""
-    if not os.access(place := _there(folder), os.W_OK | os.X_OK):
+    place = _there(folder)
+    if not os.access(place, os.W_OK | os.X_OK):
         raise WorkshopError(f"You may not write into {place}.", remedy)
 
 
 def quotas(folder: Path) -> list[Quota]:
-    """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or
-    quota(1).
+    """Return the quotas that hold there: of this user, and of the folder's group.
+
+    By `lfs quota` or quota(1).
     """
     kind, mount, source = file_system(folder)
-    quotas = []
+    quotas: list[Quota] = []
     for flag, name in (("-u", _user()), ("-g", _group(folder))):
         if kind == "lustre":
             line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
@@ -99,8 +107,8 @@ def quotas(folder: Path) -> list[Quota]:
 def _line_of(names: tuple[str, str], text: str) -> str:
     """Return the first line that begins with one of the names; '' if none does."""
     for line in text.splitlines():
-        words = line.split()
-        if words and words[0] in names:
+        first = line.split()[:1]
+        if first and first[0] in names:
             return line
     return ""
 
@@ -126,16 +134,22 @@ def who_sees(folder: Path) -> str:
     if NETWORK.fullmatch(kind) or (kind.startswith("fuse") and ":" in source):
         return f"{where}, a network file system: the nodes that mount it see the model."
     if LOCAL.fullmatch(kind):
-        return f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
+        return (
+            f"{where}, a disk of this machine alone: other nodes will NOT see the model, "
+            "unless they have the same folder from elsewhere. "
+            "Put it on the cluster's shared file system, or copy it to every node."
+        )
     return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
 
 
 def file_system(folder: Path) -> tuple[str, str, str]:
     """Return (type, mount point, source) of the file system that holds the folder."""
-    best, path = ("unknown", "/", ""), folder.resolve()
+    best = ("unknown", "/", "")
+    path = folder.resolve()
     with suppress(OSError):
-        for each in psutil.disk_partitions(all=True):
-            inside = path.is_relative_to(each.mountpoint) and len(each.mountpoint) >= len(best[1])
-            if inside and each.fstype != "autofs":
-                best = each.fstype, each.mountpoint, each.device
+        for partition in psutil.disk_partitions(all=True):
+            mount = partition.mountpoint
+            inside = path.is_relative_to(mount) and len(mount) >= len(best[1])
+            if inside and partition.fstype != "autofs":
+                best = partition.fstype, mount, partition.device
     return best

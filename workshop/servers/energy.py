@@ -1,4 +1,7 @@
-"""The energy that the GPUs of this machine take, by NVML's counter (Volta and later; no MIG slices)."""
+"""The energy that the GPUs of this machine take, by NVML's counter.
+
+Volta and later have it; MIG slices have none.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ JOULES_PER_KWH = 3_600_000
 
 @dataclass(frozen=True)
 class Energy:
-    """What a piece of work took. joules: of all visible GPUs together, idle power included; tokens: that it wrote."""
+    """The energy that a piece of work took."""
 
-    joules: float
-    tokens: int
+    joules: float  # of all visible GPUs together, idle power included
+    tokens: int  # that it wrote
 
     @property
     def joules_per_token(self) -> float:
@@ -30,7 +33,7 @@ class Energy:
         return self.joules_per_token * 1e6 / JOULES_PER_KWH
 
     def to_dict(self) -> dict[str, float]:
-        """Return plain data, as `--json` prints it: joules, joules_per_token, kwh_per_million_tokens."""
+        """Return plain data, as `--json` prints it."""
         return {
             "joules": round(self.joules, 1),
             "joules_per_token": round(self.joules_per_token, 4),
@@ -47,8 +50,8 @@ class Energy:
 def taken_joules() -> float | None:
     """Return what the visible GPUs have taken since their driver was loaded, in joules.
 
-    Two of these, before and after, give the energy of what ran between them. None where NVML, or the counter of one
-    of the GPUs, is missing.
+    Two of these, before and after, give the energy of what ran between them. None where NVML, or
+    the counter of one of the GPUs, is missing.
     """
     visible = gpus.visible()
     if not visible:
@@ -74,14 +77,17 @@ def taken_joules() -> float | None:
 
 
 def between(before: float | None, after: float | None, tokens: int) -> Energy | None:
-    """Return the energy between two readings; None if one is missing, or the counter began again."""
+    """Return the energy between two readings; None if one is missing or the counter was reset."""
     if before is None or after is None or after <= before or tokens <= 0:
         return None
     return Energy(after - before, tokens)
 
 
 def of_server(record: ServerRecord) -> Energy | None:
-    """Return the energy of a server of this machine since it was ready; None if it or its counter cannot be read."""
+    """Return the energy of a server of this machine since it was ready.
+
+    None if it or its counter cannot be read.
+    """
     if record.joules_at_ready is None or not records.is_local(record):
         return None
     try:

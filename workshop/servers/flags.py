@@ -1,5 +1,4 @@
-"""The flags of `vllm serve` that somebody gives: read in every spelling, and refused where they
-would go around us.
+"""The flags of `vllm serve`: read in every spelling, and refused where they would go around us.
 
 vLLM takes the shortest form that is clear (`--api-ke`), underscores for dashes, `--a.b` for a part
 of `--a`, and a file (`--config`). A flag that opened a way past the guard, or moved the server from
@@ -46,7 +45,8 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
 
     Each of these spellings is read: `--a=b`, `--a b`, `-tp 2`, `-n4`.
     """
-    flags, previous = {}, None
+    flags: dict[str, str] = {}
+    previous = None
     for arg in args:
         if re.match(r"--?[A-Za-z]", arg):
             flag, _, value = re.sub(r"^-([nr])(\d+)$", r"\1=\2", arg).lstrip("-").partition("=")
@@ -58,8 +58,9 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
 
 
 def for_plan(args: tuple[str, ...]) -> dict[str, object]:
-    """Return the flags in `args` that change the plan, as plan() takes them; a value that it does
-    not know is left out.
+    """Return the flags in `args` that change the plan, as plan() takes them.
+
+    A value that it does not know is left out.
     """
     flags = flags_of(args)
     if "hf-overrides" in flags:  # it may read more tokens than its config.json says
@@ -71,7 +72,8 @@ def for_plan(args: tuple[str, ...]) -> dict[str, object]:
     for name in SWITCHES:
         if name in flags:
             settings[name] = True
-    for name, read in {**dict.fromkeys(COUNTS, tokens), "gpu-memory-utilization": float}.items():
+    numbers = {**dict.fromkeys(COUNTS, tokens), "gpu-memory-utilization": float}
+    for name, read in numbers.items():
         with suppress(ValueError):  # --max-model-len auto
             number = read(flags.get(name, ""))
             if number > 0:
@@ -82,7 +84,7 @@ def for_plan(args: tuple[str, ...]) -> dict[str, object]:
 def uncounted(args: tuple[str, ...]) -> list[str]:
     """Say what a plan leaves out of the flags in `args`."""
     names = [name.partition(".")[0] for name in flags_of(args)]
-    sentences = []
+    sentences: list[str] = []
     for name, what in TABLES["uncounted"].items():
         if name in names:
             less = "the KV cache has so much less"
@@ -91,8 +93,10 @@ def uncounted(args: tuple[str, ...]) -> list[str]:
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags of `args` with those of the file that --config names; a BadInput where one
-    is not for us.
+    """Return the flags of `args` with those of the file that --config names.
+
+    Raises:
+        BadInput: one of them is not for us.
     """
     if os.environ.get("VLLM_API_KEY"):
         problem = "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, "
@@ -144,17 +148,19 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
         raise BadInput(f"--config {path}: this is no YAML that can be read.", how) from None
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path} sets no flags.", how)
-    flags = {}
+    flags: dict[str, str] = {}
     for key, value in settings.items():
         name = str(key).replace("_", "-")
         if value is False:
             flags[f"no-{name}"] = ""
+        elif value is True:
+            flags[name] = ""
         else:
-            flags[name] = "" if value is True else str(value)
+            flags[name] = str(value)
     return flags
 
 
-def words(texts: Iterable[str]) -> tuple[str, ...]:
+def split(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments in each text, as a shell reads them."""
     arguments: list[str] = []
     for text in texts:
@@ -168,8 +174,9 @@ def words(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_for_job(args: tuple[str, ...]) -> None:
-    """Refuse flags that a SLURM job sets itself, in every spelling: one that fails at its start has
-    waited for nothing.
+    """Refuse flags that a SLURM job sets itself, in every spelling.
+
+    A job that fails at its start has waited for nothing.
     """
     if args and not args[0].startswith("-"):
         remedy = "A flag begins with --; the model stands before it."
@@ -184,5 +191,6 @@ def _refuse_of_job(names: Iterable[str]) -> None:
     """Refuse what is of a group, or short for one of it."""
     for name in names:
         for why, owned in TABLES["of-the-job"].items():
-            if any(name.startswith(own) or own.startswith(name) for own in owned):
-                raise BadInput(f"--{name[:80]} is the job's own to set. {why}", JOB_REMEDY)
+            for own in owned:
+                if name.startswith(own) or own.startswith(name):
+                    raise BadInput(f"--{name[:80]} is the job's own to set. {why}", JOB_REMEDY)

@@ -1,5 +1,6 @@
-"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there),
-AMD's as amd-smi does.
+"""The GPUs that this session may use.
+
+NVIDIA's as NVML tells, or nvidia-smi where that is not there; AMD's as amd-smi tells.
 """
 
 import importlib.metadata
@@ -40,14 +41,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Look:
-    """What the drivers show. maker: "nvidia", "amd" or ""; problem: the driver's own words if it
-    cannot answer.
-    """
+    """What the drivers show."""
 
     gpus: tuple[Gpu, ...] = ()
-    maker: str = ""
+    maker: str = ""  # "nvidia", "amd" or ""
     driver: str = ""
-    problem: str = ""
+    problem: str = ""  # the driver's own words if it cannot answer
 
 
 def look() -> Look:
@@ -70,7 +69,7 @@ def visible(shown: Look | None = None) -> list[Gpu]:
         for name in names:
             if name in os.environ:
                 parts = map(str.strip, os.environ[name].split(","))
-                gpus = _chosen(gpus, [part for part in parts if part])
+                gpus = _chosen(gpus, list(filter(None, parts)))
                 break
     return gpus
 
@@ -81,7 +80,7 @@ def _chosen(gpus: list[Gpu], names: list[str]) -> list[Gpu]:
     Under a cgroup the driver shows the job's own devices alone, counted from 0, whatever the
     variable says.
     """
-    chosen = []
+    chosen: list[Gpu] = []
     for place, name in enumerate(names):
         number = int(name) if name.isdigit() else _number_of(gpus, name)
         if number >= len(gpus):
@@ -126,19 +125,18 @@ def _nvml() -> Look | None:
 
 def _device(nvml, handle) -> list[Gpu]:
     """Return a GPU, or its MIG slices if it is divided."""
-    slices = []
+    slices: list[Gpu] = []
     try:
-        divided = nvml.nvmlDeviceGetMigMode(handle)[0]
-        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if divided else 0):
+        count = 0
+        if nvml.nvmlDeviceGetMigMode(handle)[0]:
+            count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+        for number in range(count):
             try:
                 slices += _device(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
             except nvml.NVMLError_NotFound:  # that many are possible, and fewer are made
                 continue
-    except (
-        nvml.NVMLError_NotSupported,
-        nvml.NVMLError_InvalidArgument,
-    ):  # not divisible, or a slice itself
-        pass
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+        pass  # not divisible, or a slice itself
     if slices:
         return slices
     try:
@@ -156,7 +154,8 @@ def _nvidia_smi() -> Look | None:
     if code:
         problem = " ".join((text or error).split())[:200]
         return Look(maker="nvidia", problem=f"nvidia-smi: {problem}")
-    cards, driver = [], ""
+    cards: list[Gpu] = []
+    driver = ""
     for line in text.splitlines():
         if line.count(",") < 4:
             continue
@@ -169,7 +168,9 @@ def _nvidia_smi() -> Look | None:
 
 def _mib(text: str) -> int:
     """Return bytes; 0 for `[N/A]` and `[Insufficient Permissions]`."""
-    return int(text) * 2**20 if text.isdigit() else 0
+    if not text.isdigit():
+        return 0
+    return int(text) * 2**20
 
 
 def _with_slices(cards: list[Gpu]) -> list[Gpu]:
@@ -183,8 +184,10 @@ def _with_slices(cards: list[Gpu]) -> list[Gpu]:
         part = SLICE.match(line)
         uuid = re.search(r"\(UUID: (GPU-[^)]+)\)", line)
         if part:
+            memory = 0
             size = re.search(r"\.(\d+)gb", part[1])
-            memory = int(size[1]) * 2**30 if size else 0
+            if size:
+                memory = int(size[1]) * 2**30
             slices.setdefault(parent, []).append(Gpu(part[1], memory, memory, part[2]))
         elif uuid:
             parent = uuid[1]
@@ -214,7 +217,9 @@ def _amd_smi() -> Look | None:
             total_bytes = _size(card["vram"]["size"])
             free_bytes = _size(free.get(card["gpu"]))
             gpus.append(Gpu(asic["market_name"], total_bytes, free_bytes, f"GPU-{serial}"))
-        driver = cards[0].get("driver", {}).get("version", "") if cards else ""
+        driver = ""
+        if cards:
+            driver = cards[0].get("driver", {}).get("version", "")
         return Look(tuple(gpus), "amd", driver)
     return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
@@ -222,7 +227,9 @@ def _amd_smi() -> Look | None:
 def _objects(text: str) -> list[dict]:
     """Return amd-smi's JSON, one object a GPU: newer versions wrap the list."""
     data = json.loads(text)
-    return data["gpu_data"] if isinstance(data, dict) else data
+    if isinstance(data, dict):
+        return data["gpu_data"]
+    return data
 
 
 def _size(size: object) -> int:
@@ -235,8 +242,9 @@ def _size(size: object) -> int:
 
 
 def cuda_needed() -> str:
-    """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra
-    `gpu` locks.
+    """Return the CUDA version of the installed vLLM's libraries.
+
+    Without them, of the build that the extra `gpu` locks.
     """
     names = ["nvidia-cuda-runtime"]
     for major in LEAST_DRIVER:
@@ -248,8 +256,9 @@ def cuda_needed() -> str:
 
 
 def driver_problem(driver: str) -> tuple[str, str] | None:
-    """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for
-    vLLM's CUDA, else None.
+    """Return (sentence, way out) if NVIDIA's driver is too old for vLLM's CUDA, else None.
+
+    driver: as "550.54.15"; '': unknown.
     """
     cuda = cuda_needed()
     least = LEAST_DRIVER.get(int(cuda.split(".")[0]))

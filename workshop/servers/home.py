@@ -1,4 +1,7 @@
-"""Write what the workshop must remember into $WORKSHOP_HOME (workshop/home.py): whole files, closed to others."""
+"""Write what the workshop must remember into $WORKSHOP_HOME: whole files, closed to others.
+
+The folder itself is workshop/home.py's.
+"""
 
 import contextlib
 import errno
@@ -36,7 +39,8 @@ def private_folder(*parts: str) -> Path:
     """Return home()/parts, created if need be, closed to other users (mode 0700)."""
     folder = home()
     for part in ("", *parts):  # one after the other: what mkdir makes as parents has the usual mode
-        with writing(folder := folder / part):
+        folder = folder / part
+        with writing(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -44,7 +48,11 @@ def private_folder(*parts: str) -> Path:
 def write_private(
     path: Path, text: str, mode: int = 0o600, gid: int | None = None, *, sync: bool = False
 ) -> None:
-    """Write a whole file or nothing, as `replace_file`; raises a WorkshopError where that cannot be."""
+    """Write a whole file or nothing, as `replace_file` does.
+
+    Raises:
+        WorkshopError: it cannot be written.
+    """
     with writing(path):
         replace_file(path, text.encode(), mode, gid, sync=sync)
 
@@ -52,10 +60,11 @@ def write_private(
 def replace_file(
     path: Path, data: bytes, mode: int, gid: int | None = None, *, sync: bool = False
 ) -> None:
-    """Put a whole file in the place of what is there, a link too: a reader never sees half of it, whatever dies.
+    """Put a whole file in the place of what is there, a link too.
 
-    Until it is whole and belongs to `gid` (if given), nobody else may read it. sync: it is on disk before it takes
-    its place, so that a power cut leaves the one or the other.
+    A reader never sees half of it, whatever dies. Until it is whole and belongs to `gid` (unless
+    that is None), nobody else may read it. sync: it is on disk before it takes its place, so that a
+    power cut leaves the one or the other.
     """
     with replacement(path, private=True, sync=sync) as file:
         file.write(data)
@@ -82,7 +91,10 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError, remedy: str = "") -> CannotWrite:
-    """Turn an OSError of a write into one sentence and a remedy, by default that for what lies in home()."""
+    """Turn an OSError of a write into one sentence and a remedy.
+
+    By default the remedy for what lies in home().
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
         return NoSpace(f"No space is left to write {path} ({error.strerror}).", remedy or free)

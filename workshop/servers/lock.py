@@ -35,8 +35,10 @@ class Lock:
             self._marker.adopt()
 
     def take(self, tries: int = TRIES) -> bool:
-        """Return whether the lock could be taken; raises a WorkshopError if its file cannot be
-        made.
+        """Return whether the lock could be taken.
+
+        Raises:
+            WorkshopError: the file of the lock cannot be made.
         """
         for attempt in range(tries):
             if attempt:
@@ -55,7 +57,7 @@ class Lock:
                         os.close(descriptor)
         return False
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Return whether somebody holds the lock."""
         try:
             descriptor = os.open(self.path, os.O_RDWR)
@@ -67,17 +69,16 @@ class Lock:
             os.close(descriptor)
 
     def who(self) -> str:
-        """Return a sentence about who holds the lock; "" where nobody does, and where flock tells
-        nobody's name.
+        """Return a sentence about who holds the lock; "" where nobody does.
+
+        Also "" where flock is used, which does not tell who holds a lock.
         """
         if not self._marker.is_held():
             return ""
+        whose = "A process has it"
         holder = self._marker.holder()
-        whose = (
-            f"Process {holder.pid} on {holder.host} has it since {holder.since}"
-            if holder
-            else "A process has it"
-        )
+        if holder:
+            whose = f"Process {holder.pid} on {holder.host} has it since {holder.since}"
         return f"{whose}; if that process has ended, remove {self._marker.path}."
 
     def give_back(self) -> None:
@@ -118,9 +119,7 @@ class Lock:
 
 
 def excludes(path: Path) -> bool:
-    """Return whether flock works here: the file, which this process has locked, cannot be locked
-    once more.
-    """
+    """Return whether flock works here: this process cannot lock its locked file once more."""
     try:
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:

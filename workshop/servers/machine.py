@@ -17,7 +17,8 @@ import psutil
 from workshop.errors import WorkshopError
 
 # below the ports that Linux hands out by itself (32768 and up)
-FIRST_JOB_PORT, LAST_JOB_PORT = 20000, 31999
+FIRST_JOB_PORT = 20000
+LAST_JOB_PORT = 31999
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -35,8 +36,9 @@ def cpus() -> float:
 
 
 def memory_limit_bytes() -> int:
-    """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM,
-    container).
+    """Return the memory that this session may use in all.
+
+    The machine's, or less where a cgroup (SLURM, container) sets a limit.
     """
     limit = psutil.virtual_memory().total
     for (text,) in _cgroups("memory.max"):
@@ -55,8 +57,9 @@ def memory_available_bytes() -> int:
 
 
 def _cgroups(*names: str) -> Iterator[list[str]]:
-    """Yield these files of every cgroup (version 2) that holds this process and whose first file
-    sets a limit.
+    """Yield the texts of these files of every cgroup (version 2) that holds this process.
+
+    Without the cgroups whose first file sets no limit.
     """
     try:
         own = Path("/proc/self/cgroup").read_text().split("::", 1)[-1].strip().lstrip("/")
@@ -70,8 +73,9 @@ def _cgroups(*names: str) -> Iterator[list[str]]:
 
 
 def reachable_address(host: str) -> str:
-    """Return the address under which others reach a server bound to `host` (all interfaces: the
-    routed one).
+    """Return the address under which others reach a server bound to `host`.
+
+    All interfaces: the routed one.
     """
     if host not in ("0.0.0.0", "::", ""):
         return host
@@ -79,8 +83,9 @@ def reachable_address(host: str) -> str:
 
 
 def towards(host: str) -> str:
-    """Return the address of this machine on the way to `host` (a name or an address); '' if there
-    is no way.
+    """Return the address of this machine on the way to `host`; '' if there is no way.
+
+    host: a name or an address.
 
     Asks the routing table, and sends nothing. Its own name leads nowhere: Debian's hosts file says
     127.0.1.1.
@@ -95,7 +100,7 @@ def towards(host: str) -> str:
 
 def interfaces() -> dict[str, str]:
     """Return the IPv4 address of every interface that is up, by its name."""
-    by_name = {}
+    by_name: dict[str, str] = {}
     states = psutil.net_if_stats()
     for name, addresses in psutil.net_if_addrs().items():
         if name not in states or not states[name].isup:
@@ -108,11 +113,12 @@ def interfaces() -> dict[str, str]:
 
 
 def own_address(interface: str, *hosts: str) -> str:
-    """Return this node's address: that of the interface, if one is named, else that on the way to
-    the first reachable host.
+    """Return this node's address.
+
+    That of the interface, if one is named, else that on the way to the first reachable host.
     """
     by_name = interfaces()
-    outward = {}  # those that other nodes may reach
+    outward: dict[str, str] = {}  # those that other nodes may reach
     for name, address in by_name.items():
         if not ipaddress.ip_address(address).is_loopback:
             outward[name] = address
@@ -158,15 +164,18 @@ def free_port(host: str, first: int = 8000) -> int:
 
 
 def hold_port(host: str, port: int) -> socket.socket | None:
-    """Return a claim on a free port, which ends when it is closed; None if the port or the claim is
-    somebody's.
+    """Return a claim on a free port, which ends when it is closed.
+
+    None if the port or the claim is somebody's.
 
     From the choice of a port until the engine listens there, seconds pass. Meanwhile no other
     server of the workshop chooses it, of whatever user: on Linux the claim is a name that one
     socket of this machine can have at a time.
     """
     if sys.platform != "linux":
-        return socket.socket() if port_is_free(host, port) else None
+        if not port_is_free(host, port):
+            return None
+        return socket.socket()
     claim = socket.socket(socket.AF_UNIX)
     with suppress(OSError):
         claim.bind(f"\0workshop-port-{port}")
@@ -177,8 +186,9 @@ def hold_port(host: str, port: int) -> socket.socket | None:
 
 
 def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socket]:
-    """Return a free port and the claim on it: the first of `tries` from `first`, else any that the
-    system gives.
+    """Return a free port and the claim on it.
+
+    The first of `tries` from `first`, else any that the system gives.
     """
     for port in range(first, first + tries):
         claim = hold_port(host, port)
@@ -213,7 +223,7 @@ def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> li
 
 
 def _are_free_on(addresses: Iterable[str], ports: Iterable[int]) -> bool:
-    """Return whether a server could listen at every one of the ports on every one of the addresses."""
+    """Return whether a server could listen at every port on every address."""
     for address in addresses:
         for port in ports:
             if not port_is_free(address, port):
@@ -234,4 +244,6 @@ def fixed_port() -> int | None:
 
 
 def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+    if ":" in host:
+        return socket.AF_INET6
+    return socket.AF_INET

@@ -1,9 +1,10 @@
 """A lock for file systems where flock(2) does nothing: a name that one process alone can create.
 
-The name is a symbolic link, which is created whole or not at all, also on NFS. Its target is no file: it says who
-made it (Emacs and Firefox lock in the same way). The system does not remove it when its holder is killed, so the next
-process removes it, if it can tell that the holder has ended. It never removes the marker of a process that may live:
-one on another machine, or in another container.
+The name is a symbolic link, which is created whole or not at all, also on NFS. Its target is no
+file: it says who made it (Emacs and Firefox lock in the same way). The system does not remove it
+when its holder is killed, so the next process removes it, if it can tell that the holder has ended.
+It never removes the marker of a process that may live: one on another machine, or in another
+container.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Holder:
         return _place(self) == _place(own) and (self.pid, self.start) == (own.pid, own.start)
 
     def has_ended(self) -> bool:
-        """Return whether the holder has certainly ended: only on its own machine can that be told."""
+        """Return whether the holder has certainly ended: only its own machine can tell that."""
         own = Holder.this_process()
         if _place(self) == _place(own):
             return _process_is_gone(self.pid, self.start)
@@ -104,7 +105,7 @@ class Marker:
         return not holder.has_ended()
 
     def holder(self) -> Holder | None:
-        """Return who holds it; None for nobody, and while a marker that is no link is being written."""
+        """Return who holds it; None for nobody, and while a marker that is no link is written."""
         try:
             text = os.readlink(self.path)
         except FileNotFoundError:
@@ -142,8 +143,9 @@ class Marker:
         """Remove the marker of a holder that has ended, unless somebody else does so now.
 
         Two processes may see the same left-over marker. Only the one that holds the right to remove
-        this very marker looks again and removes it, so the marker of the next holder is never removed.
-        That right is a marker, too, named by the token: one whose holder was killed is removed alike.
+        this very marker looks again and removes it, so the marker of the next holder is never
+        removed. That right is a marker, too, named by the token: one whose holder was killed is
+        removed alike.
         """
         right = Marker(self.path.with_name(f"{self.path.name}.{ended.token}"))
         if not right.take():

@@ -1,11 +1,12 @@
-"""Run inside a pod beside vLLM: download the weights, wait for them, and probe workers that serve no HTTP.
+"""Run inside a pod beside vLLM: download weights, wait for them, probe workers without HTTP.
 
     python3 -m workshop.servers.pod download HUB_ID FOLDER
     python3 -m workshop.servers.pod wait FOLDER
     python3 -m workshop.servers.pod workers COUNT
 
 The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap
-(workshop/servers/kubernetes/code.py lists it); of other packages it needs httpx and psutil, which vLLM brings.
+(workshop/servers/kubernetes/code.py lists it); of other packages it needs httpx and psutil, which
+vLLM brings.
 """
 
 import contextlib
@@ -26,20 +27,37 @@ from workshop.servers.progress import Progress
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0
-LARGER = "Ask for a larger volume (--pvc-size). A claim grows if its storage class allows that; otherwise delete the claim and apply it again."
-OWNER = "The driver of this volume ignores the pod's fsGroup. Add the component volume-owner, which gives the volume to the pod's user once, or let the storage class mount it for that user (mountOptions: uid=, gid=); kubernetes/README.md says how."
-AGAIN = "Remove that file from the volume, delete the Job and apply it again: it downloads what is missing."
+LARGER = (
+    "Ask for a larger volume (--pvc-size). A claim grows if its storage class allows that; "
+    "otherwise delete the claim and apply it again."
+)
+OWNER = (
+    "The driver of this volume ignores the pod's fsGroup. Add the component volume-owner, which "
+    "gives the volume to the pod's user once, or let the storage class mount it for that user "
+    "(mountOptions: uid=, gid=); kubernetes/README.md says how."
+)
+AGAIN = (
+    "Remove that file from the volume, delete the Job and apply it again: "
+    "it downloads what is missing."
+)
 TOKEN = (
     "put the token alone into the Secret hf-token (key: token), delete the Job and apply it again."
 )
-WAY_OUT = "The Job tries again and goes on where it stopped. If it never gets through, this namespace has no way out: a NetworkPolicy or a firewall closes it, or it needs a proxy (HTTPS_PROXY), the site's certificates (SSL_CERT_FILE) or a mirror (--hf-endpoint); kubernetes/README.md has the patches."
-WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
+WAY_OUT = (
+    "The Job tries again and goes on where it stopped. If it never gets through, this namespace "
+    "has no way out: a NetworkPolicy or a firewall closes it, or it needs a proxy (HTTPS_PROXY), "
+    "the site's certificates (SSL_CERT_FILE) or a mirror (--hf-endpoint); kubernetes/README.md has "
+    "the patches."
+)
+# The name once a worker has joined its groups: v1/executor/multiproc_executor.py.
+WORKER_TITLE = "VLLM::Worker_"
 
 
 def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     """Download what is missing, check every file, and leave the mark that `wait` waits for.
 
-    After a break, the next run resumes at the byte where this one stopped. A whole model is only checked.
+    After a break, the next run resumes at the byte where this one stopped. A whole model is only
+    checked.
 
     hub: the model's Hub id.
     every_s: seconds between two lines about the progress.
@@ -79,7 +97,9 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
 
 def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
-    """Return when the weights are whole. The container must not end before: its restart would restart its group.
+    """Return when the weights are whole.
+
+    The container must not end before: its restart would restart its group.
 
     ask_every_s, every_s: seconds between two looks, and between two lines about it.
 
@@ -91,7 +111,8 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
     try:
         while not (folder / WHOLE).is_file():
             say_sometimes(
-                f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download"
+                f"waiting for the weights in {folder}: "
+                "kubectl logs --follow job/… shows the download"
             )
             time.sleep(ask_every_s)
         missing = check.missing(folder)
@@ -108,7 +129,8 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
 def workers(count: int) -> None:
     """Return if `count` workers of vLLM live in this container and have joined their groups.
 
-    A headless vLLM has no port to ask. Its workers change their title when they have met the others.
+    A headless vLLM has no port to ask. Its workers change their title when they have met the
+    others.
 
     Raises WorkshopError: there are fewer.
     """
@@ -116,19 +138,22 @@ def workers(count: int) -> None:
     for process in psutil.process_iter(["cmdline", "status"]):
         if process.info["status"] in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
             continue
-        words = process.info["cmdline"] or [""]
-        if words[0].startswith(WORKER_TITLE):
+        arguments = process.info["cmdline"] or [""]
+        if arguments[0].startswith(WORKER_TITLE):
             alive += 1
     if alive < count:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 
 
 def refuse_closed_volume(folder: Path) -> None:
-    """Raise a WorkshopError if nothing can be written beside the model's folder: fsGroup did not open the volume.
+    """Raise a WorkshopError if nothing can be written beside the model's folder.
 
-    A file is written, because os.access() does not know what a file server allows.
+    Then fsGroup did not open the volume. A file is written, because os.access() does not know what
+    a file server allows.
     """
-    place = folder if folder.is_dir() else folder.parent
+    place = folder
+    if not folder.is_dir():
+        place = folder.parent
     try:
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
@@ -138,19 +163,25 @@ def refuse_closed_volume(folder: Path) -> None:
 
 
 def closed_volume(folder: Path, action: str, error: OSError) -> WorkshopError:
-    """Return the error that names the user who may not use the volume, its owner, and the remedy."""
-    groups = ", ".join(str(group) for group in sorted({os.getegid(), *os.getgroups()}))
+    """Return the error that names the user who may not use the volume, its owner, and a remedy."""
+    groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
     user = f"User {os.geteuid()} (groups {groups})"
     try:
         status = folder.stat()
-        owner = f": it belongs to user {status.st_uid} and group {status.st_gid}, mode {status.st_mode & 0o7777:o}"
+        owner = (
+            f": it belongs to user {status.st_uid} and group {status.st_gid}, "
+            f"mode {status.st_mode & 0o7777:o}"
+        )
     except OSError:
         owner = ""
     return WorkshopError(f"{user} may not {action} {folder} ({error.strerror}){owner}.", OWNER)
 
 
 def pod_remedy(error: WorkshopError) -> str:
-    """Return the remedy for an error in a pod, where there is neither a login node nor the `workshop` command."""
+    """Return the remedy for an error in a pod.
+
+    There is neither a login node nor the `workshop` command.
+    """
     from workshop.servers.weights import check, prefetch
     from workshop.servers.weights import hub as prefetch_hub
 
@@ -160,7 +191,9 @@ def pod_remedy(error: WorkshopError) -> str:
         CannotWrite: OWNER,
         check.Damaged: AGAIN,
         prefetch_hub.Gated: f"Accept the licence on the model's page, {TOKEN}",
-        prefetch_hub.UnknownModel: f"Compare the spelling with the model's page; for a private or gated model {TOKEN}",
+        prefetch_hub.UnknownModel: (
+            f"Compare the spelling with the model's page; for a private or gated model {TOKEN}"
+        ),
         prefetch_hub.NotReached: WAY_OUT,
         BadInput: f"For a gated model {TOKEN}",
     }

@@ -1,5 +1,4 @@
-"""Processes by more than their number: the system gives a pid again once its process is gone, a
-start time never.
+"""Processes by their pid and start time: a pid is used again, both together never.
 
 Nothing is signalled that is not known by both.
 """
@@ -22,34 +21,33 @@ POLL_S = 0.1
 
 
 def started(pid: int) -> int | None:
-    """Return when the system started process `pid`, a number to compare (None if there is no such
-    process).
+    """Return when the system started process `pid`, or None if there is no such process.
 
-    On Linux clock ticks since boot (field 22 of /proc/PID/stat), which setting the clock does not
-    move; elsewhere microseconds since 1970, as psutil has them.
+    The number is for comparisons: on Linux clock ticks since boot (field 22 of /proc/PID/stat),
+    which setting the clock does not move; elsewhere microseconds since 1970, as psutil has them.
     """
     return _look(pid)[1]
 
 
 def alive(pid: int, start: int | None) -> bool:
-    """Return whether the process `pid` that was started at `start` still runs (a zombie does not)."""
+    """Return whether process `pid`, started at `start`, still runs (a zombie does not)."""
     running, now = _look(pid)
     return running and now == start
 
 
 def ended(pid: int, start: int | None, within_s: float) -> bool:
-    """Wait until the process that was started at `start` has ended; return whether it has in this
-    time.
-    """
+    """Wait until the process that was started at `start` has ended; return False if it has not."""
     return until(lambda: not alive(pid, start), within_s)
 
 
 def until(true: Callable[[], bool], seconds: float) -> bool:
     """Ask again and again until the answer is true; return the last answer."""
     deadline = time.monotonic() + seconds
-    while not (done := true()) and time.monotonic() < deadline:
+    is_true = true()
+    while not is_true and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    return done
+        is_true = true()
+    return is_true
 
 
 def _look(pid: int) -> tuple[bool, int | None]:
@@ -77,14 +75,15 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
 def on_signals(
     numbers: Iterable[int], act: Callable[[], None], again: Any = None
 ) -> Iterator[None]:
-    """Call `act` at the first of these signals; later ones do what they did before, or `again` (a
-    handler) if given.
+    """Call `act` at the first of these signals.
+
+    Later ones do what they did before, or go to the handler `again` if there is one.
     """
     before = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, frame: Any) -> None:
-        for each, handler in before.items():
-            signal.signal(each, again or handler)
+        for later_number, handler in before.items():
+            signal.signal(later_number, again or handler)
         act()
 
     for number in before:
@@ -99,11 +98,14 @@ def on_signals(
 def spawn(
     command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any
 ) -> subprocess.Popen:
-    """Start a program as the leader of a session of its own, its words going to the log;
-    with_parent: it ends with us.
+    """Start a program as the leader of a session of its own; its output goes to the log.
+
+    with_parent: it ends with this process.
     """
     popen_options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
-    tie = end_with_parent if with_parent and os.name == "posix" else None
+    tie = None
+    if with_parent and os.name == "posix":
+        tie = end_with_parent
     with log:
         return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **popen_options)
 
@@ -113,7 +115,8 @@ def send(pid: int, start: int | None, number: int) -> bool:
 
     PermissionError: it is another's.
     """
-    handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
+    # Holds the process itself: its number cannot pass to another between the look and the signal.
+    handle = None
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel
             handle = os.pidfd_open(pid)
@@ -129,8 +132,7 @@ def send(pid: int, start: int | None, number: int) -> bool:
 
 
 def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, int]]:
-    """Return (pid, start) of each process that runs in the session of an engine, but for this
-    process.
+    """Return (pid, start) of each process in the session of an engine, except this process.
 
     While the leader is there, or this process is of that session, the number cannot be another
     session's. After that it can: then only those count whose output goes to the engine's own log.
@@ -157,9 +159,7 @@ def _writes_to(pid: int, log: str) -> bool:
 
 
 def end_session(leader: int, start: int | None, log: str = "", grace_s: float = 0.0) -> bool:
-    """Kill what is left of an engine's session after `grace_s` to end by itself; return whether
-    nothing is left.
-    """
+    """Kill what is left of an engine's session after `grace_s`; return whether nothing is left."""
     until(lambda: not session(leader, start, log), grace_s)
     for pid, born in session(leader, start, log):
         with contextlib.suppress(PermissionError):

@@ -1,6 +1,4 @@
-"""Programs of the system, asked with a time limit: none of them holds up a command of ours, or ends
-it.
-"""
+"""Programs of the system, run with a time limit: none holds up a command of ours, or ends it."""
 
 import subprocess
 from typing import NamedTuple
@@ -9,27 +7,23 @@ LATE = 124  # the exit code of what took too long, as timeout(1) has it
 
 
 class Answer(NamedTuple):
-    """What a program said: exit code (1 where it could not be run), its output, the last line of
-    its complaint.
-    """
+    """What a program printed, of its complaint only the last line."""
 
-    code: int
+    code: int  # 1 where it could not be run
     out: str
-    said: str
+    complaint: str
 
 
 class Finished(NamedTuple):
-    """A program's exit code (1 where it could not be run) and all that it wrote to its two streams."""
+    """A program's exit code, and all that it wrote to its two streams."""
 
-    code: int
+    code: int  # 1 where it could not be run
     out: str
     err: str
 
     @property
     def lines(self) -> list[str]:
-        """The lines of both streams, without blanks around them; the output's before the
-        complaint's.
-        """
+        """The lines of both streams, the output's first, without blanks around them."""
         stripped = (line.strip() for line in (self.out + "\n" + self.err).splitlines())
         return [line for line in stripped if line]
 
@@ -44,9 +38,8 @@ def run(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None
         return Finished(LATE, "", f"no answer within {within_s:.0f} s")
     except OSError as error:
         return Finished(1, "", f"it cannot be run ({error.strerror})")
-    except (
-        ValueError
-    ) as error:  # a null byte, or half of a surrogate pair, which no argument can hold
+    except ValueError as error:
+        # a null byte, or half of a surrogate pair, which no argument can hold
         return Finished(1, "", f"it cannot be run ({error})")
     return Finished(done.returncode, done.stdout, done.stderr)
 

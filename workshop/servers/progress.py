@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a start or a download is: `fraction` from 0 to 1, and words (the engine's own, where
-    it has some).
-    """
+    """How far a start or a download is."""
 
-    fraction: float
-    message: str
+    fraction: float  # from 0 to 1
+    message: str  # the engine's own words, where it has some

@@ -1,7 +1,7 @@
 """Reading the file of a record: what is no record is refused in one sentence, whatever lies there.
 
-The file may be another user's. It is opened without waiting (a FIFO), read up to a limit, and every field is checked.
-Who could put another file in its place is told.
+The file may be another user's. It is opened without waiting (a FIFO), read up to a limit, and every
+field is checked. Who could put another file in its place is told.
 """
 
 import contextlib
@@ -83,7 +83,8 @@ class ServerRecord:
     api_key: str = _field(_text_like(r"[!-~]*"), "a key", repr=False)  # it goes into a header
     where: str = _text("local")  # local, slurm, vm, kubernetes
     host: str = _text()
-    # Of vLLM's API server. 0 and negative numbers mean whole groups of processes to kill(2), 1 is the system's first.
+    # Of vLLM's API server. 0 and negative numbers mean whole groups of processes to kill(2), 1 is
+    # the system's first.
     pid: int | None = _field(
         lambda value: _whole(value, 2, 2**31), "the number of a process", default=None
     )
@@ -104,12 +105,13 @@ class ServerRecord:
     )
     # The SLURM cluster of the job; '' in records of earlier versions.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
-    # What the energy counters of this machine's GPUs showed when the server was ready; None without such counters.
+    # What the energy counters of this machine's GPUs showed when the server was ready; None without
+    # such counters.
     joules_at_ready: float | None = _field(_joules, "a number of joules", default=None)
 
     @property
     def in_doubt(self) -> bool:
-        """Return whether it is said to be ready, and something speaks against it: see `slurm.queue.checked`."""
+        """True if its state is ready and something speaks against it: `slurm.queue.checked`."""
         return self.state == "ready" and bool(self.reason)
 
     def public(self) -> dict:
@@ -118,7 +120,12 @@ class ServerRecord:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the record in this file, checked and fit for a terminal; else a FileNotFoundError or WorkshopError."""
+    """Return the record in this file, checked and fit for a terminal.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        WorkshopError: it cannot be read, or is no record.
+    """
     try:
         return checked(json.loads(text_of(path)))
     except (FileNotFoundError, NotADirectoryError):
@@ -146,23 +153,36 @@ def text_of(path: Path) -> str:
 
 
 def checked(data: Any) -> dict[str, Any]:
-    """Return the fields that a record has, or raise a ValueError that names a wrong one, without its value."""
+    """Return the fields that a record has.
+
+    Raises:
+        ValueError: a field is wrong; it names that, without its value.
+    """
     if not isinstance(data, dict):
         raise ValueError("it is no JSON object")
-    for each in fields(ServerRecord):
-        if each.name not in data and each.default is MISSING:
-            raise ValueError(f"it has no {each.name}")
-        if each.name in data and not each.metadata["right"](data[each.name]):
-            raise ValueError(f"its {each.name} is not {each.metadata['what']}")
-    given = {each.name: data[each.name] for each in fields(ServerRecord) if each.name in data}
-    return {key: plain(value) if isinstance(value, str) else value for key, value in given.items()}
+    for record_field in fields(ServerRecord):
+        name = record_field.name
+        if name not in data and record_field.default is MISSING:
+            raise ValueError(f"it has no {name}")
+        if name in data and not record_field.metadata["right"](data[name]):
+            raise ValueError(f"its {name} is not {record_field.metadata['what']}")
+    values: dict[str, Any] = {}
+    for record_field in fields(ServerRecord):
+        if record_field.name not in data:
+            continue
+        value = data[record_field.name]
+        if isinstance(value, str):
+            value = plain(value)
+        values[record_field.name] = value
+    return values
 
 
 def who_could_swap(path: Path) -> str:
-    """Return who, besides its owner, root and this user, could change or replace a file ('' if nobody could).
+    """Return who, besides its owner, root and this user, could change or replace a file.
 
-    Looks at the file, its folder, and the folders above. In a folder with the sticky bit everybody may add files but
-    replace only their own: there the file has to be the folder's owner's.
+    '' if nobody could. Looks at the file, its folder, and the folders above. In a folder with the
+    sticky bit everybody may add files but replace only their own: there the file has to be the
+    folder's owner's.
     """
     if os.name != "posix":
         return ""

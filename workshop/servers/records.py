@@ -1,9 +1,10 @@
-"""Server records: where each server is, in one private JSON file each, so that nobody types an address.
+"""Server records: one private JSON file for each server, so that nobody types an address.
 
-A record is written when a server starts, removed when it is stopped cleanly, and kept as `failed` with the
-reason otherwise. Whoever reads one checks that it is still true: the machine may have rebooted, the process died.
-A file that is no record is passed over, with a line on standard error. What others share is only read: nothing is
-written, signalled or opened because a shared record says so.
+A record is written when a server starts, removed when it is stopped cleanly, and kept as `failed`
+with the reason otherwise. Whoever reads one checks that it is still true: the machine may have
+rebooted, the process died. A file that is no record is passed over, with a line on standard error.
+What others share is only read: nothing is written, signalled or opened because a shared record says
+so.
 """
 
 import contextlib
@@ -55,7 +56,10 @@ def new(
 
 
 def boot_id() -> str:
-    """Return what tells this boot of this machine from every other ('' where the system has no such thing)."""
+    """Return what tells this boot of this machine from every other.
+
+    '' where the system has no such thing.
+    """
     return first_line(BOOT_ID)
 
 
@@ -67,8 +71,9 @@ def is_local(record: ServerRecord) -> bool:
 def path_of(name: str, suffix: str = ".json") -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'.
 
-    Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared, where copies of the
-    record are; .stop, where the server's end is wanted: an end without it is a failure, whatever its exit code.
+    Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared,
+    where copies of the record are; .stop, where the server's end is wanted: an end without it is a
+    failure, whatever its exit code.
     """
     if not record_file.NAME.fullmatch(name):
         remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
@@ -84,7 +89,7 @@ def write(record: ServerRecord) -> None:
 
 
 def as_text(record: ServerRecord) -> str:
-    """Return what a record's file has, and each copy that is shared: JSON without fields that say nothing."""
+    """Return the JSON of a record's file and of its copies, without fields that say nothing."""
     fields = asdict(record)
     if not record.cluster:  # of no SLURM cluster, or of none with a name
         del fields["cluster"]
@@ -104,7 +109,10 @@ def remove(name: str) -> None:
 
 
 def load(path: Path) -> ServerRecord:
-    """Read one record file, as it stands, as `record_file.read`; keys that a later version may add are ignored."""
+    """Read one record file as it stands, as `record_file.read` does.
+
+    Keys that a later version may add are ignored.
+    """
     record = ServerRecord(**record_file.read(path))
     if record.name != path.stem:
         raise WorkshopError(
@@ -122,11 +130,13 @@ def stored(name: str) -> ServerRecord | None:
 
 
 def withdraw(name: str) -> list[Path]:
-    """Remove the copies that were shared of a server; return them. Nothing happens if there are none.
+    """Remove the copies that were shared of a server; return them.
 
-    Only files of this user's go that are copies of this server's record, whatever has come to lie there since.
+    Nothing happens if there are none. Only files of this user's are removed that are copies of this
+    server's record, whatever has come to lie there since.
     """
-    removed, own = [], None
+    removed: list[Path] = []
+    own = None
     with contextlib.suppress(WorkshopError):
         own = stored(name)
     for path in copies_of(name):
@@ -144,7 +154,8 @@ def copies_of(name: str) -> list[Path]:
     """Return where copies of a server's record were shared.
 
     Raises:
-        WorkshopError: the note of them is there and cannot be read; it is never taken for an empty one.
+        WorkshopError: the note of them is there and cannot be read; it is never taken for an
+            empty one.
     """
     note = path_of(name, ".shared")
     remedy = f"Look for copies of {name}.json in the class's folder, remove them and then {note}."
@@ -164,27 +175,36 @@ def copies_of(name: str) -> list[Path]:
 def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     """Return the checked record of this user's server `name`, or None.
 
-    claimed: whether somebody is starting it, for a caller who holds the name's lock; None: ask the lock.
+    claimed: whether somebody is starting it, for a caller who holds the name's lock; None: ask the
+        lock.
     """
     record = stored(name)
     if record is None:
         return None
     now = checked(record)
     lock = Lock(path_of(name, ".lock"))
-    waits = now.state == "starting" and now.pid is None and is_here(now)
-    if waits and not (lock.held() if claimed is None else claimed):
-        now = replace(now, state="failed", reason="it was ended before its engine was started")
+    if now.state == "starting" and now.pid is None and is_here(now):
+        if claimed is None:
+            claimed = lock.is_held()
+        if not claimed:
+            now = replace(now, state="failed", reason="it was ended before its engine was started")
     if now.state != record.state:  # a doubt alone is told, and not written down
         with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
-            # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
+            # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets
+            # no record back.
             if free and stored(name) == record:
                 write(now)
     return now
 
 
-def mine(name: str) -> ServerRecord:
-    """Return the checked record of this user's server `name`, or raise a WorkshopError that says which there are."""
-    if (record := read(name)) is not None:
+def require(name: str) -> ServerRecord:
+    """Return the checked record of this user's server `name`.
+
+    Raises:
+        WorkshopError: there is none; it says which there are.
+    """
+    record = read(name)
+    if record is not None:
         return record
     names = ", ".join(record.name for record in own()) or "none"
     raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}.")
@@ -213,7 +233,8 @@ def shared() -> list[ServerRecord]:
     folder = Path(os.path.expanduser(shared_folder))
     shared_records = _in_folder(folder, lambda path: checked(load(path)))
     for record in shared_records:
-        if who := record_file.who_could_swap(folder / f"{record.name}.json"):
+        who = record_file.who_could_swap(folder / f"{record.name}.json")
+        if who:
             _say_once(
                 f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w."
             )
@@ -222,27 +243,34 @@ def shared() -> list[ServerRecord]:
 
 
 def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:
-    folder_records, refused = [], []
+    folder_records: list[ServerRecord] = []
+    refused: list[str] = []
+    paths: list[Path] = []
     try:
-        paths = sorted(
-            path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != "."
-        )
+        for path in folder.iterdir():
+            if path.suffix == ".json" and path.name[0] != ".":
+                paths.append(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         _say_once(f"The folder {folder} of server records cannot be read: {error.strerror}.")
         return []
-    for path in paths:
+    for path in sorted(paths):
         try:
-            folder_records.append(read_one(path))
+            record = read_one(path)
         except FileNotFoundError:  # stopped since the listing
             continue
         except WorkshopError as error:
             refused.append(error.message)
+            continue
+        if record is not None:
+            folder_records.append(record)
     if refused:
-        others = f" ({len(refused) - 1} more there)" if len(refused) > 1 else ""
+        others = ""
+        if len(refused) > 1:
+            others = f" ({len(refused) - 1} more there)"
         _say_once(f"Passed over: {refused[0]}{others}")
-    return sorted(filter(None, folder_records), key=lambda record: record.started)
+    return sorted(folder_records, key=lambda record: record.started)
 
 
 def _say_once(text: str) -> None:
@@ -252,15 +280,20 @@ def _say_once(text: str) -> None:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as it is now: `failed`, with the reason, if its process or its SLURM job has ended.
+    """Return the record as it is now: `failed`, with the reason, if its process or job has ended.
 
-    A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
-    A job that SLURM does not know has not ended for that: the record is then in doubt (`ServerRecord.in_doubt`).
+    A process can only be checked on its own machine, a job where SLURM's commands are; else it is
+    returned as it is. A job that SLURM does not know has not ended for that: the record is then in
+    doubt (`ServerRecord.in_doubt`).
     """
     if record.where == "slurm" and record.state != "failed":
         return slurm_queue.checked(record)
-    reason = _why_gone(record) if is_here(record) and record.state != "failed" else ""
-    return replace(record, state="failed", reason=reason) if reason else record
+    if record.state == "failed" or not is_here(record):
+        return record
+    reason = _why_gone(record)
+    if not reason:
+        return record
+    return replace(record, state="failed", reason=reason)
 
 
 def is_here(record: ServerRecord) -> bool:
@@ -277,4 +310,6 @@ def _why_gone(record: ServerRecord) -> str:
     lives = record.process_started is not None and processes.alive(
         record.pid, record.process_started
     )
-    return "" if lives else "its process ended without a word (killed, or out of memory)"
+    if lives:
+        return ""
+    return "its process ended without a word (killed, or out of memory)"

@@ -1,6 +1,4 @@
-"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one
-group only.
-"""
+"""`workshop share`: a copy of a server's record for a class, which one group alone can read."""
 
 import contextlib
 import grp
@@ -21,14 +19,17 @@ from workshop.servers.records import ServerRecord
 
 
 def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
-    """Put a copy of the record (0640, the group's) into the class's folder; return it and what to
-    know about it.
+    """Put a copy of the record (0640, the group's) into the class's folder.
 
     group: a Unix group that this user belongs to: its members can use the server from then on.
+
+    Returns: (path of the copy, what to know about it).
     """
-    record = records.mine(name)
+    record = records.require(name)
     if record.state != "ready":
-        why = f": {record.reason}" if record.reason else ""
+        why = ""
+        if record.reason:
+            why = f": {record.reason}"
         problem = f"The server {name!r} is {record.state}{why}."
         raise WorkshopError(problem, "Share it when `workshop servers` says ready.")
     gid = _group_id(group)
@@ -43,9 +44,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 
 
 def renew(record: ServerRecord) -> None:
-    """Write the record over the copies that were shared of it: after a restart it has another
-    address.
-    """
+    """Write the record over its shared copies: after a restart it has another address."""
     copies: list[Path] = []
     # the server runs; `workshop share` says what is wrong with the note
     with contextlib.suppress(WorkshopError):
@@ -53,15 +52,17 @@ def renew(record: ServerRecord) -> None:
     for path in copies:
         # it was taken away, or is somebody else's
         with contextlib.suppress(OSError, WorkshopError):
-            if (status := path.lstat()).st_uid == os.geteuid():
+            status = path.lstat()
+            if status.st_uid == os.geteuid():
                 write_private(path, records.as_text(record), 0o640, status.st_gid)
 
 
 def _group_id(group: str) -> int:
-    own, names = {*os.getgroups(), os.getegid()}, []
-    for each in sorted(own):
+    own = {*os.getgroups(), os.getegid()}
+    names: list[str] = []
+    for own_gid in sorted(own):
         with contextlib.suppress(KeyError):
-            names.append(grp.getgrgid(each).gr_name)
+            names.append(grp.getgrgid(own_gid).gr_name)
     own_groups = f"Yours: {', '.join(names) or 'none'}."
     try:
         gid = grp.getgrnam(group).gr_gid
@@ -95,14 +96,21 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
 
 
 def _notes(record: ServerRecord, copy: Path) -> Iterator[str]:
-    if who := record_file.who_could_swap(copy):
+    who = record_file.who_could_swap(copy)
+    if who:
         yield f"{who} {record_file.COULD_SWAP} Close it: chmod go-w."
     if urlsplit(record.url).hostname in ("127.0.0.1", "localhost", "::1"):
-        yield "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
+        yield (
+            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
+            "Start it with --host and the address that they reach."
+        )
     limits = ""  # the server itself names them
     with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
         limits = http.get(urljoin(record.url, "/health"), trust_env=False)[0].headers.get(HEADER)
     if limits:
         yield f"Limits for each learner: {limits}."
     else:
-        yield "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."
+        yield (
+            "It was started without limits for a class: one learner's requests can starve the "
+            "others. `workshop slurm submit … --learners 30` sets them."
+        )

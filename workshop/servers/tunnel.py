@@ -1,8 +1,9 @@
 """Reach a server on a cluster's node from a laptop, through ssh and the login node.
 
-A laptop cannot reach a compute node directly, so `ssh -L` forwards a port of the laptop. The server's key is read over
-ssh from its record in the home folder on the cluster, and written into a record of the laptop's own (0600). When the
-server starts again on another node, the tunnel is opened anew under the same address.
+A laptop cannot reach a compute node directly, so `ssh -L` forwards a port of the laptop. The
+server's key is read over ssh from its record in the home folder on the cluster, and written into a
+record of the laptop's own (0600). When the server starts again on another node, the tunnel is
+opened anew under the same address.
 """
 
 import contextlib
@@ -30,7 +31,10 @@ LOOK_EVERY_S = 5.0  # at the server, through the tunnel
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
-    """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
+    """Return the ssh command that makes the server appear at 127.0.0.1:port.
+
+    It ends when it cannot do that.
+    """
     address = urlsplit(record.url)
     host = address.hostname or ""
     if ":" in host:
@@ -47,10 +51,13 @@ def checked_login(login: str) -> str:
 
 
 def fetch(login: str, name: str | None) -> ServerRecord:
-    """Return the record of the ready server on the cluster, read over ssh from the home folder there."""
+    """Return the record of the ready server on the cluster, read over ssh from its home folder."""
     # Each record on a line of its own, whatever the login files there print before and in between.
-    remote = 'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do [ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
-    remote = f"sh -c {shlex.quote(remote)}"  # the login's own shell may be tcsh or fish
+    script = (
+        'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; '
+        'do [ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
+    )
+    remote = f"sh -c {shlex.quote(script)}"  # the login's own shell may be tcsh or fish
     by_hand = f"Try it by hand: ssh {login}"
     try:
         done = subprocess.run(
@@ -64,14 +71,15 @@ def fetch(login: str, name: str | None) -> ServerRecord:
     cluster_records, unreadable = _records_in(done.stdout.decode("utf-8", errors="replace"))
     if unreadable and not cluster_records:
         raise WorkshopError(
-            f"{unreadable} server records came from {login} over ssh, and none of them can be read.",
+            f"{unreadable} server records came from {login} over ssh, "
+            "and none of them can be read.",
             f"See what it prints: ssh {login} workshop servers",
         )
     return choose(cluster_records, name, login)
 
 
 def _records_in(text: str) -> tuple[list[ServerRecord], int]:
-    """Return the records in the output of ssh, and the number of lines that look like one but cannot be read."""
+    """Return the records in the output of ssh, and the number of unreadable ones."""
     cluster_records: list[ServerRecord] = []
     unreadable = 0
     for line in text.split("\n"):
@@ -100,7 +108,9 @@ def choose(cluster_records: list[ServerRecord], name: str | None, login: str) ->
         raise WorkshopError(
             f"Several servers are ready on {login}: {names}.", "Say which: workshop tunnel NAME …"
         )
-    server = "server" if name is None else f"server {name!r}"
+    server = "server"
+    if name is not None:
+        server = f"server {name!r}"
     raise WorkshopError(f"No {server} is ready on {login}.", f"Known there: {names}.")
 
 
@@ -111,10 +121,11 @@ def open_tunnel(
     ready: Callable[[ServerRecord], None] = lambda record: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
+    """Open the tunnel and keep it open until it is interrupted.
 
-    A server that starts again elsewhere is followed, under the same address here. ready: called each time that the
-    server answers through it, with the record of this machine; say: told when the server is gone.
+    `connect()` on this machine finds it meanwhile. A server that starts again elsewhere is
+    followed, under the same address here. ready: called each time that the server answers through
+    it, with the record of this machine; say: told when the server is gone.
     """
     port = port or machine.free_port("127.0.0.1")
     here = {
@@ -156,7 +167,11 @@ def _moved(
     login: str,
     say: Callable[[str], None],
 ) -> ServerRecord:
-    """Return the server's new record once it has another address or key; raise a WorkshopError when ssh ends."""
+    """Return the server's new record once it has another address or key.
+
+    Raises:
+        WorkshopError: ssh has ended.
+    """
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             problem = (
@@ -176,7 +191,11 @@ def _moved(
 def _wait(
     process: subprocess.Popen[bytes], ssh_command: list[str], local: ServerRecord, login: str
 ) -> None:
-    """Return once the server answers through the tunnel; raise a WorkshopError if ssh ends before that."""
+    """Return once the server answers through the tunnel.
+
+    Raises:
+        WorkshopError: ssh ends before that, or the server does not answer in time.
+    """
     answered = processes.until(lambda: process.poll() is not None or answers(local), WAIT_S)
     if process.poll() is not None:
         remedy = f"Try it by hand: {shlex.join(ssh_command)}"
@@ -202,13 +221,15 @@ def explain(record: ServerRecord, login: str, port: int) -> list[str]:
         f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
         f"The key is in {record_file_path} on the cluster: {read_key}",
-        "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
-        f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
+        "VS Code, Remote-SSH to any node of the cluster (the server's or another): "
+        "nothing to do, connect() finds it.",
+        f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 "
+        "and WORKSHOP_API_KEY.",
     ]
 
 
 def path_of(name: str) -> Path:
-    """Return where the record of a server lies: this user's own, else one that was shared with them."""
+    """Return where the record of a server lies: this user's own, else one shared with them."""
     own = records.path_of(name)
     if own.exists():
         return own

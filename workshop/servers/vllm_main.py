@@ -1,5 +1,6 @@
-"""Start vLLM's own command line with the workarounds of this workshop: `python -m
-workshop.servers.vllm_main serve …`.
+"""Start vLLM's own command line with the workarounds of this workshop.
+
+`python -m workshop.servers.vllm_main serve …`
 
 It takes vLLM's arguments, runs with the GPU build and the CPU build, and adds two lines of the log
 and a small process that cleans up. Everything else is vLLM's.
@@ -30,8 +31,9 @@ AROUND_THE_GUARD = ("VLLM_API_KEY", "VLLM_USE_RUST_FRONTEND")
 
 
 def name_gpus() -> None:
-    """Print the GPUs of this machine. vLLM's log does not name them, and `workshop reconcile` needs
-    them.
+    """Print the GPUs of this machine.
+
+    vLLM's log does not name them, and `workshop reconcile` needs them.
     """
     counts: Counter[tuple[str, int]] = Counter()
     for gpu in gpus.visible():
@@ -39,22 +41,27 @@ def name_gpus() -> None:
         counts[gpu.name, memory_bytes] += 1
     if not counts:
         return
-    parts = []
+    parts: list[str] = []
     for (name, memory_bytes), count in counts.items():
         parts.append(f"{count} x {name}, {memory_bytes / 2**30:.1f} GiB each")
-    title = "GPUs" if len(counts) == 1 else "GPUs of several kinds"
+    title = "GPUs of several kinds"
+    if len(counts) == 1:
+        title = "GPUs"
     print(f"[workshop] {title}: {', '.join(parts)}", flush=True)
 
 
 def leave_nothing_behind() -> None:
-    """Start a small process that ends what is left of this session, and removes its files, once
-    this process ended.
+    """Start a small process that ends what is left of this session once this process ended.
+
+    It also removes the session's files.
     """
     from workshop.servers.local import scratch
 
     leader = os.getpid()
     folder = os.environ.get(scratch.VARIABLE)
-    notes = scratch.Notes(Path(folder)) if folder else None
+    notes = None
+    if folder:
+        notes = scratch.Notes(Path(folder))
 
     def look() -> None:
         if notes:

@@ -91,7 +91,10 @@ class Case:
             )
         check_starts(plan.deployment)
         if plan.nodes > 1:
-            remedy = "Give the machine's GPUs as --gpus-per-node; `workshop kubernetes` and `workshop slurm` do several."
+            remedy = (
+                "Give the machine's GPUs as --gpus-per-node; "
+                "`workshop kubernetes` and `workshop slurm` do several."
+            )
             raise BadInput(f"The plan takes {plan.nodes} nodes, and a VM is one.", remedy)
         if not load_gpu(plan.gpu).kubernetes_product:
             raise BadInput(
@@ -115,10 +118,10 @@ class Case:
         The caller adds `--host`.
         """
         own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
-        words = [shlex.quote(self.hub)]
+        quoted = [shlex.quote(self.hub)]
         for flag, value in (flags(self.plan.deployment) | own).items():
-            words.append(shlex.join(flag_words({flag: value})))
-        return words
+            quoted.append(shlex.join(flag_words({flag: value})))
+        return quoted
 
 
 def _check_path(name: str, path: str) -> None:
@@ -138,18 +141,19 @@ def disk_notes(case: Case) -> list[str]:
     notes = [f"{case.weights_gb:.1f} GB of weights go to {case.download_dir}."]
     if machines.disk_problem(case.hub, OS_DISK_GB):
         notes.append(
-            f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them."
+            "Not to ~/.cache/huggingface, vLLM's default: "
+            f"an OS disk of {OS_DISK_GB} GB cannot hold them."
         )
     return notes
 
 
 def unit(case: Case) -> str:
-    """Return a systemd unit: started at boot, after the share is mounted, restarted if vLLM fails."""
+    """Return a systemd unit that starts at boot, after the mount, and again if vLLM fails."""
     return render(case, "unit")
 
 
 def container(case: Case, engine: str) -> str:
-    """Return the `run` command of an engine ("podman" or "docker"), one group of arguments a line."""
+    """Return the `run` command of an engine ("podman" or "docker"), one group of flags a line."""
     return render(case, "podman", engine=engine)
 
 

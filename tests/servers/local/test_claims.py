@@ -109,17 +109,17 @@ def test_a_server_keeps_its_name_where_flock_does_nothing(stops, monkeypatch):
     server = supervise.start(launch())
     lock = Lock(records.path_of("a", ".lock"))
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert lock.held() and f"Process {watcher} on" in lock.who(), "the watcher took it over"
+    assert lock.is_held() and f"Process {watcher} on" in lock.who(), "the watcher took it over"
     with pytest.raises(WorkshopError, match="is ready at"):
         supervise.start(launch())
     stopping.stop("a")
-    assert not lock.held() and not list(records.path_of("a").parent.iterdir())
+    assert not lock.is_held() and not list(records.path_of("a").parent.iterdir())
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     server = supervise.start(launch())
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert Lock(records.path_of("a", ".lock")).held()
+    assert Lock(records.path_of("a", ".lock")).is_held()
     os.kill(watcher, signal.SIGKILL)
     while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
@@ -134,7 +134,9 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     bad.argv[1] = "/no/such/engine.py"
     with pytest.raises(WorkshopError):
         supervise.start(bad)
-    assert records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).held()
+    assert (
+        records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).is_held()
+    )
     held = machine.hold_port("127.0.0.1", bad.port)
     assert held
     held.close()
@@ -154,12 +156,12 @@ def test_no_port_is_given_to_two(workshop_home):
 def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path):
     path = tmp_path / "lock"
     first, second = Lock(path), Lock(path)
-    assert first.take() and not second.take(tries=1) and second.held()
+    assert first.take() and not second.take(tries=1) and second.is_held()
     path.unlink()
     assert second.take(tries=1), "a new file"
     first.give_back()
     second.give_back()
-    assert not Lock(path).held()
+    assert not Lock(path).is_held()
 
 
 def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home, monkeypatch):

@@ -1,5 +1,4 @@
-"""Reads the path, headers and keys of a request, and refuses a request: the parts that the
-middlewares share.
+"""Reads the path, headers and keys of a request, and refuses one: what the middlewares share.
 
 The standard library only: a container may have this file and the guard, and nothing else of the
 workshop.
@@ -34,7 +33,7 @@ def header_of(headers: Headers, name: bytes) -> bytes:
 
 def keys_of(scope: dict[str, Any]) -> set[bytes]:
     """Return the different keys that a request brings. Schemes other than Bearer are ignored."""
-    keys = set()
+    keys: set[bytes] = set()
     for name, value in scope.get("headers", ()):
         if name.lower() == b"authorization":
             scheme, _, key = value.partition(b" ")
@@ -47,20 +46,21 @@ def keys_of(scope: dict[str, Any]) -> set[bytes]:
 
 
 def without_keys(scope: dict[str, Any]) -> dict[str, Any]:
-    """Return the request without the headers that hold its key, so that nothing behind can log it."""
+    """Return the request without the headers that hold its key: nothing behind can log it."""
     secret = (b"authorization", *KEY_HEADERS)
-    headers = [
-        (name, value) for name, value in scope.get("headers", ()) if name.lower() not in secret
-    ]
+    headers: list[tuple[bytes, bytes]] = []
+    for name, value in scope.get("headers", ()):
+        if name.lower() not in secret:
+            headers.append((name, value))
     return {**scope, "headers": headers}
 
 
 def cors_of(scope: dict[str, Any], app: Any) -> Any | None:
-    """Return `app` inside a CORSMiddleware with the settings of the server's own
-    (--allowed-origins).
+    """Return `app` inside a CORSMiddleware with the settings of the server's own.
 
-    The guard stands in front of vLLM's CORSMiddleware, so its refusals would reach a browser
-    without the headers that let a page read them. None: the server has no such middleware.
+    These come from --allowed-origins. The guard stands in front of vLLM's CORSMiddleware, so its
+    refusals would reach a browser without the headers that let a page read them. None: the server
+    has no such middleware.
     """
     for entry in getattr(scope.get("app"), "user_middleware", ()):
         if getattr(entry.cls, "__name__", "") == "CORSMiddleware":

@@ -32,7 +32,10 @@ KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"
 # A file with a key for /metrics alone; without the file there is none.
 METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"
 METRICS_PATH = "/metrics"
-HOW = "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. workshop.connect() does so by itself."
+HOW = (
+    "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. "
+    "workshop.connect() does so by itself."
+)
 
 
 def read_key() -> bytes:
@@ -41,16 +44,17 @@ def read_key() -> bytes:
     Raises:
         ValueError: no file is named, or it holds no key. A server never starts without its guard.
     """
-    if path := os.environ.get(RECORD_VARIABLE):
-        with open(path, encoding="utf-8") as file:
-            key = json.load(file)["api_key"]
-    elif path := os.environ.get(KEY_FILE_VARIABLE):
-        with open(path, encoding="utf-8") as file:
-            key = file.read().strip()
-    else:
+    record = os.environ.get(RECORD_VARIABLE)
+    path = record or os.environ.get(KEY_FILE_VARIABLE)
+    if not path:
         raise ValueError(
             f"neither {RECORD_VARIABLE} nor {KEY_FILE_VARIABLE} is set: refusing to serve unguarded"
         )
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    key = text.strip()
+    if record:
+        key = json.loads(text)["api_key"]
     if not key:
         raise ValueError(f"{path} holds no key: refusing to serve unguarded")
     return key.encode()
@@ -66,8 +70,9 @@ def read_metrics_key() -> bytes:
 
 
 def learners_of_a_class():
-    """Return the learners whose keys lie beside the server's record; None in a pod or a unit, which
-    has no record.
+    """Return the learners whose keys lie beside the server's record.
+
+    None in a pod or a unit, which has no record.
     """
     path = os.environ.get(RECORD_VARIABLE)
     if not path:
@@ -79,8 +84,9 @@ def learners_of_a_class():
 
 
 class RequireKey:
-    """ASGI middleware (`--middleware workshop.servers.guard.auth.RequireKey`): 401 for a request
-    without the key.
+    """ASGI middleware that answers 401 to a request without the key.
+
+    `--middleware workshop.servers.guard.auth.RequireKey`
     """
 
     def __init__(self, app):
@@ -91,8 +97,7 @@ class RequireKey:
         self._cors = None
 
     async def __call__(self, scope, receive, send):
-        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the
-        rest.
+        """Pass on what has the key, `/health`, and the server's lifespan messages; refuse the rest.
 
         A browser's question whether a page may ask (a CORS preflight) has no key. It is answered
         here, by the settings of vLLM's own CORSMiddleware, and goes no further.
@@ -109,19 +114,25 @@ class RequireKey:
             await self.app(scope, receive, send)
             return
         keys = keys_of(scope)
-        key = next(iter(keys)) if len(keys) == 1 else b""
+        key = b""
+        if len(keys) == 1:
+            key = next(iter(keys))
         if self._opens(key, path_of(scope)):
             await self.app(without_keys(scope), receive, send)
-        elif self._learners and (name := self._learners.who(key)):
-            await self._learners.serve(name, key, self.app, without_keys(scope), receive, send)
-        elif scope["type"] == "websocket":
+            return
+        if self._learners:
+            name = self._learners.who(key)
+            if name:
+                await self._learners.serve(name, key, self.app, without_keys(scope), receive, send)
+                return
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
-        else:
-            problem = "This server needs its key"
-            if len(keys) > 1:
-                problem = "This request has two different keys; bring one"
-            bearer = (b"www-authenticate", b"Bearer")
-            await refuse(send, 401, f"{problem}: {HOW}", "invalid_api_key", bearer)
+            return
+        problem = "This server needs its key"
+        if len(keys) > 1:
+            problem = "This request has two different keys; bring one"
+        bearer = (b"www-authenticate", b"Bearer")
+        await refuse(send, 401, f"{problem}: {HOW}", "invalid_api_key", bearer)
 
     def _opens(self, key: bytes, path: str) -> bool:
         is_right = hmac.compare_digest(key, self._key)

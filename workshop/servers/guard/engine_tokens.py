@@ -29,8 +29,9 @@ _noted: ContextVar[list[Any] | None] = ContextVar(
 
 @contextmanager
 def noted_states() -> Iterator[list[Any]]:
-    """Give the list of states that the engine makes for what runs in this block, and in tasks that
-    it starts.
+    """Give the list of states that the engine makes for what runs in this block.
+
+    Tasks that the block starts count as well.
     """
     states: list[Any] = []
     before = _noted.set(states)
@@ -62,8 +63,9 @@ def count_requests_of(app: Any) -> bool:
 
 
 async def aborted(app: Any, states: list[Any]) -> None:
-    """Wait a moment until the engine client has let go of these requests: it does so after their
-    client left.
+    """Wait a moment until the engine client has let go of these requests.
+
+    It does so after their client left.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ABORT_TAKES_S
@@ -82,7 +84,7 @@ def tokens_of(states: list[Any]) -> tuple[int, int]:
 
     As in vLLM's usage, a prompt counts once for its n answers.
     """
-    prompts = {}
+    prompts: dict[int, int] = {}
     generated = 0
     for state in states:
         tokens = _generated(state)

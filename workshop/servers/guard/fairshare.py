@@ -1,5 +1,4 @@
-"""Limits for a class: an ASGI middleware behind the guard, so that one learner cannot starve the
-others.
+"""Limits for a class, so that one learner cannot starve the others: ASGI behind the guard.
 
 Each learner has a few requests in the engine at a time; more of theirs wait, first come, first
 served, while those of the others pass. A body is read only in its turn (see `bodies`). A single
@@ -137,7 +136,7 @@ class FairShare:
         self._bodies = Bodies()
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The limits in words, for people and for the header of every answer."""
         return (
             f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
@@ -163,7 +162,7 @@ class FairShare:
 
     def _with_limits(self, send):
         """Return a `send` that puts the limits into the head of an answer."""
-        header = (HEADER.encode(), self.words.encode())
+        header = (HEADER.encode(), self.description.encode())
 
         async def marked(message):
             if message["type"] == "http.response.start":
@@ -173,8 +172,9 @@ class FairShare:
         return marked
 
     async def _limit_http(self, scope, receive, send, app) -> None:
-        if unfit := _unfit_headers(scope):
-            await refuse(send, 400, unfit)
+        header_problem = _unfit_headers(scope)
+        if header_problem:
+            await refuse(send, 400, header_problem)
             return
         if scope["method"] in LOOKING:
             await app(scope, receive, send)
@@ -193,7 +193,8 @@ class FairShare:
             return
         queue.inside += 1
         try:
-            if wait_s := self._pace.arrive(learner, time.monotonic()):
+            wait_s = self._pace.arrive(learner, time.monotonic())
+            if wait_s:
                 await asyncio.sleep(wait_s)
             async with queue.slots:
                 await self._read_and_pass(learner, scope, receive, send, app)
@@ -213,8 +214,11 @@ class FairShare:
             return  # nobody is there to be answered
         try:
             judgment = self._judge(body.data, path_of(scope) in GENERATE, scope)
-            requests = REFUSED if judgment.problem else weight(body.data, judgment.sequences)
-            if wait_s := self._pace.charge(learner, time.monotonic(), requests):
+            requests = REFUSED
+            if not judgment.problem:
+                requests = weight(body.data, judgment.sequences)
+            wait_s = self._pace.charge(learner, time.monotonic(), requests)
+            if wait_s:
                 await asyncio.sleep(wait_s)
             if judgment.problem:
                 body.drop()
@@ -232,8 +236,10 @@ class FairShare:
         async with AsyncExitStack() as turns:
             if judgment.is_large:
                 await turns.enter_async_context(queue.large)
-            if judgment.is_wide and (wait_s := self._pace.rest(learner, time.monotonic())):
-                await asyncio.sleep(wait_s)
+            if judgment.is_wide:
+                wait_s = self._pace.rest(learner, time.monotonic())
+                if wait_s:
+                    await asyncio.sleep(wait_s)
             most = UNLIMITED
             if judgment.on_cpu and self._pace.others_are_there(learner, time.monotonic()):
                 most = NARROW_SEQUENCES
@@ -249,16 +255,19 @@ class FairShare:
     def problem(
         self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None
     ) -> str:
-        """Return why a request is too large for a class, or cannot be understood in one way alone
-        ('' if neither).
+        """Return why a request is too large for a class or ambiguous, or '' if it is neither.
+
+        Ambiguous: vLLM might read it in another way than we do.
         """
         return self._judge(body, generates, scope or {}).problem
 
     def _judge(self, body: bytes, generates: bool, scope: dict[str, Any]) -> _Judgment:
-        """Return what the limits say of a body. generates: it asks for an answer, else its tokens
-        are only counted.
+        """Return what the limits say of a body.
+
+        generates: it asks for an answer, else its tokens are only counted.
         """
-        if problem := request_limits.shape_problem(body):
+        problem = request_limits.shape_problem(body)
+        if problem:
             return _Judgment(problem)
         settings = _Settings(scope)
         try:
@@ -297,8 +306,8 @@ class FairShare:
             )
         if sequences > self.max_sequences:
             return (
-                f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
-                f"{self.max_sequences}."
+                f"{_short(sequences)} sequences (prompts × n) are more than one request may have "
+                f"in this class: {self.max_sequences}."
             )
         return ""
 
@@ -308,8 +317,9 @@ def _too_wide(sequences: int, tokens: int) -> str:
     if sequences * tokens <= WIDE_TOKENS:
         return ""
     return (
-        f"{sequences} sequences × {tokens:,} tokens are more than one request may have in this class: "
-        f"send {NARROW_SEQUENCES} sequences at a time, or set max_tokens to {WIDE_TOKENS // sequences} or less."
+        f"{sequences} sequences × {tokens:,} tokens are more than one request may have "
+        f"in this class: send {NARROW_SEQUENCES} sequences at a time, "
+        f"or set max_tokens to {WIDE_TOKENS // sequences} or less."
     )
 
 
@@ -342,12 +352,16 @@ class _Settings:
         logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
         self.guidance = backend in (None, "guidance")
         self.media_domains = tuple(getattr(model, "allowed_media_domains", None) or ())
-        self.max_logprobs = logprobs if logprobs >= 0 else MAX_LOGPROBS  # -1: the whole vocabulary
+        self.max_logprobs = logprobs
+        if logprobs < 0:  # -1: the whole vocabulary
+            self.max_logprobs = MAX_LOGPROBS
         self.on_cpu = getattr(device, "device_type", "") == "cpu"
 
 
 def _route(scope: dict[str, Any]) -> str:
-    return path_of(scope) if "type" in scope else ""
+    if "type" in scope:
+        return path_of(scope)
+    return ""
 
 
 def _learner(scope: dict[str, Any]) -> bytes:
@@ -360,8 +374,9 @@ def _learner(scope: dict[str, Any]) -> bytes:
 
 
 def _unfit_headers(scope: dict[str, Any]) -> str:
-    """Return why a header of a request is refused, or ''. A request's id stands in every line of a
-    trace and log.
+    """Return why a header of a request is refused, or ''.
+
+    A request's id stands in every line of a trace and log, so its length has a limit.
     """
     most = request_limits.MAX_IDENTIFIER
     for name, value in scope.get("headers", ()):
@@ -373,7 +388,9 @@ def _unfit_headers(scope: dict[str, Any]) -> str:
 
 
 def _short(number: int) -> str:
-    return str(number) if abs(number) < 10**12 else "Far too many"
+    if abs(number) < 10**12:
+        return str(number)
+    return "Far too many"
 
 
 def _whole(variable: str, default: int) -> int:

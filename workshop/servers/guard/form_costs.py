@@ -1,5 +1,6 @@
-"""Counts what multiplies the cost of a form: repeats inside repeats of a pattern, and branches that
-allOf combines.
+"""Counts what multiplies the cost of a form.
+
+Repeats inside repeats of a pattern, and branches that allOf combines.
 
 The standard library only.
 """
@@ -47,8 +48,7 @@ class _Repeats:
 
 
 def quantifiers(pattern: str) -> tuple[int, int]:
-    """Return the largest product of counted repeats inside each other, and how deep quantifiers are
-    nested.
+    """Return (largest product of counted repeats, depth of quantifiers) inside each other.
 
     `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). Inside a counted repeat, * and +
     count as UNBOUNDED. A pattern that is no regular expression gives some answer: vLLM refuses it.
@@ -58,7 +58,9 @@ def quantifiers(pattern: str) -> tuple[int, int]:
     position = 0
     while position < len(pattern):
         character = pattern[position]
-        counted = COUNTED.match(pattern, position) if character == "{" else None
+        counted = None
+        if character == "{":
+            counted = COUNTED.match(pattern, position)
         if character == "\\":
             position += 2
             last = _Repeats()
@@ -75,7 +77,10 @@ def quantifiers(pattern: str) -> tuple[int, int]:
         elif character in "*+" or counted:
             last = last.repeated(counted)
             open_groups[-1].take(last)
-            position += len(counted[0]) if counted else 1
+            width = 1
+            if counted:
+                width = len(counted[0])
+            position += width
             while pattern[position : position + 1] in ("?", "+"):  # lazy, possessive
                 position += 1
             continue
@@ -89,27 +94,30 @@ def quantifiers(pattern: str) -> tuple[int, int]:
 
 
 def _end_of_class(pattern: str, start: int) -> int:
-    """Return the position after [...]; a ] that comes first, or after ^, is one of its characters."""
+    """Return the position after [...]; a ] at its begin, or after ^, is one of its characters."""
     position = start + 1
     if pattern[position : position + 1] == "^":
         position += 1
     if pattern[position : position + 1] == "]":
         position += 1
     while position < len(pattern) and pattern[position] != "]":
-        position += 2 if pattern[position] == "\\" else 1
+        if pattern[position] == "\\":
+            position += 1
+        position += 1
     return position + 1
 
 
 def _number(digits: str) -> int:
-    """Return the number; MOST if it has more than nine digits, since int() is slow with thousands."""
+    """Return the number; MOST for more than nine digits, since int() is slow with thousands."""
     if len(digits) > 9:
         return MOST
     return int(digits or 0)
 
 
 def counted_repeats(grammar: str) -> int:
-    """Return the product of all counted repeats of a grammar, whose rules may stand inside each
-    other.
+    """Return the product of all counted repeats of a grammar.
+
+    Its rules may stand inside each other.
     """
     product = 1
     for low, _, high in COUNTED.findall(grammar):
@@ -118,11 +126,10 @@ def counted_repeats(grammar: str) -> int:
 
 
 def combinations(schema: Any) -> int:
-    """Return how many branches a back end may have to try for a part of a schema: anyOf adds, allOf
-    multiplies.
+    """Return how many branches a back end may have to try for a part of a schema.
 
-    References are followed. A reference to what is being counted adds nothing. MOST stands for
-    "more than can be counted".
+    anyOf adds, allOf multiplies. References are followed. A reference to what is being counted adds
+    nothing. MOST stands for "more than can be counted".
     """
     try:
         return _Combinations(schema).of(schema, merged=False, path=())
@@ -138,8 +145,9 @@ class _Combinations:
         self._counted_references: dict[tuple[str, bool], int] = {}
 
     def of(self, part: Any, merged: bool, path: tuple[str, ...]) -> int:
-        """Return the combinations of a part. merged: it is combined with others, and so are its
-        properties.
+        """Return the combinations of a part.
+
+        merged: it is combined with others, and so are its properties.
         """
         if isinstance(part, list):
             return self._most(part, merged, path)
@@ -159,7 +167,9 @@ class _Combinations:
         inner = 1
         for keyword in PARTS:
             inner = max(inner, self._inside(part, keyword, merged, path))
-        return min(product * inner if merged else max(product, inner), MOST)
+        if merged:
+            return min(product * inner, MOST)
+        return min(max(product, inner), MOST)
 
     def _most(self, parts: list[Any], merged: bool, path: tuple[str, ...]) -> int:
         """Return the combinations of the part that has most."""
@@ -192,7 +202,9 @@ def _constraints(part: dict[str, Any]) -> list[str]:
 
 def _list(part: dict[str, Any], keyword: str) -> list[Any]:
     value = part.get(keyword)
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _target(root: Any, reference: str) -> Any:
@@ -201,7 +213,8 @@ def _target(root: Any, reference: str) -> Any:
     for name in reference.removeprefix("#").strip("/").split("/"):
         name = name.replace("~1", "/").replace("~0", "~")
         if isinstance(part, dict):
-            part = part.get(name) if name else part
+            if name:
+                part = part.get(name)
         elif isinstance(part, list) and name.isdigit() and int(name) < len(part):
             part = part[int(name)]
         else:

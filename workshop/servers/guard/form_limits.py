@@ -1,11 +1,10 @@
-"""Refuses a form that costs too much: a JSON schema, a pattern, choices or a grammar that an answer
-must fit.
+"""Refuses a form that costs too much: a JSON schema, a pattern, choices or a grammar.
 
-vLLM turns a form into a grammar before the first token, and asks the grammar at each step which
-tokens may come next. A few characters can keep a processor busy for minutes: `{"maxLength": 100}`
-in ten sizes takes xgrammar 27 s with a vocabulary of 128,000 tokens. Each limit is on a feature
-that costs much in vLLM 0.32's back ends, and well above what people write.
-benchmarks/fairshare/forms.py measures what the limits leave.
+An answer must fit its form. vLLM turns a form into a grammar before the first token, and asks the
+grammar at each step which tokens may come next. A few characters can keep a processor busy for
+minutes: `{"maxLength": 100}` in ten sizes takes xgrammar 27 s with a vocabulary of 128,000 tokens.
+Each limit is on a feature that costs much in vLLM 0.32's back ends, and well above what people
+write. benchmarks/fairshare/forms.py measures what the limits leave.
 
 The standard library only.
 """
@@ -18,7 +17,8 @@ from typing import Any
 from workshop.servers.guard.form_costs import combinations, counted_repeats, quantifiers
 
 MAX_BYTES = 48 * 1024  # of one form, as JSON
-MAX_DEPTH = 40  # of objects and lists inside each other: about 13 levels of records in lists; vLLM allows 64
+# Of objects and lists inside each other: about 13 levels of records in lists; vLLM allows 64.
+MAX_DEPTH = 40
 MAX_PROPERTIES = 800
 MAX_VALUES = 1000  # of all enums, and choices
 MAX_TEXT = 500  # characters of one value or name
@@ -43,7 +43,10 @@ MAX_LENGTHS = 100  # all different minLength and maxLength together
 MAX_LITERAL = 100  # characters of one value
 MAX_COUNTED = 200  # repeats of one pattern
 SLOW_FORMATS = ("uri", "uri-reference", "email", "idn-email", "iri")
-GUIDANCE = "This server's back end is slow with it: its owner can start it with --learners, or leave it out"
+GUIDANCE = (
+    "This server's back end is slow with it: "
+    "its owner can start it with --learners, or leave it out"
+)
 
 SCHEMA_LISTS = ("anyOf", "oneOf")
 # What stands under them is a schema of its own.
@@ -114,7 +117,9 @@ class Form:
         if len(pattern) > MAX_PATTERN:
             self._refuse(f"has a pattern of {len(pattern):,} characters", f"{MAX_PATTERN}")
         largest, nesting = quantifiers(pattern)
-        most = MAX_REPEATS if self.guidance else MAX_COUNTED
+        most = MAX_COUNTED
+        if self.guidance:
+            most = MAX_REPEATS
         if largest > most:
             self._refuse("has a pattern with more counted repeats, as in {1,10000}", f"{most}")
         if nesting > MAX_NESTING:
@@ -193,9 +198,13 @@ class Form:
     def _values(self, values: list[Any], counted: bool = True) -> None:
         if counted:
             self._count("values of enum and const", len(values), MAX_VALUES)
-        most = MAX_TEXT if self.guidance or not counted else MAX_LITERAL
+        most = MAX_TEXT
+        if counted and not self.guidance:
+            most = MAX_LITERAL
         for value in values:
-            text = value if isinstance(value, str) else json.dumps(value)
+            text = value
+            if not isinstance(value, str):
+                text = json.dumps(value)
             if len(text) > most:
                 self._refuse(f"has a value or a name of {len(text):,} characters", f"{most}")
 
@@ -208,7 +217,8 @@ class Form:
         self._count("references", 1, MAX_REFERENCES)
         if not target.startswith("#"):
             raise TooCostly(
-                f"{self.name} refers to another document, {target[:60]!r}: only # references are followed"
+                f"{self.name} refers to another document, {target[:60]!r}: "
+                "only # references are followed"
             )
 
     def _bound(self, keyword: str, value: float) -> None:

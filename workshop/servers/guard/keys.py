@@ -1,11 +1,13 @@
-"""Keeps a key for each learner of a class, and counts what they use: `workshop keys add|list|revoke NAME`.
+"""Keeps a key for each learner of a class, and counts what they use: `workshop keys`.
 
-One file of this user's, keys.json, holds the names and the digests of their keys (never the keys). Every server of
-this user's reads it again while it runs: a key that is revoked is refused, and what it asked for ends, within a second.
+One file of this user's, keys.json, holds the names and the digests of their keys (never the keys).
+Every server of this user's reads it again while it runs: a key that is revoked is refused, and what
+it asked for ends, within a second.
 
-The file is never written from less than all of it: only "no such file" is an empty table. A file that is cut, odd or
-unreadable is refused and kept; a copy of the last good one, keys.json.bak, lies beside it. A server that meets such a
-file goes on with the last good table that it read itself, in which no revoked key is.
+The file is never written from less than all of it: only "no such file" is an empty table. A file
+that is cut, odd or unreadable is refused and kept; a copy of the last good one, keys.json.bak, lies
+beside it. A server that meets such a file goes on with the last good table that it read itself, in
+which no revoked key is.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ Table = dict[str, dict[str, Any]]
 
 
 def _digest(key: str | bytes) -> str:
-    return hashlib.sha256(key.encode() if isinstance(key, str) else key).hexdigest()
+    if isinstance(key, str):
+        key = key.encode()
+    return hashlib.sha256(key).hexdigest()
 
 
 def read_table(path: Path) -> Table:
@@ -68,7 +72,8 @@ def read_table(path: Path) -> Table:
         raise _not_whole(path, error.message) from None
     except (ValueError, RecursionError) as error:
         raise _not_whole(path, f"{path} is not whole JSON: {error}.") from None
-    if problem := _problem(entries):
+    problem = _problem(entries)
+    if problem:
         raise _not_whole(path, f"{path} is no table of keys: {problem}.")
     return entries
 
@@ -108,7 +113,10 @@ def _not_whole(path: Path, message: str) -> WorkshopError:
     copy = path.with_name(LAST_GOOD)
     remedy = "Nothing was changed. Repair it, or move it away to begin with no keys."
     if copy.exists():
-        remedy = f"Nothing was changed. Repair it, or put the last good copy in its place: cp {copy} {path}"
+        remedy = (
+            "Nothing was changed. Repair it, or put the last good copy in its place: "
+            f"cp {copy} {path}"
+        )
     return WorkshopError(message, remedy)
 
 
@@ -125,7 +133,8 @@ def _changing() -> Iterator[Table]:
         _keep_orphan(folder)
         yield entries
         text = json.dumps(entries, indent=1) + "\n"
-        # The copy first: where it fails nothing has changed, and it never lacks a revocation that was confirmed.
+        # The copy first: where it fails nothing has changed, and it never lacks a revocation that
+        # was confirmed.
         write_private(folder / LAST_GOOD, text, sync=True)
         write_private(folder / FILE, text, sync=True)
 
@@ -158,7 +167,8 @@ def add_missing(names: list[str], write: Callable[[dict[str, str]], None]) -> di
 
     Args:
         names: of learners, as NAME allows them.
-        write: is called with {name: new key} before the keys are valid; if it fails, nobody gets one.
+        write: is called with {name: new key} before the keys are valid; if it fails, nobody gets
+            one.
 
     Returns: {name: digest of the key} of those who had one before; None for a key that was revoked.
     """
@@ -219,7 +229,7 @@ class Learners:
     """Knows whose key a request has, and counts what it uses."""
 
     def __init__(self, record: str | Path):
-        """record: the file of the server's record. The keys and the ledger are in the folder above it."""
+        """record: the file of the server's record; keys and ledger are in the folder above it."""
         record = Path(record)
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
@@ -240,21 +250,26 @@ class Learners:
         """Return whose key this is, or ""."""
         if time.monotonic() - self._read_at >= REREAD_S:
             self._take(*self._load())
-        return self._names.get(_digest(key), "") if key else ""
+        if not key:
+            return ""
+        return self._names.get(_digest(key), "")
 
     def _load(self) -> tuple[float, dict[str, str] | None, str]:
-        """Return when this began, {digest: name} of the file (None: it is not whole), and what is wrong with it."""
+        """Return when this began, {digest: name} of the file, and what is wrong with it.
+
+        None instead of the names: the file is not whole.
+        """
         began = time.monotonic()
         try:
             # opened anew: on a shared file system that asks for the newest
             entries = read_table(self._path)
         except WorkshopError as error:
             return began, None, error.message
-        return (
-            began,
-            {entry["sha256"]: name for name, entry in entries.items() if not entry["revoked"]},
-            "",
-        )
+        names: dict[str, str] = {}
+        for name, entry in entries.items():
+            if not entry["revoked"]:
+                names[entry["sha256"]] = name
+        return began, names, ""
 
     def _take(self, began: float, names: dict[str, str] | None, problem: str) -> None:
         if began < self._read_at:  # a slower look at an older file
@@ -269,13 +284,16 @@ class Learners:
         self._problem = problem
 
     async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
-        """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
-        headers = [
-            (header, value)
-            for header, value in scope.get("headers", ())
-            if header.lower() != LEARNER
-        ]
-        scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
+        """Pass a learner's request on, and write down what it used.
+
+        The class's limits see it under the learner's name.
+        """
+        headers: list[tuple[bytes, bytes]] = []
+        for header, value in scope.get("headers", ()):
+            if header.lower() != LEARNER:
+                headers.append((header, value))
+        headers.append((LEARNER, name.encode()))
+        scope = {**scope, "headers": headers}
         path = scope.get("path")
 
         async def metered(scope, receive, send):
@@ -284,12 +302,17 @@ class Learners:
         async def limited(scope, receive, send):
             await self._limits.limit(_as_limited(scope), receive, send, metered)
 
-        is_websocket = scope["type"] == "websocket"  # a class's server closes it itself
+        app_behind = limited
+        if scope["type"] == "websocket":  # a class's server closes it itself
+            app_behind = metered
         with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
-            await revocable.run(metered if is_websocket else limited, scope, receive, send, revoked)
+            await revocable.run(app_behind, scope, receive, send, revoked)
 
     async def _metered(self, name: str, app, scope, receive, send) -> None:
-        """Pass on a request whose turn has come: the limits have read its body, and give it once more."""
+        """Pass on a request whose turn has come.
+
+        The limits have read its body, and give it once more.
+        """
         meter = Meter(send)
         if _is_post(scope) and not engine_tokens.count_requests_of(scope.get("app")):
             body = (await receive()).get("body", b"")
@@ -316,7 +339,7 @@ class Learners:
             del self._served[revoked]
 
     async def _watch(self) -> None:
-        """Look at the file while something is served; in a thread, since a file system can be slow."""
+        """Look at the file while something is served; in a thread, as a file system can be slow."""
         while self._served:
             await asyncio.sleep(REREAD_S)
             self._take(*await asyncio.to_thread(self._load))
@@ -372,9 +395,9 @@ def _is_post(scope: dict[str, Any]) -> bool:
 
 def _with_length(scope: dict[str, Any], length: int) -> dict[str, Any]:
     """Return the request with the length that its body has now."""
-    headers = [
-        (name, value)
-        for name, value in scope["headers"]
-        if name.lower() not in (b"content-length", b"transfer-encoding")
-    ]
-    return {**scope, "headers": [*headers, (b"content-length", str(length).encode())]}
+    headers: list[tuple[bytes, bytes]] = []
+    for name, value in scope["headers"]:
+        if name.lower() not in (b"content-length", b"transfer-encoding"):
+            headers.append((name, value))
+    headers.append((b"content-length", str(length).encode()))
+    return {**scope, "headers": headers}

@@ -18,7 +18,10 @@ MAX_BYTES = 64 * 2**20
 
 
 class Ledger:
-    """What the learners used of one process. Its file is its own: a number of a process can come again."""
+    """What the learners used of one process.
+
+    Its file is its own: a pid can come again.
+    """
 
     def __init__(self, folder: Path, server: str):
         self.path = folder / f"{server}.{getpid()}.{secrets.token_hex(4)}.json"
@@ -48,7 +51,10 @@ class Ledger:
 
 
 def total(folder: Path, warn: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Return {name: counts and "last_used"} over all ledgers of a folder; `warn` is told of one that is not whole."""
+    """Return {name: counts and "last_used"} over all ledgers of a folder.
+
+    warn: is told of a ledger that is not whole.
+    """
     used: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         try:

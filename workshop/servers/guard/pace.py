@@ -1,5 +1,6 @@
-"""Says how long a learner's requests wait while others are there: for their number, and for the
-widest of them.
+"""Says how long a learner's requests wait while others are there.
+
+For their number, and for the widest of them.
 
 Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand
 in a second would take all of them. So a learner's requests wait once they come faster than EVERY_S
@@ -45,8 +46,9 @@ def weight(body: bytes, sequences: int = 1) -> int:
 
 
 class Pace:
-    """Says how long a request has to wait (a generic cell rate algorithm, two cells for each
-    learner).
+    """Says how long a request has to wait.
+
+    A generic cell rate algorithm, with two cells for each learner.
     """
 
     def __init__(self):
@@ -103,8 +105,9 @@ class Pace:
 
 
 class Width:
-    """Counts the sequences that one learner has in the engine, and keeps the next request back,
-    first come first.
+    """Counts the sequences that one learner has in the engine, and delays the next request.
+
+    First come, first served.
     """
 
     def __init__(self):
@@ -114,8 +117,9 @@ class Width:
 
     @asynccontextmanager
     async def take(self, sequences: int, most: int) -> AsyncIterator[None]:
-        """Wait until no more than `most` sequences run with these; a request with more than that
-        runs alone.
+        """Wait until no more than `most` sequences run with these.
+
+        A request with more than that runs alone.
         """
         async with self._turn:
             while self._running and self._running + sequences > most:

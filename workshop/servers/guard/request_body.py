@@ -27,8 +27,9 @@ COUNTS = ("n", "best_of")  # of answers to one prompt
 
 
 class Unclear(ValueError):
-    """A body that vLLM might read in another way than we do; the text is a sentence without its
-    full stop.
+    """A body that vLLM might read in another way than we do.
+
+    The text is a sentence without its full stop.
     """
 
 
@@ -58,7 +59,7 @@ def whole_numbers(request: dict[str, Any], names: tuple[str, ...]) -> list[int]:
     Raises:
         Unclear: a value is no whole number. vLLM would also take "50", 50.0 and true for one.
     """
-    numbers = []
+    numbers: list[int] = []
     for name in names:
         value = request.get(name)
         if value is None:
@@ -98,8 +99,9 @@ def _count_prompts(value: Any) -> int:
     """Return how many prompts a field has: a list of whole numbers is one (token ids)."""
     if not isinstance(value, list):
         return 1
-    is_token_ids = all(type(part) is int for part in value)
-    return 1 if is_token_ids else len(value)
+    if all(type(part) is int for part in value):
+        return 1
+    return len(value)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -87,8 +87,9 @@ TEXT_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def shape_problem(body: bytes) -> str:
-    """Return why a body would take long to parse: too many objects, lists or values. '' if it would
-    not.
+    """Return why a body would take long to parse, or '' if it would not.
+
+    It has too many objects, lists or values.
     """
     if body.count(b"{") + body.count(b"[") <= MAX_CONTAINERS and body.count(b",") <= MAX_COMMAS:
         return ""
@@ -144,8 +145,9 @@ def problem(
 
 
 def logprobs_a_step(request: dict[str, Any], sequences: int) -> int:
-    """Return how many logprobs a request asks for at each step: the most probable tokens and the
-    chosen one.
+    """Return how many logprobs a request asks for at each step.
+
+    Those of the most probable tokens and of the chosen one.
     """
     per_sequence = 0
     for name in ("logprobs", "top_logprobs"):
@@ -174,15 +176,17 @@ def _many_logprobs(request: dict[str, Any], sequences: int) -> None:
     per_token = int(logprobs) + 1
     if tokens * per_token > MAX_PROMPT_LOGPROBS:
         raise _Refused(
-            f"A request may have {MAX_PROMPT_LOGPROBS:,} prompt_logprobs in all in this class, and this is about "
-            f"{tokens:,} tokens × {per_token}: take a shorter prompt, or fewer."
+            f"A request may have {MAX_PROMPT_LOGPROBS:,} prompt_logprobs in all in this class, "
+            f"and this is about {tokens:,} tokens × {per_token}: take a shorter prompt, or fewer."
         )
 
 
 def _answers(request: dict[str, Any]) -> int:
     """Return how many answers each prompt gets."""
     count = request.get("n")
-    return count if isinstance(count, int) and count > 0 else 1
+    if isinstance(count, int) and count > 0:
+        return count
+    return 1
 
 
 def _read_often(request: dict[str, Any], size: int, sequences: int) -> None:
@@ -192,8 +196,9 @@ def _read_often(request: dict[str, Any], size: int, sequences: int) -> None:
     total = size * _answers(request)
     if total > MAX_READ_BYTES:
         raise _Refused(
-            f"{sequences} sequences of such long prompts are more than one request may have in this class: "
-            f"{MAX_READ_BYTES // KIB} KiB of text, each prompt counted as often as it is answered."
+            f"{sequences} sequences of such long prompts are more than one request may have in "
+            f"this class: {MAX_READ_BYTES // KIB} KiB of text, each prompt counted as often as it "
+            "is answered."
         )
 
 
@@ -202,7 +207,9 @@ def _prompt_tokens(request: dict[str, Any]) -> int:
     prompt = request.get("prompt")
     if prompt is None:
         return sum(map(_characters, _list(request.get("messages")))) // BYTES_A_TOKEN
-    parts = prompt if isinstance(prompt, list) else [prompt]
+    parts = prompt
+    if not isinstance(prompt, list):
+        parts = [prompt]
     total = 0
     for part in parts:
         if isinstance(part, int):
@@ -226,9 +233,7 @@ def _characters(value: Any) -> int:
 
 
 def has_pattern(request: dict[str, Any]) -> bool:
-    """Return True for a pattern or a grammar, which the engine may have to think about at each
-    token.
-    """
+    """Return True for a pattern or a grammar, which may cost the engine time at each token."""
     form = request.get("structured_outputs")
     if not isinstance(form, dict):
         return False
@@ -256,19 +261,22 @@ def _sizes(request: dict[str, Any]) -> None:
         longest = max(map(_longest, _entries(request.get(name))), default=0)
         if longest > most:
             raise _Refused(
-                f'"{name}" has a text of {longest:,} characters; at most {most:,} may be in this class.'
+                f'"{name}" has a text of {longest:,} characters; '
+                f"at most {most:,} may be in this class."
             )
     repetition = request.get("repetition_detection")
     if isinstance(repetition, dict):
-        largest = max((value for value in repetition.values() if isinstance(value, int)), default=0)
-        if largest > 100:
-            raise _Refused('"repetition_detection" may have numbers up to 100 in this class.')
+        for value in repetition.values():
+            if isinstance(value, int) and value > 100:
+                raise _Refused('"repetition_detection" may have numbers up to 100 in this class.')
 
 
 def _entries(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _longest(value: Any) -> int:
@@ -280,7 +288,7 @@ def _longest(value: Any) -> int:
 
 
 def _logprobs(request: dict[str, Any], most: int) -> None:
-    """Refuse more logprobs than the class has, in vLLM's words, from which clients read the limit."""
+    """Refuse more logprobs than the class has, in vLLM's words: clients read the limit there."""
     for name, kind in LOGPROBS.items():
         value = request.get(name)
         if isinstance(value, bool) or value is None:
@@ -294,11 +302,13 @@ def _logprobs(request: dict[str, Any], most: int) -> None:
 
 
 def _text(size: int, generates: bool) -> None:
-    most = MAX_TEXT_BYTES if generates else MAX_TOKENIZE_BYTES
+    most = MAX_TOKENIZE_BYTES
+    if generates:
+        most = MAX_TEXT_BYTES
     if size > most:
         raise _Refused(
-            f"The request has {size // KIB:,} KiB of text; {most // KIB:,} KiB may be in this class: "
-            "split it into several requests."
+            f"The request has {size // KIB:,} KiB of text; "
+            f"{most // KIB:,} KiB may be in this class: split it into several requests."
         )
 
 
@@ -327,11 +337,14 @@ class _Media:
         for name in UNPACKED:
             if part.get(name) is not None:
                 raise _Refused(
-                    f'"{name}" is a file that the server would have to unpack, and is closed in this class.'
+                    f'"{name}" is a file that the server would have to unpack, '
+                    "and is closed in this class."
                 )
         for name in MEDIA:
-            value = part.get(name)
-            self._address(value.get("url") if isinstance(value, dict) else value)
+            address = part.get(name)
+            if isinstance(address, dict):
+                address = address.get("url")
+            self._address(address)
         source = part.get("source")
         if isinstance(source, dict):
             self._address(source.get("url"))
@@ -356,8 +369,9 @@ class _Media:
         except ValueError:
             allowed = False
         if not allowed:
-            hosts = ", ".join(self._domains)
-            where = f"; allowed hosts: {hosts}" if hosts else ""
+            where = ""
+            if self._domains:
+                where = f"; allowed hosts: {', '.join(self._domains)}"
             raise _Refused(
                 f"The server fetches nothing from {address[:60]!r} for a class{where}: "
                 "send the file itself, as data:image/png;base64,…"
@@ -410,4 +424,6 @@ def _structured_outputs(fields: dict[str, Any], guidance: bool) -> None:
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []

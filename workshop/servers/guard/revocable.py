@@ -83,7 +83,9 @@ class _Answer:
         elif not self._started:
             await refuse(self._send, 401, MESSAGE, KIND, (b"www-authenticate", b"Bearer"))
         elif self._is_stream:
-            between = b"" if self._last.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
+            between = b"\n\n"
+            if self._last.endswith((b"\n\n", b"\r\n\r\n")):
+                between = b""
             event = f"event: error\ndata: {json.dumps(REVOKED)}\n\n".encode()
             await self._send(
                 {"type": "http.response.body", "body": between + event, "more_body": False}

@@ -22,15 +22,13 @@ _REPLACED = re.compile(r"[^A-Za-z0-9._@-]+")
 
 @dataclass
 class Result:
-    """What a roster came to: `new` and `unchanged` are learners with a key; `revoked` have none any
-    more.
-    """
+    """What a roster came to: the learners by what happened to their keys."""
 
     output: Path
-    new: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)  # they got a key
+    unchanged: list[str] = field(default_factory=list)  # they had one
     elsewhere: list[str] = field(default_factory=list)  # they have a key, which is not in `output`
-    revoked: list[str] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)  # they have none any more
 
 
 def read_names(path: str | Path) -> list[str]:

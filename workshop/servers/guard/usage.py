@@ -29,8 +29,9 @@ END_OF_EVENT = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 
 
 class Meter:
-    """A `send` that reads the usage as it passes, and leaves out the event that the client did not
-    ask for.
+    """A `send` that reads the usage as it passes.
+
+    It leaves out the event that the client did not ask for.
     """
 
     def __init__(self, send, hides_usage: bool = False, answers: int = 1):
@@ -53,13 +54,18 @@ class Meter:
 
     @property
     def seen(self) -> tuple[int, int]:
-        """The same as far as an answer that broke off tells: at least a token for each event with
-        text.
+        """The same as far as an answer that broke off tells.
+
+        At least a token for each event with text.
         """
         if not self._running:
             return self._prompt_tokens, self._tokens
-        prompts = {index // self._answers: prompt for index, (prompt, _) in self._running.items()}
-        return sum(prompts.values()), sum(completion for _, completion in self._running.values())
+        prompt_tokens: dict[int, int] = {}
+        completion_tokens = 0
+        for index, (prompt, completion) in self._running.items():
+            prompt_tokens[index // self._answers] = prompt
+            completion_tokens += completion
+        return sum(prompt_tokens.values()), completion_tokens
 
     def close(self) -> None:
         """Read what is left when the answer has ended, or broke off."""
@@ -136,10 +142,12 @@ def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
         The body to pass on, whether the report is to be hidden from the client, and the request's
         n.
     """
+    if not path.endswith(ASKED_FOR):
+        return body, False, 1
     try:
-        request = json.loads(body) if path.endswith(ASKED_FOR) else None
+        request = json.loads(body)
     except (ValueError, RecursionError):
-        request = None
+        return body, False, 1
     if not isinstance(request, dict):
         return body, False, 1
     answers = max(1, _whole(request, "n"))
@@ -158,11 +166,11 @@ def ask_for_usage(body: bytes, path: str) -> tuple[bytes, bool, int]:
     return json.dumps({**request, "stream_options": options}).encode(), True, answers
 
 
-def _is(value: object, words: tuple[str, ...]) -> bool:
-    """Return whether pydantic takes a value for what these words mean."""
+def _is(value: object, spellings: tuple[str, ...]) -> bool:
+    """Return whether pydantic takes a value for what these spellings mean."""
     if isinstance(value, str):
-        return value.lower() in words
-    return isinstance(value, (bool, int, float)) and value == int(words is TRUE_WORDS)
+        return value.lower() in spellings
+    return isinstance(value, (bool, int, float)) and value == int(spellings is TRUE_WORDS)
 
 
 def _data_of(event: bytes) -> bytes:
@@ -175,13 +183,13 @@ def _parsed(text: bytes) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {}
+    return value
 
 
 def _usage_in(answer: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the usage of an answer or event: its own, or that of the response or message which it
-    has.
-    """
+    """Return the usage of an answer or event: its own, or that of its response or message."""
     for holder in (answer, answer.get("response"), answer.get("message")):
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             return holder["usage"]
@@ -200,12 +208,15 @@ def _numbers(usage: dict[str, Any]) -> tuple[int, int]:
 
 def _whole(usage: dict[str, Any], name: str) -> int:
     value = usage.get(name)
-    return value if type(value) is int and value > 0 else 0
+    if type(value) is int and value > 0:
+        return value
+    return 0
 
 
 def _tokens_in(event: dict[str, Any]) -> int:
-    """Return how many tokens an event without usage has, as far as it tells; one for a piece of
-    text.
+    """Return how many tokens an event without usage has, as far as it tells.
+
+    One for a piece of text.
     """
     if str(event.get("type", "")).endswith("delta"):
         return 1

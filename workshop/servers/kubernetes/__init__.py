@@ -1,5 +1,4 @@
-"""`workshop kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and
-overlay.
+"""`workshop kubernetes`: the plan as manifests, for kubectl or as kustomize base and overlay.
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without
 a user of ours. The templates read as the YAML that they make; what depends on the plan (name,
@@ -52,8 +51,9 @@ WIDTH = 108  # of the header's lines
 
 
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
-    """Return what `kubectl apply` gets, as plain data: base and overlay in one list; raises what
-    Case does.
+    """Return what `kubectl apply` gets, as plain data: base and overlay in one list.
+
+    Raises what Case does.
     """
     return list(yaml.safe_load_all(render(plan, options)))
 
@@ -73,9 +73,7 @@ def _comment(lines: list[str]) -> str:
 
 
 def header(case: Case) -> list[str]:
-    """Return the lines on top: the command that made it, what it is, and what the cluster must
-    have.
-    """
+    """Return the lines on top: the command that made it, what it is, what the cluster needs."""
     plan = case.plan
     split = f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"
     if plan.data_parallel_size > 1:
@@ -100,7 +98,8 @@ def _needs(case: Case) -> list[str]:
     ]
     if "-MIG-" in case.product:
         needs.append(
-            "MIG strategy single (strategy mixed has other resource names: the patch in kubernetes/README.md)"
+            "MIG strategy single (strategy mixed has other resource names: "
+            "the patch in kubernetes/README.md)"
         )
     if case.many:
         needs.append(
@@ -125,7 +124,7 @@ def _needs(case: Case) -> list[str]:
 
 
 def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
-    """Return {path: text} of a kustomize tree without its code: base/, components/, overlays/NAME/."""
+    """Return {path: text} of a kustomize tree without code/: base/, components/, overlays/NAME/."""
     case = Case(plan, options)
     neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
     made_by = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
@@ -153,14 +152,14 @@ def component(name: str) -> dict[str, str]:
     """
     if name not in COMPONENTS:
         raise BadInput(f"There is no component {name!r}.", f"Choose from: {', '.join(COMPONENTS)}.")
-    files = {}
+    files: dict[str, str] = {}
     for part in ("kustomization", *COMPONENTS[name]):
         files[f"{part}.yaml"] = make(f"components/{name}/{part}")
     return files
 
 
 def _code(folder: Path) -> dict[str, str]:
-    """Return {path: text} of code/, from which kustomize makes the ConfigMap of the pods' modules."""
+    """Return {path: text} of code/, of which kustomize makes the ConfigMap of the pods' modules."""
     in_checkout = code.is_in_checkout(folder)
     files = {"code/kustomization.yaml": make("code", in_checkout=in_checkout)}
     if not in_checkout:
@@ -175,7 +174,7 @@ def write(plan: Plan, folder: str | Path, options: Options | None = None) -> lis
     An overlay of that name is replaced.
     """
     tree = Path(folder).expanduser()
-    paths = []
+    paths: list[Path] = []
     for name, text in (overlay(plan, options) | _code(tree)).items():
         path = tree / name
         with writing(path, "Give --output a folder that you may write."):

@@ -56,18 +56,20 @@ class Case:
         self._set_sizes()
 
     def _node_labels(self) -> dict[str, str]:
-        """Return the labels of the server's nodes: by default the GPU's, which NVIDIA's feature
-        discovery writes.
+        """Return the labels of the server's nodes.
+
+        By default the GPU's, which NVIDIA's feature discovery writes.
         """
-        labels = {}
+        labels: dict[str, str] = {}
         for text in self.options.node_selector:
             label, _, value = text.partition("=")
             labels[label] = value
         return labels or {"nvidia.com/gpu.product": self.product}
 
     def _download_digest(self) -> str:
-        """Return six digits that change with what the Job runs: a Job cannot be changed, so another
-        one is made.
+        """Return six digits that change with what the Job runs.
+
+        A Job cannot be changed, so another one is made.
         """
         parts: list[object] = [
             self.image,
@@ -144,24 +146,28 @@ class Case:
         """The command line that makes these manifests."""
         plan = self.plan
         gpu = load_gpu(plan.gpu).name
-        words = ["workshop", "kubernetes", self.hub, "--gpu", gpu]
-        words += ["--gpus-per-node", str(self.gpus_per_pod)]
+        arguments = ["workshop", "kubernetes", self.hub, "--gpu", gpu]
+        arguments += ["--gpus-per-node", str(self.gpus_per_pod)]
         if self.many:
-            words += ["--nodes", str(plan.nodes)]
-        words += flag_words(self.flags)
+            arguments += ["--nodes", str(plan.nodes)]
+        arguments += flag_words(self.flags)
         if plan.vllm_version != versions.DEFAULT:
-            words += ["--vllm-version", plan.vllm_version]
-        return shlex.join([*words, *self.options.words()])
+            arguments += ["--vllm-version", plan.vllm_version]
+        return shlex.join([*arguments, *self.options.arguments()])
 
     def arguments(self, headless: bool = False) -> list[str]:
-        """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server
-        of the pods.
+        """Return the arguments of `vllm serve`.
+
+        The folder, the plan's flags, and what makes one server of the pods.
 
         headless: for a pod that only works for the server, and has no API.
         """
         arguments = [self.folder]
         for flag, value in self.flags.items():
-            arguments.append(f"{flag}={value}" if value else flag)
+            if value:
+                arguments.append(f"{flag}={value}")
+            else:
+                arguments.append(flag)
         if self.many:
             arguments += ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)"]
             arguments += ["--master-addr=$(LWS_LEADER_ADDRESS)", f"--master-port={MASTER_PORT}"]

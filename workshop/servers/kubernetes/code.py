@@ -59,8 +59,7 @@ def config_map() -> dict[str, str]:
 
 
 def is_in_checkout(folder: Path) -> bool:
-    """Return True if a folder for manifests lies beside this package itself, as kubernetes/ in the
-    repository.
+    """Return True if a folder for manifests lies beside this package, as in the repository.
 
     There kustomize takes the modules from the packages, whose kustomization.yaml files list them:
     no copies are needed. Anywhere else it needs copies, because it reads no file outside a

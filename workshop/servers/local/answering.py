@@ -1,6 +1,4 @@
-"""Does a server answer a completion with its model: what waiting may still change, and what it will
-not.
-"""
+"""Ask a server for a completion: does it answer with its model, and can waiting change that?"""
 
 import contextlib
 import json
@@ -15,8 +13,9 @@ REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 
 
 def alive(address: str, within_s: float) -> bool:
-    """Return whether a GET of an address that needs no key succeeds; never through a site's web
-    proxy.
+    """Return whether a GET of an address that needs no key succeeds.
+
+    It never goes through a site's web proxy.
     """
     with contextlib.suppress(httpx.HTTPError):
         return http.get(address, within_s, trust_env=False)[0].is_success
@@ -24,8 +23,10 @@ def alive(address: str, within_s: float) -> bool:
 
 
 def answers(record: ServerRecord) -> bool:
-    """Return whether the server completes one token with the model that it should; a WorkshopError
-    where it refuses.
+    """Return whether the server completes one token with the model that it should.
+
+    Raises:
+        WorkshopError: it refuses.
     """
     body = {"model": record.model, "prompt": "The", "max_tokens": 1}
     key = {"Authorization": f"Bearer {record.api_key}"}
@@ -54,7 +55,10 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
         body = json.loads(message)
         message = body.get("detail") or body["error"]["message"] or ""
     message = (str(message).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
-    why = f"The server is up, but refuses to complete a prompt with {record.model} ({answer.status_code}): {message}."
+    why = (
+        f"The server is up, but refuses to complete a prompt with {record.model} "
+        f"({answer.status_code}): {message}."
+    )
     if "does not exist" in message:
         return WorkshopError(why, "Another server took this port: `workshop servers` lists yours.")
     return WorkshopError(

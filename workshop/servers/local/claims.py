@@ -15,8 +15,9 @@ from workshop.servers.records import ServerRecord
 
 
 class Claim(Lock):
-    """The lock of a server's name, and the record under it; when it is given back, the record stays
-    as it is.
+    """The lock of a server's name, and the record under it.
+
+    When the lock is given back, the record stays as it is.
     """
 
     def __init__(self, record: ServerRecord, descriptor: int | None = None):
@@ -36,8 +37,10 @@ class Claim(Lock):
 
 
 def claim(record: ServerRecord) -> Claim:
-    """Take the name of a new server and write its record; a WorkshopError, and nothing changed,
-    where it is taken.
+    """Take the name of a new server and write its record.
+
+    Raises:
+        WorkshopError: the name is taken; then nothing has changed.
     """
     private_folder("servers")
     name_claim = Claim(record)
@@ -55,10 +58,14 @@ def claim(record: ServerRecord) -> Claim:
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:
-    """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the
-    name.
+    """Raise a WorkshopError if a server called `name` is there.
+
+    ours: this process holds the name.
     """
-    record = records.read(name, claimed=False if ours else None)
+    claimed = None
+    if ours:
+        claimed = False
+    record = records.read(name, claimed=claimed)
     if record and record.state != "failed":
         remedy = (
             f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own."
@@ -67,8 +74,9 @@ def refuse_taken(name: str, ours: bool = False) -> None:
 
 
 def busy(name: str, who: str = "") -> WorkshopError:
-    """Return the error for a name that another process holds. who: a sentence about it, where there
-    is one.
+    """Return the error for a name that another process holds.
+
+    who: a sentence about that process, or ''.
     """
     remedy = (
         "Wait until `workshop servers` shows what came of it, or give the new one another --name."

@@ -1,5 +1,4 @@
-"""The learner's private copy of the notebooks, so that an update of the course never collides with
-answers.
+"""The learner's private copy of the notebooks: an update of the course never touches answers.
 
 A copy that the learner has not touched is renewed when the course changes; one that they have
 worked in stays, and `fresh` gives a new one beside it. Outputs are the learner's as well: a copy
@@ -40,10 +39,12 @@ def course_folder(part: str = "notebooks") -> Path:
 
 
 def private_folder() -> Path:
-    """Return where this learner's copies are: $WORKSHOP_NOTEBOOKS, else in the checkout, else in
-    the home folder.
+    """Return where this learner's copies are.
+
+    $WORKSHOP_NOTEBOOKS, else a folder in the checkout, else one in the home folder.
     """
-    if chosen := os.environ.get("WORKSHOP_NOTEBOOKS"):
+    chosen = os.environ.get("WORKSHOP_NOTEBOOKS")
+    if chosen:
         try:
             return Path(chosen).expanduser()
         except RuntimeError:  # ~name of nobody
@@ -63,9 +64,9 @@ def names() -> list[str]:
 
 
 def copy_notebooks() -> tuple[Path, list[str]]:
-    """Make or renew the private copy; return its folder and the notebooks whose newer version was
-    held back.
+    """Make or renew the private copy; return its folder and the notebooks that are outdated.
 
+    Of those a newer version was held back, because the learner has changed the copy.
     The pages that notebooks link (glossary, background) are copied as well, so that each link
     opens.
     """
@@ -83,17 +84,16 @@ def copy_notebooks() -> tuple[Path, list[str]]:
 
 
 def _published(name: str) -> bytes:
-    """Return a notebook as a learner gets it: its links lead to the copies of the pages, its
-    solutions wait.
+    """Return a notebook as a learner gets it.
+
+    Its links lead to the copies of the pages, its solutions wait.
     """
     source = course_folder() / f"{name}.ipynb"
     return solutions.held_back(course_pages.with_links_inside(source.read_bytes()))
 
 
 def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
-    """Make or renew one copy unless its learner has changed it; return False if it was left as it
-    is.
-    """
+    """Make or renew one copy unless its learner has changed it; return False if it was left."""
     newest, _ = _look_at(content)
     if not os.path.lexists(copy):
         replace_file(copy, content, MODE)
@@ -120,7 +120,8 @@ def fresh(name: str) -> tuple[Path, Path | None]:
     name = name.removesuffix(".ipynb")
     if name not in names():
         raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
-    folder, old_copy = private_folder(), None
+    folder = private_folder()
+    old_copy = None
     copy = folder / f"{name}.ipynb"
     content = _published(name)
     if os.path.lexists(copy) and not copy.is_file():
@@ -139,9 +140,7 @@ def fresh(name: str) -> tuple[Path, Path | None]:
 
 @contextlib.contextmanager
 def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
-    """Make the folder if need be; yield which version of the course each copy was made from, and
-    save it.
-    """
+    """Make the folder if need be; yield {name: version its copy was made from}, and save that."""
     with writing(
         folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."
     ):
@@ -154,8 +153,9 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _keep(copy: Path) -> Path:
-    """Copy a learner's file to a new name beside it, and return that; a file that has the name is
-    never touched.
+    """Copy a learner's file to a new name beside it, and return that.
+
+    A file that has the name is never touched.
     """
     moment = datetime.now().strftime("%Y-%m-%d_%H%M%S")
     target_path = copy.with_name(f"{copy.stem}.{moment}.ipynb")
@@ -185,15 +185,18 @@ def _look(path: Path) -> tuple[str, bool]:
 
 
 def _look_at(data: bytes) -> tuple[str, bool]:
-    """Return a digest of what a learner writes, the cells without outputs and counts, and whether
-    there are outputs.
+    """Return a digest of what a learner writes, and whether there are outputs.
+
+    What a learner writes are the cells without outputs and counts.
     """
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(data)["cells"]
-        written = [
-            (cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")]))
-            for cell in cells
-        ]
+        written: list[list[object]] = []
+        for cell in cells:
+            parts: list[object] = [cell["cell_type"], "".join(cell["source"])]
+            if cell.get("attachments"):
+                parts.append(cell["attachments"])
+            written.append(parts)
         digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
         return digest, any(cell.get("outputs") for cell in cells)
     return hashlib.sha256(data).hexdigest(), False

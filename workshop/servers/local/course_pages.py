@@ -22,8 +22,9 @@ def with_links_inside(notebook: bytes) -> bytes:
 
 
 def linked_pages(notebooks: Path) -> dict[str, bytes]:
-    """Return every page that the notebooks of a folder reach, by its path beside the copies
-    (`docs/glossary.md`).
+    """Return {path beside the copies: page} for every page that notebooks reach.
+
+    Such a path is `docs/glossary.md`.
 
     Args:
         notebooks: the course's own folder; the folders with the pages are beside it.
@@ -48,8 +49,9 @@ def linked_pages(notebooks: Path) -> dict[str, bytes]:
 
 
 def _is_page(root: Path, path: str) -> bool:
-    """Return whether a path from the root of the course is a page, or a picture of one, that
-    exists.
+    """Return whether a path from the root of the course is a page, or a picture of one.
+
+    It must exist.
     """
     parts = PurePosixPath(path).parts
     if not parts or parts[0] not in FOLDERS or ".." in parts:

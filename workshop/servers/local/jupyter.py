@@ -1,5 +1,4 @@
-"""How the course's JupyterLab is started: with this environment's packages, and nobody's
-configuration.
+"""How the course's JupyterLab is started: with our packages, and nobody's configuration.
 
 A person's or a site's Jupyter configuration may set another address, certificates, a password,
 another folder or other kernels, any of which keeps the course from opening. Jupyter reads none of

@@ -50,7 +50,7 @@ class Lab:
     port: int = FIRST_PORT
     host: str = "127.0.0.1"
     # the claim on the port, until JupyterLab listens
-    held: socket.socket | None = field(default=None, repr=False)
+    port_claim: socket.socket | None = field(default=None, repr=False)
 
     @property
     def log(self) -> Path:
@@ -59,8 +59,8 @@ class Lab:
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
-        if self.held:
-            self.held.close()
+        if self.port_claim:
+            self.port_claim.close()
 
 
 def start_jupyter(
@@ -70,7 +70,7 @@ def start_jupyter(
 
     Without a port it gets a free one, from `first` on.
     """
-    port, held = _hold(host, port, first)
+    port, port_claim = _hold(host, port, first)
     token = secrets.token_hex(16)
     try:
         folder = folder.absolute()
@@ -80,11 +80,13 @@ def start_jupyter(
         # Its terminals begin where it does: beside the notebooks.
         process = processes.spawn(command, log, env=environment, cwd=folder)
     except BaseException:
-        held.close()
+        port_claim.close()
         raise
-    address = f"[{host}]" if ":" in host else host
+    address = host
+    if ":" in host:  # IPv6
+        address = f"[{host}]"
     url = f"http://{address}:{port}/lab/tree/{FIRST}?token={token}"
-    return Lab(process, url, port=port, host=host, held=held)
+    return Lab(process, url, port=port, host=host, port_claim=port_claim)
 
 
 def _log_name(port: int) -> str:
@@ -92,7 +94,7 @@ def _log_name(port: int) -> str:
 
 
 def _hold(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
-    """Return the port that was given, or the first free one, and the claim on it."""
+    """Return the requested port, or the first free one, and the claim on it."""
     if port is None:
         return machine.take_port(host, first)
     claim = machine.hold_port(host, port)
@@ -130,7 +132,8 @@ def wait_for_jupyter(lab: Lab) -> None:
 def _lost_port(lab: Lab, lines: list[str]) -> bool:
     """Return whether a JupyterLab that ended found its port taken.
 
-    Where two chose the same port they also have the same log, and the second writes over the words of the first.
+    Where two chose the same port they also have the same log, and the second writes over the words
+    of the first.
     """
     if any(PORT_LOST.search(line) for line in lines):
         return True
@@ -138,36 +141,49 @@ def _lost_port(lab: Lab, lines: list[str]) -> bool:
 
 
 def _listens(lab: Lab) -> bool:
-    """Return whether it is this JupyterLab that has the port; True where the system does not say."""
+    """Return whether this JupyterLab has the port; True where the system does not say."""
     try:
         connections = psutil.Process(lab.process.pid).net_connections("tcp")
     except (psutil.Error, OSError):
         return True
-    return any(
-        each.status == psutil.CONN_LISTEN and each.laddr.port == lab.port for each in connections
-    )
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == lab.port:
+            return True
+    return False
 
 
 def _server_sentence(report: supervise.Report) -> str:
-    """Return a sentence on the server that the notebooks will find, which is started here if there is none."""
-    if url := os.environ.get("WORKSHOP_URL"):
+    """Return a sentence on the server that the notebooks will use; start one if there is none."""
+    url = os.environ.get("WORKSHOP_URL")
+    if url:
         return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
-    if ready_servers := records.ready():
+    ready_servers = records.ready()
+    if ready_servers:
         return f"✓ Notebooks use the server {ready_servers[0].name!r} at {ready_servers[0].url}"
     if not installed()[0]:
-        return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
+        return (
+            "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and "
+            "WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs "
+            "no server works."
+        )
     try:
         record = supervise.start(local.prepare(), report, with_parent=True)
     except WorkshopError as error:
         other = _started_by_another()
         if other is not None:
-            return f"✓ Notebooks use the server {other.name!r} at {other.url}; it ends with whoever started it."
+            return (
+                f"✓ Notebooks use the server {other.name!r} at {other.url}; "
+                "it ends with whoever started it."
+            )
         return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
     return f"✓ The server {record.name!r} answers at {record.url}"
 
 
 def _started_by_another() -> ServerRecord | None:
-    """Return the teaching model's server if somebody else just starts it, once it answers; None if nobody does."""
+    """Return the teaching model's server once it answers, if somebody else just starts it.
+
+    None if nobody does.
+    """
 
     def stored() -> ServerRecord | None:
         return records.read(local.TEACHING_MODEL)
@@ -178,7 +194,9 @@ def _started_by_another() -> ServerRecord | None:
 
     processes.until(settled, OTHER_START_WAIT_S)
     record = stored()
-    return record if record is not None and record.state == "ready" else None
+    if record is None or record.state != "ready":
+        return None
+    return record
 
 
 def run(
@@ -192,8 +210,8 @@ def run(
 ) -> None:
     """Run the lab until a signal ends it; then nothing that it started is left.
 
-    A server that does not start is only said: the course goes on without. Without a port, JupyterLab gets the first
-    free one from 8888, and another if somebody takes that one first.
+    A server that does not start is only reported: the course goes on without. Without a port,
+    JupyterLab gets the first free one from 8888, and another if somebody takes that one first.
     """
     began = timestamps.now("milliseconds")
     folder, held_back = course.copy_notebooks()
@@ -229,7 +247,9 @@ def _wait_for_end(lab: Lab) -> None:
     """Return when JupyterLab was shut down from its own menu; raise if it broke off."""
     code = lab.process.wait()
     if code:
-        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        how = f"with exit code {code}"
+        if code < 0:
+            how = f"by signal {-code}"
         raise WorkshopError(f"JupyterLab ended {how}.", f"Its own words are in {lab.log}.")
 
 
@@ -242,16 +262,21 @@ def _ready_sentence(lab: Lab, folder: Path, held_back: list[str], ends_server: b
     ]
     if held_back:
         lines.append(
-            f"  There is a newer {', '.join(held_back)}; yours is kept. Get the new one: workshop fresh {held_back[0]}"
+            f"  There is a newer {', '.join(held_back)}; yours is kept. "
+            f"Get the new one: workshop fresh {held_back[0]}"
         )
-    lines.append(
-        "  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab."
-    )
+    if ends_server:
+        lines.append("  Ctrl-C ends JupyterLab and the server.")
+    else:
+        lines.append("  Ctrl-C ends JupyterLab.")
     return "\n".join(lines)
 
 
 def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
-    """End JupyterLab with its kernels, and the servers that were started since, by us or from one of its notebooks."""
+    """End JupyterLab with its kernels, and the servers that were started since it began.
+
+    Those that we started, or one of its notebooks.
+    """
     ours = _servers_of(lab, began)
     if lab is not None:
         lab.let_go()
@@ -263,13 +288,18 @@ def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
 
 def _servers_of(lab: Lab | None, began: str) -> list[ServerRecord]:
     """Return the servers that this lab, or one of its notebooks, has started since it began."""
-    return [
-        record for record in records.own() if record.started >= began and _started_here(record, lab)
-    ]
+    servers: list[ServerRecord] = []
+    for record in records.own():
+        if record.started >= began and _started_here(record, lab):
+            servers.append(record)
+    return servers
 
 
 def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
-    """Return whether the server's watcher is a child of this process, or has the token of this JupyterLab."""
+    """Return whether the server's watcher was started by this process or this JupyterLab.
+
+    It is a child of this process, or has the token of this JupyterLab.
+    """
     if not records.is_here(record) or record.pid is None or record.state == "failed":
         return False
     with contextlib.suppress(psutil.Error, OSError):

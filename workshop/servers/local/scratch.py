@@ -1,5 +1,6 @@
-"""Remove what one server leaves on this machine besides its record and log: sockets, temporary
-files, shared memory.
+"""Remove what a server leaves on its machine: sockets, temporary files, shared memory.
+
+Its record and its log are not removed here.
 
 vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each
 server gets a folder of its own instead (mode 0700), which goes when the server goes. Shared memory
@@ -73,35 +74,45 @@ def of(name: str) -> Path | None:
     ours = (
         os.path.isabs(folder) and folder.name.startswith(PREFIX) and status.st_uid == os.geteuid()
     )
-    return folder if ours and folder.is_dir() and not folder.is_symlink() else None
+    if not ours or not folder.is_dir() or folder.is_symlink():
+        return None
+    return folder
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables that make an engine put its sockets and temporary files into
-    the folder.
+    """Return the environment variables that make an engine put its files into the folder.
+
+    These are its sockets and its temporary files.
     """
     return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
 
 
 def remove(name: str) -> None:
     """Remove all that the server `name` left. Its processes have ended."""
-    if folder := of(name):
+    folder = of(name)
+    if folder:
         clear(folder)
     with contextlib.suppress(OSError):
         (home() / "run" / name).unlink()
 
 
 def clear(folder: Path) -> None:
-    """Remove a server's folder, and the shared memory that is certainly its own and that no process
-    uses any more.
+    """Remove a server's folder and its shared memory.
+
+    Only shared memory that is certainly its own, and that no process uses any more.
     """
-    noted, tag = _noted(folder), _tag(folder)
-    own = [file for file in _files().items() if tag in file[0] or file in noted]
-    used = _mapped_by(psutil.pids()) if own else set()
-    for path, identity in own:
-        if not used & {identity, path}:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    noted = _noted(folder)
+    tag = _tag(folder)
+    own_files: list[tuple[str, tuple[int, int]]] = []
+    for file in _files().items():
+        if tag in file[0] or file in noted:
+            own_files.append(file)
+    if own_files:
+        mapped = _mapped_by(psutil.pids())
+        for path, identity in own_files:
+            if not mapped & {identity, path}:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -110,7 +121,8 @@ def name_shared_memory() -> None:
 
     So its owner is known however the process ends. Does nothing outside a server.
     """
-    if folder := os.environ.get(VARIABLE):
+    folder = os.environ.get(VARIABLE)
+    if folder:
         shared_memory_names.apply(_tag(Path(folder)))
 
 
@@ -141,10 +153,11 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
-    """Return the files that are noted, each with its device and inode; none where the notes cannot
-    be read.
+    """Return the files that are noted, each with its device and inode.
+
+    None where the notes cannot be read.
     """
-    noted = set()
+    noted: set[tuple[str, tuple[int, int]]] = set()
     with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
         for line in lines:
@@ -180,8 +193,10 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
             for line in lines:
                 parts = line.rstrip("\n").split(maxsplit=5)
                 if len(parts) == 6 and parts[5].startswith(f"{SHARED_MEMORY}/"):
-                    major, minor = (int(part, 16) for part in parts[3].split(":"))
-                    mapped |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
+                    major, minor = parts[3].split(":")
+                    device = os.makedev(int(major, 16), int(minor, 16))
+                    mapped.add((device, int(parts[4])))
+                    mapped.add(parts[5])
     except (OSError, ValueError):  # it ended, or is another user's
         pass
     return mapped

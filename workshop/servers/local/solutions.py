@@ -19,13 +19,14 @@ def keys_of(source: str) -> list[str]:
 
 
 def is_solution(cell: dict[str, Any]) -> bool:
-    """Return whether a cell of a notebook holds a solution that can be asked for by its exercises."""
+    """Return whether a cell of a notebook holds a solution that its exercises can ask for."""
     return TAG in cell["metadata"].get("tags", []) and bool(keys_of("".join(cell["source"])))
 
 
 def held_back(notebook: bytes) -> bytes:
-    """Return a notebook's file without the code of its solutions; a file that is no notebook stays
-    as it is.
+    """Return a notebook's file without the code of its solutions.
+
+    A file that is no notebook stays as it is.
     """
     try:
         content = json.loads(notebook)

@@ -1,5 +1,6 @@
-"""`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its
-start time.
+"""`workshop stop`: end a server, and nothing else.
+
+What is signalled is known by its pid and its start time.
 """
 
 import contextlib
@@ -22,21 +23,26 @@ def stop(name: str) -> str:
 
     If it does not end, its record stays.
     """
-    record = records.mine(name)
+    record = records.require(name)
     if record.state == "failed" and not _job_goes_on(record):
         _clear(record)
         return f"{name} had failed ({record.reason}); its record is removed."
     if record.where == "slurm":
         return _cancel(record)
     if not records.is_here(record):
-        place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
+        place = f"in {record.where}"
+        if record.where == "local":
+            place = f"on {record.host}"
         raise WorkshopError(
             f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}"
         )
     if record.pid is None:  # it is just being started: as soon as it has a process
-        processes.until(
-            lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S
-        )
+
+        def has_process() -> bool:
+            starting = records.read(name)
+            return starting is None or starting.pid is not None
+
+        processes.until(has_process, START_TAKES_S)
         record = records.read(name)
         if record is None or record.pid is None or record.state == "failed":
             raise claims.busy(name)
@@ -99,19 +105,23 @@ def forget(name: str) -> str:
     Refused where SLURM knows better, and where something answers at its address: only the record
     has the key.
     """
-    record = records.mine(name)
+    record = records.require(name)
     if record.where != "slurm":
         raise BadInput(f"{name} is no server on SLURM.", f"Stop it: workshop stop {name}")
     if _job_goes_on(record):
-        problem = f"{name} is not gone: its job {record.job_id} goes on, or something answers at {record.url}."
+        problem = (
+            f"{name} is not gone: its job {record.job_id} goes on, "
+            f"or something answers at {record.url}."
+        )
         raise WorkshopError(problem, f"Stop it: workshop stop {name}")
     _clear(record)
     return f"{name} is forgotten: its record is removed, and nothing was cancelled."
 
 
 def _job_goes_on(record: ServerRecord) -> bool:
-    """Return whether a server that is said to be gone is there still: SLURM has its job, or its
-    address answers.
+    """Return whether a server that is said to be gone is there still.
+
+    SLURM has its job, or its address answers.
     """
     if record.where != "slurm" or not record.job_id:
         return False
@@ -129,7 +139,10 @@ def _cancel(record: ServerRecord) -> str:
     """
     name = slurm_queue.of_record(record)
     if not name:
-        remedy = f"`squeue --me` lists your jobs. Where it has ended: workshop stop {record.name} --forget"
+        remedy = (
+            "`squeue --me` lists your jobs. "
+            f"Where it has ended: workshop stop {record.name} --forget"
+        )
         raise WorkshopError(
             f"The record of {record.name} names no SLURM job that could be cancelled.", remedy
         )
@@ -171,14 +184,18 @@ def _cancel(record: ServerRecord) -> str:
 
 
 def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
-    """Return the error for a job that SLURM does not cancel, or does not know, in SLURM's own
-    words.
+    """Return the error for a job that SLURM does not cancel, or does not know.
+
+    It has SLURM's own words.
     """
     cluster = record.cluster or slurm_queue.cluster_here()
-    where = f" on the cluster {cluster}" if cluster else ""
+    where = ""
+    if cluster:
+        where = f" on the cluster {cluster}"
     remedy = (
-        f"The record of {record.name} and its key are kept. If the job is another cluster's, cancel it there "
-        f"(scancel {record.job_id}); if it has ended, forget the record: workshop stop {record.name} --forget"
+        f"The record of {record.name} and its key are kept. If the job is another cluster's, "
+        f"cancel it there (scancel {record.job_id}); if it has ended, forget the record: "
+        f"workshop stop {record.name} --forget"
     )
     return WorkshopError(f"{record.name} is not stopped{where}: {refusal.message}", remedy)
 
@@ -193,13 +210,16 @@ def end(
     """
     if process is None:
         return
-    start = record.process_started if record else None
+    start = None
+    if record:
+        start = record.process_started
+        log = record.log
     if process.returncode is None:
         start = processes.started(process.pid)
         process.terminate()
         # not waited for yet: so the number stays its own
         processes.ended(process.pid, start, STOP_GRACE_S)
-    processes.end_session(process.pid, start, record.log if record else log)
+    processes.end_session(process.pid, start, log)
     process.kill()  # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)

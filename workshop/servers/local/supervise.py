@@ -1,8 +1,8 @@
-"""The life of one engine: started, watched until it answers, recorded, and ended with everything it started.
+"""The life of one engine: start it, watch it, record it, and end it with everything it started.
 
-`run` is what `workshop serve` does in the foreground; `start` does the same in a process of its own and returns
-when the server answers. If the watcher dies, the engine is told to end by the kernel; if the engine dies, the
-watcher writes down why and ends what is left of it.
+`run` is what `workshop serve` does in the foreground; `start` does the same in a process of its own
+and returns when the server answers. If the watcher dies, the engine is told to end by the kernel;
+if the engine dies, the watcher writes down why and ends what is left of it.
 """
 
 import contextlib
@@ -47,13 +47,19 @@ def run(
     on_ready: Callable[[ServerRecord], None] = lambda record: None,
     claim: Claim | None = None,
 ) -> Energy | None:
-    """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
+    """Start the engine, report its progress, call `on_ready` when it answers, wait for its end.
 
-    What it returns is the energy that the GPUs took for the answers; None where they have no counter.
+    Args:
+        claim: of the server's name, if it is taken already.
 
-    A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
+    Returns: the energy that the GPUs took for the answers; None where they have no counter.
+
+    Raises:
+        WorkshopError: it did not start, or ended by itself: the record keeps the reason.
     """
-    claim, process, is_intended = claim or claims.claim(new_record(launch)), None, False
+    claim = claim or claims.claim(new_record(launch))
+    process = None
+    is_intended = False
     with stop_signals():
         try:
             env = launch.env | scratch.environment(scratch.make(launch.name))
@@ -94,7 +100,10 @@ def new_record(launch: Launch) -> ServerRecord:
 
 
 def stop_signals() -> contextlib.AbstractContextManager:
-    """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
+    """Turn the signals that end a session into Stopped, once.
+
+    A second Ctrl-C must not leave half of it running.
+    """
 
     def stop() -> NoReturn:
         raise Stopped
@@ -108,13 +117,18 @@ class _Watch:
     """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
 
     def __init__(self, launch: Launch, report: Report, process: subprocess.Popen | None = None):
-        self.launch, self.report, self.process, self.reader = launch, report, process, Reader()
+        self.launch = launch
+        self.report = report
+        self.process = process
+        self.reader = Reader()
         self._log = launch.log.open(encoding="utf-8", errors="replace", newline="")
 
     def read(self) -> None:
         """Take in what is new in the log, and report how far the start is."""
-        while chunk := self._log.read(65536):
+        chunk = self._log.read(65536)
+        while chunk:
             self.reader.feed(chunk)
+            chunk = self._log.read(65536)
         self.report(Progress(self.reader.fraction, self.reader.message))
 
     def until_ready(self, record: ServerRecord) -> None:
@@ -132,7 +146,7 @@ class _Watch:
         self.report(Progress(1.0, "ready"))
 
     def until_end(self) -> NoReturn:
-        """Wait for the engine's end; raise Stopped if somebody asked for it, else with the reason."""
+        """Wait for the engine's end; raise Stopped if it was asked for, else with the reason."""
         self.report = lambda progress: None
         while True:
             assert self.process is not None
@@ -142,7 +156,7 @@ class _Watch:
             self.alive()
 
     def alive(self) -> None:
-        """Return if the engine runs; raise Stopped if its end was asked for, else with the reason."""
+        """Return if the engine runs; raise Stopped if it was asked to end, else with the reason."""
         assert self.process is not None
         code = self.process.poll()
         if code is None:
@@ -150,14 +164,15 @@ class _Watch:
         if records.path_of(self.launch.name, ".stop").exists():
             raise Stopped
         self.read()
-        if failure := self.reader.error:
+        failure = self.reader.error
+        if failure:
             raise WorkshopError(f"vLLM ended: {failure.what.rstrip('.')}.", failure.remedy)
-        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        hint = (
-            " Signal 9 without a word is what a system out of memory sends."
-            if code == -signal.SIGKILL
-            else ""
-        )
+        how = f"exit code {code}"
+        if code < 0:
+            how = f"killed by signal {-code}"
+        hint = ""
+        if code == -signal.SIGKILL:
+            hint = " Signal 9 without a word is what a system out of memory sends."
         raise WorkshopError(
             f"vLLM ended by itself ({how}).", f"Its last words are in {self.launch.log}.{hint}"
         )
@@ -168,8 +183,8 @@ def start(
 ) -> ServerRecord:
     """Start a server in processes of its own; return its record when it answers.
 
-    It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
-    for Linux the thread that starts a process is its parent).
+    It outlives this process, or, with_parent, ends with it however it ends (call it from the main
+    thread then: for Linux the thread that starts a process is its parent).
     """
     claim = claims.claim(new_record(launch))
     try:
@@ -192,22 +207,22 @@ def start(
 
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
     """Start the watcher, which inherits the name and the port."""
-    held = [launch.held.fileno()] if launch.held else []
-    kept = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.DEVNULL,
-        "pass_fds": [claim.descriptor, *held],
-    }
-    kept["env"] = python_process.environment()
-    command = python_process.command("workshop.servers.local.supervise")
+    descriptors = [claim.descriptor]
+    if launch.port_claim:
+        descriptors.append(launch.port_claim.fileno())
     watcher = processes.spawn(
-        command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept
+        python_process.command("workshop.servers.local.supervise"),
+        new_log(launch.log.with_suffix(WORDS).name),
+        with_parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        env=python_process.environment(),
     )
-    assert watcher.stdin is not None  # a pipe, by `kept`
+    assert watcher.stdin is not None  # a pipe, as asked for
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
-        watcher.stdin.write(
-            pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"]))
-        )
+        task = (replace(launch, port_claim=None), claim.record, *descriptors)
+        watcher.stdin.write(pickle.dumps(task))
     return watcher
 
 
@@ -240,7 +255,9 @@ def _last_words(
     lines = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
     if lines:
         return WorkshopError(*lines[-1].partition("\t")[::2])
-    why = record.reason if record and record.reason else "its watcher ended without a word"
+    why = "its watcher ended without a word"
+    if record and record.reason:
+        why = record.reason
     return WorkshopError(
         f"{launch.name} did not start: {why}.",
         f"Is there space on the disk of {launch.log.parent}?",
@@ -248,9 +265,13 @@ def _last_words(
 
 
 def _main() -> int:
-    """Be the watcher of a server in the background: launch, record, and what is held come on standard input."""
+    """Be the watcher of a server in the background.
+
+    Standard input has a launch, a record, and the descriptors of the lock and, if any, the port.
+    """
     launch, record, lock, *port = pickle.load(sys.stdin.buffer)
-    launch = replace(launch, held=socket.socket(fileno=port[0]) if port else None)
+    if port:
+        launch = replace(launch, port_claim=socket.socket(fileno=port[0]))
     try:
         run(launch, claim=Claim(record, lock))
     except WorkshopError as error:

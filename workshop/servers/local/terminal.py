@@ -1,5 +1,4 @@
-"""The terminal of the course's JupyterLab: the learner's own shell, in which `workshop` is this
-environment's.
+"""The terminal of the course's JupyterLab: the learner's own shell with our `workshop` command.
 
 A login shell reads /etc/profile and the learner's own files, which may set PATH anew. So the folder
 with our commands is put in front of PATH after these files were read, not before.
@@ -33,8 +32,9 @@ def with_commands(path: str) -> str:
 
 
 def shell_command() -> list[str] | None:
-    """Return the command of a terminal's shell; None where Jupyter's own choice is left to it
-    (Windows, other shells).
+    """Return the command of a terminal's shell, or None where Jupyter itself chooses.
+
+    That is so on Windows and for other shells.
     """
     if os.name == "nt":
         return None

@@ -1,6 +1,4 @@
-"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh, line by line, against what the
-cluster has.
-"""
+"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh against what the cluster has."""
 
 import os
 import shlex
@@ -21,8 +19,9 @@ MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
 MAX_WORDS_CHARS = 1000  # of what modules and conda say
 THEIR_OWN_WORDS = (
-    "These are the cluster's own words, and its documentation explains them. `workshop slurm submit 70b --dry-run` "
-    "shows what is sent; SBATCH_… and site_sbatch in slurm/site.sh change it."
+    "These are the cluster's own words, and its documentation explains them. "
+    "`workshop slurm submit 70b --dry-run` shows what is sent; "
+    "SBATCH_… and site_sbatch in slurm/site.sh change it."
 )
 
 
@@ -38,11 +37,15 @@ def examine() -> Iterator[Check]:
         return
     code, out, complaint = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
     if code:
-        remedy = "No controller answers from here: log in to a login node, or ask the cluster's administrators."
+        remedy = (
+            "No controller answers from here: log in to a login node, "
+            "or ask the cluster's administrators."
+        )
         yield Check("SLURM", NOTE, complaint, remedy)
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
-    partitions, gpu = {}, {}
+    partitions: dict[str, None] = {}  # the names, each once, in their order
+    gpu: dict[str, None] = {}
     for name, _, gres, _ in rows:
         partitions[name] = None
         if "gpu" in gres.lower():
@@ -55,8 +58,10 @@ def examine() -> Iterator[Check]:
         yield Check("Site's settings", LACK, error.message, error.remedy)
         return
     file = site.get("WORKSHOP_SITE") or str(slurm_site.site_file())
-    for_all = ", set for all users" if file == str(slurm_site.FOR_ALL) else ""
-    yield Check("Site's settings", OK, file + for_all)
+    description = file
+    if file == str(slurm_site.FOR_ALL):
+        description += ", set for all users"
+    yield Check("Site's settings", OK, description)
     yield from _partition(site, rows, list(gpu))
     yield _accepted(site)
     yield from _folders(site)
@@ -64,9 +69,11 @@ def examine() -> Iterator[Check]:
 
 
 def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
-    name, constraint = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
+    name = site.get("SBATCH_PARTITION", "")
+    constraint = site.get("SBATCH_CONSTRAINT", "")
     names = set(name.split(","))
-    partitions, features = set(), set()
+    partitions: set[str] = set()
+    features: set[str] = set()
     for partition, _, _, features_here in rows:
         partitions.add(partition)
         if not name or partition in names:
@@ -80,13 +87,15 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
     else:
         yield Check("site.sh: partition", OK, name or "the cluster's default")
     if constraint and constraint.isalnum() and constraint not in features:
-        remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
+        listed = ", ".join(sorted(features - {"(null)"})) or "none"
+        remedy = f"Edit SBATCH_CONSTRAINT. Features: {listed}."
         yield Check("site.sh: constraint", LACK, f"no node has the feature {constraint}", remedy)
 
 
 def _accepted(site: dict[str, str]) -> Check:
-    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it: it tells
-    when that would start.
+    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it.
+
+    It tells when that would start.
     """
     try:
         job = submit.prepare(submit.Request("70b"))
@@ -98,15 +107,17 @@ def _accepted(site: dict[str, str]) -> Check:
         remedy = slurm_site.refusal_remedy(answer, otherwise=THEIR_OWN_WORDS)
         problem = f"would be refused: {answer or f'exit code {done.code}'}"
         return Check("sbatch 70b.sbatch", LACK, problem, remedy)
-    return Check(
-        "sbatch 70b.sbatch", OK, f"would be accepted ({answer})" if answer else "would be accepted"
-    )
+    description = "would be accepted"
+    if answer:
+        description = f"would be accepted ({answer})"
+    return Check("sbatch 70b.sbatch", OK, description)
 
 
 def _folders(site: dict[str, str]) -> Iterator[Check]:
     yield _models(site)
     yield _seen("Workshop folder", home(), "records of servers; ")
-    if shared := site.get("WORKSHOP_SHARED"):
+    shared = site.get("WORKSHOP_SHARED")
+    if shared:
         if Path(shared).is_dir():
             yield Check("site.sh: class folder", OK, shared)
         else:
@@ -122,9 +133,15 @@ def _models(site: dict[str, str]) -> Check:
         return Check(name, LACK, error.message, error.remedy)
     for quota in quotas(models):
         if quota.limit_bytes < MODEL_BYTES:
-            remedy = "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees."
+            remedy = (
+                "Edit WORKSHOP_MODELS: a folder on a file system of the project, "
+                "which every node sees."
+            )
             problem = f"{models} is too small for 70B (141 GB): {quota}"
-            return Check(name, NOTE if models.is_dir() else LACK, problem, remedy)
+            state = LACK
+            if models.is_dir():
+                state = NOTE
+            return Check(name, state, problem, remedy)
     if not models.is_dir():
         remedy = (
             f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
@@ -146,26 +163,27 @@ def _seen(name: str, folder: Path, before: str) -> Check:
 def _environment(site: dict[str, str], file: str) -> Check:
     """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
     line = (
-        'source "$1/environment.sh" >/dev/null; set +u; workshop_environment >/dev/null && set_python_path && '
+        'source "$1/environment.sh" >/dev/null; set +u; '
+        "workshop_environment >/dev/null && set_python_path && "
         '"${python[@]}" -c '
         '"from workshop.servers.vllm_main import installed; print(*installed())"'
     )
     done = _in_environment(line, file)
-    build, gpu = (done.out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
+    build = (done.out.strip().splitlines() or [""])[-1]
+    install_command = "conda env create -f environment.yml"
     if done.code:
         complaint = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
         problem = f"workshop_environment fails here: {complaint[-MAX_WORDS_CHARS:]}"
-        remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
+        remedy = (
+            "Edit workshop_environment; slurm/sites/ has examples. "
+            "(Some login nodes run no containers.)"
+        )
     elif not build:
-        problem, remedy = (
-            "its Python has no vLLM",
-            f"Edit workshop_environment, or install vLLM: {gpu}",
-        )
+        problem = "its Python has no vLLM"
+        remedy = f"Edit workshop_environment, or install vLLM: {install_command}"
     elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
-        problem, remedy = (
-            f"{build} is the CPU build: jobs with GPUs are refused",
-            f"Install the one for GPUs: {gpu}",
-        )
+        problem = f"{build} is the CPU build: jobs with GPUs are refused"
+        remedy = f"Install the one for GPUs: {install_command}"
     else:
         return Check("site.sh: environment", OK, build)
     return Check("site.sh: environment", LACK, problem, remedy)
@@ -178,11 +196,9 @@ def _in_environment(line: str, file: str) -> Finished:
     """
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("PYTHONPATH", "PYTHONHOME")
-        }
+        env = dict(os.environ)
+        env.pop("PYTHONPATH", None)
+        env.pop("PYTHONHOME", None)
         env |= {
             "WORKSHOP_ROOT": str(root),
             "WORKSHOP_SLURM": str(slurm_site.scripts_folder()),

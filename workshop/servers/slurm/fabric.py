@@ -1,5 +1,4 @@
-"""Test the network between the nodes before anything is loaded: which transport NCCL chose, and how
-fast it is.
+"""Test the network between the nodes before anything is loaded: NCCL's transport and its speed.
 
 `test` runs on every node of the step: a process for each GPU, all-reduces of a large and of a small
 tensor for five seconds at most, then a sentence with the result. On the test bed Gloo replaces
@@ -34,8 +33,9 @@ WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
 
 
 def wanted(nodes: int, cpu: bool) -> bool:
-    """Return True if the network is to be tested: WORKSHOP_NETWORK_TEST (yes, no), by default for
-    GPUs of several nodes.
+    """Return True if the network is to be tested.
+
+    WORKSHOP_NETWORK_TEST (yes, no) decides; by default GPUs of several nodes are tested.
     """
     choice = os.environ.get("WORKSHOP_NETWORK_TEST", "")
     if choice in ("yes", "no"):
@@ -69,7 +69,10 @@ def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str)
             file.seek(0)
             outputs.append(file.read())
     if any(process.returncode for process in processes):
-        remedy = "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the nodes; WORKSHOP_NETWORK_TEST=no leaves this test out."
+        remedy = (
+            "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the "
+            "nodes; WORKSHOP_NETWORK_TEST=no leaves this test out."
+        )
         reason = why([*outputs, late])
         raise WorkshopError(f"The GPUs of the nodes cannot reduce together: {reason}", remedy)
     if node != 0:
@@ -90,7 +93,7 @@ def _start(
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
-    """Wait for the processes; kill those that take too long, and return an error line about them."""
+    """Wait for the processes; kill those that take too long; return an error line about them."""
     late = ""
     deadline = time.monotonic() + CONNECT_S + SECONDS
     for process in processes:
@@ -104,8 +107,9 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
 
 
 def why(outputs: list[str]) -> str:
-    """Return the reason from the output of NCCL or torch: the first warning of NCCL or error, else
-    a last line.
+    """Return the reason from the output of NCCL or torch.
+
+    The first warning of NCCL or error, else a last line.
     """
     for output in outputs:
         match = WRONG.search(output)
@@ -119,8 +123,9 @@ def why(outputs: list[str]) -> str:
 
 
 def transport(output: str) -> str:
-    """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another
-    plugin's name.
+    """Return the transport between nodes by NCCL's own lines.
+
+    InfiniBand, RoCE, Socket, or another plugin's name.
     """
     via = VIA.search(output)
     if not via:
@@ -129,14 +134,17 @@ def transport(output: str) -> str:
         return "no network: NVLink, PCIe or shared memory"
     card = CARD.search(output)
     if via[1] == "IB" and card:
-        name = "InfiniBand" if card[2] == "IB" else "RoCE"
+        name = "RoCE"
+        if card[2] == "IB":
+            name = "InfiniBand"
         return f"{name} ({card[1]})"
     return via[1]
 
 
 def sentence(output: str, nodes: int) -> str:
-    """Return the measured speed next to the plan's assumption, and what to do where it is much
-    slower.
+    """Return the measured speed next to the plan's assumption.
+
+    Where it is much slower, also what to do.
 
     GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
     """
@@ -158,14 +166,16 @@ def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
     import torch.distributed as distributed
 
     cuda = torch.cuda.is_available()
+    backend = "gloo"
+    device = "cpu"
     if cuda:
         torch.cuda.set_device(local)
-    backend = "nccl" if cuda else "gloo"
+        backend = "nccl"
+        device = "cuda"
     print(f"backend {backend}", flush=True)
     distributed.init_process_group(
         backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=ranks
     )
-    device = "cuda" if cuda else "cpu"
     times: dict[int, float] = {}
     for size in (SMALL_BYTES, LARGE_BYTES):
         data = torch.zeros(size // 4, device=device)

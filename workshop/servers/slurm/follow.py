@@ -1,6 +1,4 @@
-"""Read a job's two files together while they grow: vLLM writes its words to one, its progress bars
-to the other.
-"""
+"""Read a job's two files together while they grow: vLLM's log, and its progress bars."""
 
 import contextlib
 import os
@@ -28,17 +26,18 @@ START = re.compile(
 
 
 def refuse(error: WorkshopError) -> int:
-    """Say why this part of a job does not go on, where the job's end finds it; return the exit code
-    for it.
+    """Say why this part of a job does not go on, where the job's end finds it.
+
+    Returns: the exit code for it.
     """
-    words = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
-    print(words, end="", file=sys.stderr, flush=True)
+    lines = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
+    print(lines, end="", file=sys.stderr, flush=True)
     # srun may lose the last words of a task that ends, so they go to a file of the job as well.
     with (
         contextlib.suppress(OSError, KeyError),
         open(os.environ["WORKSHOP_REASONS"], "a", encoding="utf-8") as file,
     ):
-        file.write(words)
+        file.write(lines)
     return REFUSED_CODE
 
 
@@ -51,35 +50,61 @@ class Follower:
     """
 
     def __init__(self, paths: list[Path], *, own: bool = True):
-        self.reader, self.ended, self.offset = Reader(), "", dict.fromkeys(paths, 0)
+        self.reader = Reader()
+        self.ended = ""
+        self.offset = dict.fromkeys(paths, 0)
         self._rest = dict.fromkeys(paths, "")
         self._own = own  # whether our last word in the log ("ended") counts as known
-        self._said: dict[str, str] = {}
+        self._own_lines: dict[str, str] = {}  # by kind: refused, remedy, ended
         self._start = 1
 
     def read(self) -> list[str]:
-        """Read the new whole lines of all files, so that none cuts into another's; return what is
-        worth saying.
+        """Read the new whole lines of all files; return what is worth saying.
+
+        Whole lines, so that no file's line cuts into another's.
         """
         messages: list[str] = []
         for path in self.offset:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
             whole, self._rest[path] = text[:cut], text[cut:][:MAX_LINE_CHARS]
-            if starts := list(START.finditer(whole)):
-                whole = whole[starts[-1].end() :]
-                if not (number := starts[-1][1]) or int(number) > self._start:
-                    self._start, self.ended, self._said = int(number or self._start), "", {}
-                    self.reader.close()
-                    self.reader, messages = Reader(), []
+            starts = list(START.finditer(whole))
+            if starts:
+                last_start = starts[-1]
+                whole = whole[last_start.end() :]
+                if self._is_new_start(last_start[1]):
+                    messages = []
             for line in whole.splitlines():
-                if match := OWN.match(line):
-                    if self._own or match["kind"] != "ended":
-                        self._said.setdefault(match["kind"], match["text"].strip())
-                elif (match := NODE_ENDED.match(line)) and not self.ended:
-                    self.ended = f"node {match['node']} first, exit code {match['code']}"
-            messages += self.reader.feed(whole) if whole else []
+                self._take_own_line(line)
+            if whole:
+                messages += self.reader.feed(whole)
         return messages
+
+    def _is_new_start(self, number: str | None) -> bool:
+        """Forget what came before a new start, and return True; False if it is known already.
+
+        number: of the start; None: the job went back into the queue.
+        """
+        if number and int(number) <= self._start:
+            return False
+        if number:
+            self._start = int(number)
+        self.ended = ""
+        self._own_lines = {}
+        self.reader.close()
+        self.reader = Reader()
+        return True
+
+    def _take_own_line(self, line: str) -> None:
+        """Note what a line of our own says of an end."""
+        match = OWN.match(line)
+        if match:
+            if self._own or match["kind"] != "ended":
+                self._own_lines.setdefault(match["kind"], match["text"].strip())
+            return
+        match = NODE_ENDED.match(line)
+        if match and not self.ended:
+            self.ended = f"node {match['node']} first, exit code {match['code']}"
 
     def _new(self, path: Path) -> str:
         try:
@@ -95,5 +120,7 @@ class Follower:
 
     def refusal(self) -> tuple[str, str] | None:
         """Return our own (sentence, remedy) for an end, if there is one."""
-        what = self._said.get("refused") or self._said.get("ended")
-        return (what, self._said.get("remedy", "")) if what else None
+        what = self._own_lines.get("refused") or self._own_lines.get("ended")
+        if not what:
+            return None
+        return what, self._own_lines.get("remedy", "")

@@ -1,5 +1,4 @@
-"""What slurm/job.sh calls on the head node: announce the server, watch until it answers, write down
-why it ended.
+"""What slurm/job.sh calls on the head node: announce the server, watch its start, note its end.
 
     python -m workshop.servers.slurm.job announce|watch|end …
 
@@ -34,12 +33,16 @@ from workshop.servers.weights.check import weight_bytes
 POLL_S = 0.2
 PREEMPTED = "preempted: a job that goes before took its nodes"
 REQUEUE_CODE = 10  # of `end`: job.sh is to ask SLURM for the requeue
-REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --requeue a job may go back by itself."
+REFUSED_REMEDY = (
+    "Submit it again; a batch goes on where it was. "
+    "With sbatch --requeue a job may go back by itself."
+)
 
 
 def announce(args: argparse.Namespace) -> None:
-    """Choose address and ports, make the key, write the record, print what the shell needs,
-    separated by tabs.
+    """Choose address and ports, make the key, write the record, print what the shell needs.
+
+    What is printed is separated by tabs.
     """
     for folder in (private_folder("servers"), Path(args.log).parent):
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
@@ -70,7 +73,9 @@ def announce(args: argparse.Namespace) -> None:
 def _cluster() -> str:
     """Return the name of this cluster; '' where SLURM sets none that a record can hold."""
     name = os.environ.get("SLURM_CLUSTER_NAME", "")
-    return name if re.fullmatch(CLUSTER, name) else ""
+    if not re.fullmatch(CLUSTER, name):
+        return ""
+    return name
 
 
 def own_job() -> str:
@@ -86,11 +91,10 @@ def own_job() -> str:
 
 
 def _claimed(record: ServerRecord) -> ServerRecord:
-    """Write the record under its name, or under name-job where another server has that name; return
-    it.
+    """Write the record under its name, and return it.
 
-    A job that starts again keeps the name and the key of its first start, so its clients stay
-    connected.
+    Where another server has that name, it gets the name name-job. A job that starts again keeps the
+    name and the key of its first start, so its clients stay connected.
     """
     names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
     for name in names:
@@ -119,8 +123,9 @@ def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
 
 
 def budget_s(model: str) -> float:
-    """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance
-    for the rest.
+    """Return how long a start may take, in seconds.
+
+    Bytes of the weights / the folder's speed, and an allowance for the rest.
     """
     speed = _positive(
         "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
@@ -156,11 +161,16 @@ def watch(args: argparse.Namespace) -> None:
         follower.read()
         if time.monotonic() - began > budget:
             stage = follower.reader.message
-            raise WorkshopError(
-                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {stage}.",
-                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed; "
-                "where it hung, the stacks of all processes in the error file say where.",
+            problem = (
+                f"{record.model} was not ready within its budget of {budget:.0f} s; "
+                f"last seen: {stage}."
             )
+            remedy = (
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to "
+                "the folder's real speed; where it hung, the stacks of all processes in the error "
+                "file say where."
+            )
+            raise WorkshopError(problem, remedy)
         time.sleep(POLL_S)
     follower.read()
     record = replace(
@@ -178,8 +188,9 @@ def _say(text: str) -> None:
 
 
 def end(args: argparse.Namespace) -> int:
-    """Write down why the job ended: the record is removed if it was meant to end, and gets the
-    reason otherwise.
+    """Write down why the job ended.
+
+    The record is removed if the job was meant to end, and gets the reason otherwise.
 
     A job that goes back into the queue keeps its record, as `starting`, and what was shared of it.
     The reason is printed for the job's files. Returns REQUEUE_CODE if the shell is to ask SLURM for
@@ -221,7 +232,9 @@ def end(args: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
     if not requeue:
         return 0
-    return _requeue_here(args, job) if began_earlier else REQUEUE_CODE
+    if began_earlier:
+        return _requeue_here(args, job)
+    return REQUEUE_CODE
 
 
 def _requeue_here(args: argparse.Namespace, job: str) -> int:
@@ -247,13 +260,14 @@ def _write_failed(record: ServerRecord | None, why: str) -> None:
     records.write(replace(record, state="failed", reason=why.rstrip(".")))
 
 
-def _one_line(words: str) -> str:
-    return "; ".join(line.strip() for line in words.splitlines() if line.strip())
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
-    """Return why the job goes back into the queue ('' if it does not), and whether we have to ask
-    SLURM for that.
+    """Return why the job goes back into the queue, and whether we have to ask SLURM for that.
+
+    '' if it does not go back.
 
     A preemption with a GraceTime only sends TERM; a job that ends by itself in that time does not
     come back. job: the fields of `scontrol show job`; None: scontrol is asked.
@@ -278,8 +292,7 @@ def _preempted(job: dict[str, str]) -> bool:
 def reason(
     cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real
-    error.
+    """Return (sentence, remedy): our own refusal if there is one, else the engine's first error.
 
     job: the fields of `scontrol show job`; None: scontrol is asked.
     """
@@ -312,14 +325,17 @@ def reason(
     failure = follower.reader.error
     if failure:
         return failure.what, failure.remedy
-    dead = f" ({follower.ended})" if follower.ended else ""
+    first_end = ""
+    if follower.ended:
+        first_end = f" ({follower.ended})"
     remedy = f"Its last words are in {logs[1].name} and {logs[2].name}."
-    return f"the engine ended by itself with exit code {code}{dead}", remedy
+    return f"the engine ended by itself with exit code {code}{first_end}", remedy
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:
-    """Return True if SLURM ends this job because its time is over, for which it sends the same
-    signal as scancel.
+    """Return True if SLURM ends this job because its time is over.
+
+    For that it sends the same signal as scancel.
     """
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
     if end_time.isdigit():

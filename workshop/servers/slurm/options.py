@@ -1,12 +1,11 @@
-"""sbatch's own options, read as sbatch reads them: on its command line and in the `#SBATCH` lines
-of a script.
+"""sbatch's own options, read as sbatch reads them from its command line and `#SBATCH` lines.
 
 Like getopt_long(3): short options may stand together and hold their value (-HAlab is -H -A lab), a
 long one may be cut short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of
 22.05 to 25.05, sbatch(1).
 
 >>> from workshop.servers.slurm import options
->>> [(each.name, each.value) for each in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
+>>> [(option.name, option.value) for option in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
 [('account', 'N25'), ('partition', 'gpu'), ('hold', None), ('nodes', '2')]
 """
 
@@ -16,53 +15,45 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 SHORT = {
-    **{
-        "a": "array",
-        "A": "account",
-        "b": "begin",
-        "B": "extra-node-info",
-        "c": "cpus-per-task",
-        "C": "constraint",
-    },
-    **{
-        "d": "dependency",
-        "D": "chdir",
-        "e": "error",
-        "F": "nodefile",
-        "G": "gpus",
-        "h": "help",
-        "H": "hold",
-    },
-    **{
-        "i": "input",
-        "J": "job-name",
-        "k": "no-kill",
-        "L": "licenses",
-        "m": "distribution",
-        "M": "clusters",
-    },
-    **{
-        "n": "ntasks",
-        "N": "nodes",
-        "o": "output",
-        "O": "overcommit",
-        "p": "partition",
-        "q": "qos",
-        "Q": "quiet",
-    },
-    **{
-        "s": "oversubscribe",
-        "S": "core-spec",
-        "t": "time",
-        "v": "verbose",
-        "V": "version",
-        "w": "nodelist",
-    },
-    **{"W": "wait", "x": "exclude"},
+    "a": "array",
+    "A": "account",
+    "b": "begin",
+    "B": "extra-node-info",
+    "c": "cpus-per-task",
+    "C": "constraint",
+    "d": "dependency",
+    "D": "chdir",
+    "e": "error",
+    "F": "nodefile",
+    "G": "gpus",
+    "h": "help",
+    "H": "hold",
+    "i": "input",
+    "J": "job-name",
+    "k": "no-kill",
+    "L": "licenses",
+    "m": "distribution",
+    "M": "clusters",
+    "n": "ntasks",
+    "N": "nodes",
+    "o": "output",
+    "O": "overcommit",
+    "p": "partition",
+    "q": "qos",
+    "Q": "quiet",
+    "s": "oversubscribe",
+    "S": "core-spec",
+    "t": "time",
+    "v": "verbose",
+    "V": "version",
+    "w": "nodelist",
+    "W": "wait",
+    "x": "exclude",
 }
 _FLAGS = (
-    "consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot "
-    "requeue share spread-job spread-segments stepmgr test-only usage use-min-nodes verbose version wait"
+    "consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe "
+    "parsable quiet reboot requeue share spread-job spread-segments stepmgr test-only usage "
+    "use-min-nodes verbose version wait"
 )
 # if any
 VALUE_IN_THE_SAME_WORD = {
@@ -74,45 +65,49 @@ VALUE_IN_THE_SAME_WORD = {
     "propagate",
 }
 _WITH_VALUE = (
-    "account acctg-freq array batch bb bbf begin bell chdir cluster-constraint clusters comment constraint container "
-    "container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "
-    "distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node "
-    "gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user "
-    "mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks ntasks-per-core "
-    "ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output partition power prefer priority profile qos "
-    "reservation resv-ports segment signal sockets-per-node switches thread-spec threads-per-core time time-min tmp "
-    "tres-bind tres-per-task uid wait-all-nodes wckey wrap"
+    "account acctg-freq array batch bb bbf begin bell chdir cluster-constraint clusters comment "
+    "constraint container container-id core-spec cores-per-socket cpu-freq cpus-per-gpu "
+    "cpus-per-task deadline delay-boot dependency distribution error exclude export export-file "
+    "extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket "
+    "gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type "
+    "mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist "
+    "nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode "
+    "output partition power prefer priority profile qos reservation resv-ports segment signal "
+    "sockets-per-node switches thread-spec threads-per-core time time-min tmp tres-bind "
+    "tres-per-task uid wait-all-nodes wckey wrap"
 )
-FLAGS, WITH_VALUE = set(_FLAGS.split()), set(_WITH_VALUE.split())
+FLAGS = set(_FLAGS.split())
+WITH_VALUE = set(_WITH_VALUE.split())
 KNOWN = FLAGS | VALUE_IN_THE_SAME_WORD | WITH_VALUE
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its long name without dashes, its value (None: it has none), and the words that
-    said it.
-    """
+    """One option of sbatch."""
 
-    name: str
-    value: str | None
-    words: tuple[str, ...]
+    name: str  # long, without dashes
+    value: str | None  # None: it has none
+    arguments: tuple[str, ...]  # as it stood on the command line
 
 
 def full_name(name: str) -> str:
-    """Return the long option that a name stands for: itself, the only one that begins so, or
-    unknown as it is.
+    """Return the long option that a name stands for: itself, or the only one that begins so.
+
+    An unknown name is returned as it is.
     """
     if name in KNOWN:
         return name
-    longer = [known for known in KNOWN if known.startswith(name)]
-    return longer[0] if len(longer) == 1 else name
+    longer = [option for option in KNOWN if option.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
+    return name
 
 
-def read(words: Sequence[str]) -> tuple[list[Option], list[str]]:
-    """Return the options in these words, and the words that belong to none of them."""
+def read(arguments: Sequence[str]) -> tuple[list[Option], list[str]]:
+    """Return the options in these arguments, and the arguments that belong to none of them."""
     parsed: list[Option] = []
     rest: list[str] = []
-    waiting = list(words)
+    waiting = list(arguments)
     while waiting:
         word = waiting.pop(0)
         if word == "--":
@@ -131,10 +126,13 @@ def is_option(word: str) -> bool:
 
 
 def take(word: str, waiting: list[str]) -> list[Option]:
-    """Return the options in a word; the value of the last one is taken from the words behind it, if
-    it needs one.
+    """Return the options in a word.
+
+    The value of the last one is taken from the words behind it, if it needs one.
     """
-    return [_long(word, waiting)] if word.startswith("--") else _short(word, waiting)
+    if word.startswith("--"):
+        return [_long(word, waiting)]
+    return _short(word, waiting)
 
 
 def _long(word: str, waiting: list[str]) -> Option:
@@ -152,7 +150,7 @@ def _long(word: str, waiting: list[str]) -> Option:
 
 
 def _short(word: str, waiting: list[str]) -> list[Option]:
-    parsed = []
+    parsed: list[Option] = []
     letters = word[1:]
     while letters:
         letter, letters = letters[0], letters[1:]
@@ -171,8 +169,9 @@ def _short(word: str, waiting: list[str]) -> list[Option]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of an #SBATCH line; none where a quotation mark has no partner: sbatch will
-    say so.
+    """Return the words of an #SBATCH line.
+
+    None where a quotation mark has no partner: sbatch will say so.
     """
     try:
         return shlex.split(line.removeprefix("#SBATCH"), comments=True)
@@ -183,15 +182,14 @@ def _words(line: str) -> list[str]:
 def change_script(
     text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]
 ) -> str:
-    """Return a script without the options in its #SBATCH lines of which `removed` says so, and with
-    others.
+    """Return a script with some options of its #SBATCH lines removed, and others added.
 
     Args:
         text: the script.
-        removed: is asked with the name and the value of each option.
+        removed: returns True for the name and the value of an option to remove.
         added: options as they are written, such as --mem=0; they come behind the others.
     """
-    lines = []
+    lines: list[str] = []
     place = 1  # behind #!/bin/bash
     for line in text.splitlines():
         if re.match(r"#SBATCH\s", line):
@@ -200,13 +198,10 @@ def change_script(
             if not remaining and options:
                 continue
             if len(remaining) < len(options):
-                line = " ".join(
-                    [
-                        "#SBATCH",
-                        *(shlex.quote(word) for option in remaining for word in option.words),
-                        *rest,
-                    ]
-                )
+                parts = ["#SBATCH"]
+                for option in remaining:
+                    parts += map(shlex.quote, option.arguments)
+                line = " ".join([*parts, *rest])
             lines.append(line)
             place = len(lines)
         else:

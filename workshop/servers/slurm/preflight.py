@@ -32,10 +32,11 @@ from workshop.servers.weights import check as slurm_weights
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
 SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
 # /dev/shm: where a node has several ranks, vLLM 0.32 refuses less than its largest queue between
-# them, 10 chunks of
-# 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what is on the way to
-# each rank.
-SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
+# them, 10 chunks of 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what
+# is on the way to each rank.
+SHM_BASE_BYTES = 64 * 2**20
+SHM_QUEUE_BYTES = 240 * 2**20
+SHM_RANK_BYTES = 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
 PROGRAM_S = 20.0  # for a program of one line, on a busy node
@@ -43,7 +44,10 @@ WATCHDOG_SINCE = [0, 33]
 PREFETCH = "workshop prefetch MODEL --to FOLDER"
 FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
 ANOTHER = "Ask for another node (sbatch --exclude)"
-SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
+SMALL_GPU = (
+    "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: "
+    "workshop slurm submit MODEL --gpu NAME plans it."
+)
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
 # of which the first is the verdict; what comes after it is not looked for
 Problems = Iterator[tuple[str, str]]
@@ -110,9 +114,15 @@ def gather(model: str) -> Facts:
     driver = look.problem
     if not driver and not look.maker:
         driver = "no program of a GPU's driver is here (nvidia-smi, amd-smi)"
-    missing, unreadable = [], []
+    missing: list[str] = []
+    unreadable: list[str] = []
     if is_folder:
-        missing, unreadable = slurm_weights.missing(folder), slurm_weights.unreadable(folder)
+        missing = slurm_weights.missing(folder)
+        unreadable = slurm_weights.unreadable(folder)
+    shared_memory = Path("/dev/shm")
+    shm_free = 2**62  # a system without it
+    if shared_memory.is_dir():
+        shm_free = free_bytes(shared_memory)
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
@@ -125,15 +135,16 @@ def gather(model: str) -> Facts:
         weights=slurm_weights.weight_bytes(folder),
         scratch=scratch,
         scratch_free=free_bytes(Path(scratch)),
-        shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
+        shm_free=shm_free,
         old_driver=old_driver,
         scratch_refuses=refused_execution(Path(scratch)),
     )
 
 
 def refused_execution(folder: Path) -> str:
-    """Return why a program does not run, or a library is not loaded, from a folder ('' if both
-    work).
+    """Return why a program does not run, or a library is not loaded, from a folder.
+
+    '' if both work.
 
     torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they
     fail after loading.
@@ -160,20 +171,22 @@ def refused_execution(folder: Path) -> str:
 
 def kind(own: Facts) -> str:
     """Return the folder for what is compiled on such a node: vLLM's build and the GPU's name."""
-    return re.sub(r"[^\w.+-]+", "-", f"{own.build}_{own.gpus[0][0] if own.gpus else 'no-gpu'}")
+    gpu = "no-gpu"
+    if own.gpus:
+        gpu = own.gpus[0][0]
+    return re.sub(r"[^\w.+-]+", "-", f"{own.build}_{gpu}")
 
 
 def has_watchdog(build: str) -> bool:
-    """Return whether `vllm serve` of this build has --watchdog-config (config/watchdog_config.py,
-    from 0.33 on).
+    """Return whether `vllm serve` of this build has --watchdog-config.
+
+    From 0.33 on (config/watchdog_config.py).
     """
     return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
 
 
 def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
-    """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against
-    it.
-    """
+    """Return (sentence, remedy) of the first problem; None if there is none."""
     return next(_problems(all_facts, expected), None)
 
 
@@ -186,20 +199,28 @@ def _problems(all_facts: list[Facts], expected: Expected) -> Problems:
 
 
 def _world(facts: list[Facts], e: Expected) -> Problems:
-    need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
+    need = e.tensor_parallel_size * e.pipeline_parallel_size
+    have = e.nodes * e.gpus_per_node
     if need != have:
         split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
         problem = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
         yield problem, "Ask sbatch for as many GPUs as the model is spread over."
-    if absent := set(range(e.nodes)) - {node.rank for node in facts}:
+    absent = set(range(e.nodes)) - {node.rank for node in facts}
+    if absent:
         reporters = ", ".join(node.node for node in facts)
-        problem = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {reporters} did."
+        problem = (
+            f"{len(absent)} of {e.nodes} nodes did not report to the head "
+            f"within {WAIT_S:.0f} s; {reporters} did."
+        )
         yield problem, f"Look in the error file for what the others say. {FABRIC}"
 
 
 def _model(own: Facts, head: Facts, e: Expected) -> Problems:
     if not own.model:
-        remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
+        remedy = (
+            "Put the model into a folder that every node sees "
+            f"(WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
+        )
         yield f"{own.node} sees no config.json in the model's folder.", remedy
     if own.missing:
         problem = (
@@ -219,10 +240,8 @@ def _build(own: Facts, head: Facts, e: Expected) -> Problems:
         yield f"vLLM is not installed in the environment of {own.node}.", environment
     if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
         problem = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
-        yield (
-            problem,
-            f"Make the GPU environment: conda env create -f environment.yml. {environment}",
-        )
+        remedy = f"Make the GPU environment: conda env create -f environment.yml. {environment}"
+        yield problem, remedy
     if own.build != head.build:
         problem = f"{head.node} runs {head.build}, and {own.node} {own.build}."
         yield problem, "All nodes need the same environment, on a file system that they share."
@@ -230,65 +249,78 @@ def _build(own: Facts, head: Facts, e: Expected) -> Problems:
 
 def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
     if own.driver and not own.gpus:
-        yield (
-            f"{own.node} shows no GPU: {own.driver}.",
-            "Choose the partition with GPUs in slurm/site.sh.",
-        )
+        problem = f"{own.node} shows no GPU: {own.driver}."
+        yield problem, "Choose the partition with GPUs in slurm/site.sh."
     if len(own.gpus) != e.gpus_per_node:
-        problem = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
+        problem = (
+            f"{own.node} gives this job {len(own.gpus)} GPUs, "
+            f"and the plan is for {e.gpus_per_node} a node."
+        )
         yield problem, "Check --gpus-per-node and the partition."
     if own.old_driver:
         yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
-    ranks, weights = e.tensor_parallel_size * e.pipeline_parallel_size, head.weights / GIB
+    ranks = e.tensor_parallel_size * e.pipeline_parallel_size
+    weights = head.weights / GIB
     least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
-            problem = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
+            problem = (
+                f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, "
+                f"and the plan needs {least:.1f}"
+            )
             share = f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU"
             yield f"{problem} ({share}, and KV cache beside).", SMALL_GPU
         if memory - free > USED_ALLOWED_GIB * GIB:
-            problem = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
+            used = (memory - free) / GIB
+            problem = f"Another process holds {used:.1f} GiB of GPU {place} of {own.node}."
             yield problem, f"{ANOTHER}, and tell the cluster's administrators."
 
 
 def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
-    scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
-    between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
     if own.scratch_refuses:
-        problem = f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): it is mounted noexec, perhaps."
-        yield (
-            problem,
-            "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk of the nodes that runs programs: torch and vLLM compile there.",
+        problem = (
+            f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): "
+            "it is mounted noexec, perhaps."
         )
-    for place, free, need, remedy in (
-        (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
-        (
-            "/dev/shm",
-            own.shm_free,
-            SHM_BASE_BYTES + between_ranks,
-            f"{ANOTHER}, or for a larger /dev/shm.",
-        ),
-    ):
-        if free < need:
-            yield (
-                f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
-                remedy,
-            )
+        remedy = (
+            "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk of the nodes that runs programs: "
+            "torch and vLLM compile there."
+        )
+        yield problem, remedy
+    if own.scratch_free < SCRATCH_NEEDED_BYTES:
+        remedy = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
+        yield _little_room(own.node, own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES), remedy
+    shm_needed = SHM_BASE_BYTES
+    if e.gpus_per_node > 1:
+        shm_needed += SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES
+    if own.shm_free < shm_needed:
+        problem = _little_room(own.node, "/dev/shm", own.shm_free, shm_needed)
+        yield problem, f"{ANOTHER}, or for a larger /dev/shm."
+
+
+def _little_room(node: str, place: str, free: int, needed: int) -> str:
+    return (
+        f"{node} has {free / 2**20:.0f} MiB left in {place}, and {needed / 2**20:.0f} are needed."
+    )
 
 
 def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
-    """On the head: collect the facts of all nodes, judge, tell every node the verdict, return it."""
-    collected, connections = [own], []
+    """Collect the facts of all nodes on the head, judge, tell every node the verdict, return it."""
+    collected = [own]
+    connections: list[socket.socket] = []
     deadline = time.monotonic() + WAIT_S
     with socket.create_server((address, port)) as server:
-        while len(collected) < expected.nodes and (seconds_left := deadline - time.monotonic()) > 0:
+        while len(collected) < expected.nodes:
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0:
+                break
             server.settimeout(seconds_left)
             with suppress(TimeoutError, ValueError, TypeError):
                 connection = server.accept()[0]
                 connection.settimeout(5)
                 collected.append(Facts(**json.loads(connection.makefile().readline())))
                 connections.append(connection)
-        collected.sort(key=lambda each: each.rank)
+        collected.sort(key=lambda facts: facts.rank)
         verdict = judge(collected, expected)
         for connection in connections:
             with suppress(OSError):
@@ -308,7 +340,10 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
                 return json.loads(connection.makefile().readline() or "null")
         except OSError as error:
             if time.monotonic() > deadline:
-                problem = f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error})."
+                problem = (
+                    f"{own.node} cannot reach the head at {address}:{port} "
+                    f"within {WAIT_S:.0f} s ({error})."
+                )
                 raise WorkshopError(problem, FABRIC) from None
             time.sleep(0.1)
 
@@ -341,7 +376,9 @@ def main() -> int:
                 print(f"[workshop] {result}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    watchdog = "yes" if has_watchdog(own.build) else "no"
+    watchdog = "no"
+    if has_watchdog(own.build):
+        watchdog = "yes"
     # the last may be empty
     print(address, kind(own), watchdog, interface, sep="\t")
     return 0

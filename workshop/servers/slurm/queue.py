@@ -1,5 +1,4 @@
-"""Ask SLURM about a job: squeue while it knows the job, then sacct where the cluster keeps
-accounts.
+"""Ask SLURM about a job: squeue while it knows the job, then sacct if accounts are kept.
 
 A job is named as `sbatch --parsable` names it: "7" (or "7_2", a task of an array), or "7;alpha"
 where it belongs to the cluster alpha, whichever cluster's login node this is. That cluster is
@@ -37,8 +36,7 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
 SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir"
 # A row in these formats. Other lines are none: "CLUSTER: alpha", which squeue prints in spite of
-# --noheader, and
-# warnings. A job's name may hold a bar, so the state is found by its capitals.
+# --noheader, and warnings. A job's name may hold a bar, so the state is found by its capitals.
 ROW = re.compile(
     r"(?P<number>\d[^|\s]*)\|(?P<name>.*?)\|(?P<state>[A-Z_]*)(?:\+| by \S+)?\|(?P<reason>[^|]*)"
     r"\|(?P<nodes>[^|]*)\|(?P<elapsed>[\d:-]*|[A-Z_]+)\|(?P<left>[^|]*)\|(?P<folder>.*)"
@@ -52,13 +50,11 @@ class UnknownJob(WorkshopError):
 
 @dataclass(frozen=True)
 class Job:
-    """One job; state is SLURM's own word (PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT,
-    …).
-    """
+    """One job, as squeue or sacct shows it."""
 
     job_id: str
     name: str
-    state: str
+    state: str  # SLURM's own word: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, …
     reason: str = ""  # why it waits, or ended
     nodes: str = ""
     elapsed: str = ""
@@ -98,7 +94,9 @@ def cluster_name(text: str) -> str:
 
 def named(job_id: str, cluster: str) -> str:
     """Return a job as this module names it."""
-    return f"{job_id};{cluster}" if cluster else job_id
+    if cluster:
+        return f"{job_id};{cluster}"
+    return job_id
 
 
 def of_record(record: ServerRecord) -> str:
@@ -113,8 +111,9 @@ def of_record(record: ServerRecord) -> str:
 
 
 def numbers_of_name(name: str) -> list[str]:
-    """Return the numbers of this user's jobs of that name that wait or run; none where SLURM cannot
-    be asked.
+    """Return the numbers of this user's jobs of that name that wait or run.
+
+    None where SLURM cannot be asked.
     """
     if not available():
         return []
@@ -122,8 +121,12 @@ def numbers_of_name(name: str) -> list[str]:
         lines = _ask("", "squeue", "--noheader", "--me", "--name", name, "--format", "%A|%j")
     except WorkshopError:
         return []
-    rows = [line.strip().partition("|") for line in lines.splitlines()]
-    return [number for number, _, job in rows if number.isdigit() and job == name]
+    numbers: list[str] = []
+    for line in lines.splitlines():
+        number, _, job = line.strip().partition("|")
+        if number.isdigit() and job == name:
+            numbers.append(number)
+    return numbers
 
 
 def find(job: str) -> Job | None:
@@ -156,8 +159,9 @@ def find(job: str) -> Job | None:
 
 
 def _row(lines: str, job_id: str, source: str) -> Job | None:
-    """Return the job of this number, or else the first one: an array and a heterogeneous job have
-    several rows.
+    """Return the job of this number, or else the first one.
+
+    An array and a heterogeneous job have several rows.
     """
     rows: list[re.Match[str]] = []
     for line in lines.splitlines():
@@ -167,11 +171,14 @@ def _row(lines: str, job_id: str, source: str) -> Job | None:
     if not rows:
         return None
     row = next((row for row in rows if row["number"] == job_id), rows[0])
+    reason = row["reason"]
+    if reason == "None":
+        reason = ""
     return Job(
         job_id=row["number"],
         name=row["name"],
         state=row["state"] or "UNKNOWN",
-        reason="" if row["reason"] == "None" else row["reason"],
+        reason=reason,
         nodes=row["nodes"],
         elapsed=row["elapsed"],
         left=row["left"],
@@ -198,15 +205,14 @@ def _ask(cluster: str, program: str, *arguments: str) -> str:
 
 
 def _complaint(lines: list[str]) -> str:
-    """Return the lines of a command of SLURM as one, without the program's own name in front of
-    each.
-    """
+    """Return the lines of a command of SLURM as one, each without the program's own name."""
     return "; ".join(re.sub(r"^\w+: (error: )?", "", line) for line in lines).rstrip(".")
 
 
 def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
-    """Return the options and the environment (None: this process's own) with which a command asks a
-    cluster.
+    """Return the options and the environment with which a command asks a cluster.
+
+    None as the environment is this process's own.
 
     The cluster of this login node is asked without --clusters, which needs the accounting database.
     """
@@ -219,8 +225,9 @@ def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
 
 
 def _without_clusters() -> dict[str, str]:
-    """Return this process's environment without SLURM_CLUSTERS, which would direct a command to
-    other clusters.
+    """Return this process's environment without SLURM_CLUSTERS.
+
+    That would direct a command to other clusters.
     """
     environment = dict(os.environ)
     environment.pop("SLURM_CLUSTERS", None)
@@ -232,9 +239,7 @@ _clusters_here: dict[tuple[str | None, str | None], str] = {}
 
 
 def cluster_here() -> str:
-    """Return the name of the cluster that SLURM's commands ask here by default; '' if it is
-    unknown.
-    """
+    """Return the name of the cluster that SLURM's commands ask here by default, or ''."""
     key = (shutil.which("scontrol"), os.environ.get("SLURM_CONF"))
     if key not in _clusters_here:
         done = run("scontrol", "show", "config", within_s=TIMEOUT_S, env=_without_clusters())
@@ -257,7 +262,9 @@ def remembered(job_id: str) -> str:
         text = (path / job_number(job_id)).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
-    return text if re.fullmatch(CLUSTER, text) else ""
+    if not re.fullmatch(CLUSTER, text):
+        return ""
+    return text
 
 
 def facts(job_id: str) -> dict[str, str]:
@@ -274,8 +281,9 @@ def fields(text: str) -> dict[str, str]:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as the queue has it: failed where its job has ended, starting where the job
-    waits again.
+    """Return the record as the queue has it.
+
+    Its state is failed where its job has ended, and starting where the job waits again.
 
     Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a
     server that still listens is not gone, whatever the queue says. A job that the queue does not
@@ -301,11 +309,10 @@ def checked(record: ServerRecord) -> ServerRecord:
 
 
 def is_of(job: Job, record: ServerRecord) -> bool:
-    """Return whether a job of the right number can be the server's: a controller that was reset
-    counts anew.
+    """Return whether a job of the right number can be the server's.
 
-    A server's log lies in <name of the job>_<number>, and where it does not, its record is called
-    like the job.
+    A controller that was reset counts anew, so another job may have the number. A server's log lies
+    in <name of the job>_<number>, and where it does not, its record is called like the job.
     """
     if not record.log:
         return True
@@ -314,19 +321,24 @@ def is_of(job: Job, record: ServerRecord) -> bool:
 
 
 def doubt(record: ServerRecord, job: Job | None) -> str:
-    """Return the words for a server whose job the queue does not know, or knows under another name."""
-    queue = f"the queue of {record.cluster}" if record.cluster else "SLURM here"
+    """Return the reason to doubt a server: the queue knows no job of its number, or another."""
+    queue = "SLURM here"
+    if record.cluster:
+        queue = f"the queue of {record.cluster}"
     if job is None:
         return f"{queue} does not know its job {record.job_id}"
     return f"job {record.job_id} of {queue} is called {job.name}, so it is not this server's"
 
 
 def waits_again(job_id: str, why: str) -> str:
-    """Return the reason for a server whose job is back in the queue (preempted, a node lost, its
-    time over).
+    """Return the reason for a server whose job is back in the queue.
+
+    why: preempted, a node lost, its time over; '' if SLURM does not say.
     """
     reason = f"its SLURM job {job_id} waits in the queue again"
-    return f"{reason} ({why})" if why else reason
+    if why:
+        return f"{reason} ({why})"
+    return reason
 
 
 def listens(url: str) -> bool:

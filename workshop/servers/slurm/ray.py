@@ -19,8 +19,9 @@ WAIT_S = 120.0
 
 
 def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
-    """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s
-    by itself.
+    """Return when the head's Ray listens.
+
+    A worker that starts earlier keeps trying for over 100 s by itself.
     """
     if not processes.until(lambda: listens(f"ray://{address}"), within_s):
         remedy = "Look above for why `ray start --head` ended."
@@ -55,8 +56,9 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
 
 
 def main() -> int:
-    """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does
-    not come.
+    """Run `ray head|worker ADDRESS NODES DOOR`.
+
+    Returns: exit code 0, or 3 with a sentence if what is waited for does not come.
     """
     part, address, nodes, door = sys.argv[1:5]
     try:

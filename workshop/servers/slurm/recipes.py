@@ -1,4 +1,4 @@
-"""The scripts of slurm/ that have a model of their own: which model, on how many nodes, split how."""
+"""The scripts of slurm/ that have a model of their own: the model, the nodes, the split."""
 
 from dataclasses import dataclass
 
@@ -35,4 +35,6 @@ RECIPES = {
 def model_of(name: str) -> str:
     """Return the model of the script with that name; any other name is a model's already."""
     recipe = RECIPES.get(name)
-    return recipe.model if recipe else name
+    if recipe:
+        return recipe.model
+    return name

@@ -1,6 +1,4 @@
-"""The site's settings: which file counts, what it sets, and what to change in it when sbatch
-refuses.
-"""
+"""The site's settings: which file counts, what it sets, what to change when sbatch refuses."""
 
 import os
 import re
@@ -26,29 +24,41 @@ ONE_OF = (
 # any other word.
 REFUSALS = {
     "qos specification": "Set SBATCH_QOS in slurm/site.sh to one that `sacctmgr show qos` lists.",
-    "accounting/qos policy": "Set SBATCH_QOS in slurm/site.sh, or ask for less; `sacctmgr show qos` lists the limits.",
+    "accounting/qos policy": "Set SBATCH_QOS in slurm/site.sh, or ask for less; "
+    "`sacctmgr show qos` lists the limits.",
     "invalid account": "Set SBATCH_ACCOUNT in slurm/site.sh to yours, with its partition: "
     "sacctmgr show assoc user=$USER",
     "invalid partition": "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists.",
-    "memory specification": "No node has so much memory, or memory is not to be asked for here: WORKSHOP_GIB_PER_GPU, "
-    "or site_sbatch=(--mem=) in slurm/site.sh.",
-    "generic resource": "Set SBATCH_GRES or SBATCH_GPUS_PER_NODE in slurm/site.sh to what `sinfo -o '%P %G'` shows; "
-    "where it shows no GPUs: site_sbatch=(--gpus-per-node=) and WORKSHOP_GPUS_PER_NODE.",
-    "feature specification": "Set SBATCH_CONSTRAINT in slurm/site.sh to a feature that `sinfo -o '%P %f'` shows.",
+    "memory specification": "No node has so much memory, or memory is not to be asked for here: "
+    "WORKSHOP_GIB_PER_GPU, or site_sbatch=(--mem=) in slurm/site.sh.",
+    "generic resource": "Set SBATCH_GRES or SBATCH_GPUS_PER_NODE in slurm/site.sh to what "
+    "`sinfo -o '%P %G'` shows; where it shows no GPUs: site_sbatch=(--gpus-per-node=) and "
+    "WORKSHOP_GPUS_PER_NODE.",
+    "feature specification": "Set SBATCH_CONSTRAINT in slurm/site.sh to a feature that "
+    "`sinfo -o '%P %f'` shows.",
     "mutually exclusive": "Take one of the two away: site_sbatch in slurm/site.sh.",
-    "node configuration": "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'.",
+    "node configuration": "No node has so many GPUs or processors, or so much memory: "
+    "sinfo -o '%P %G %m %c'.",
     "time limit": "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.",
 }
+CLUSTERS_OWN_WORDS = (
+    "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+)
 # an administrator's, for all users: slurm/site.sh, as it came, reads it
 FOR_ALL = Path("/etc/workshop/site.sh")
 # in a user's own file, so that jobs and plain sbatch read it, too
-OWN_LINE = 'export WORKSHOP_SITE=$(realpath "${BASH_SOURCE[0]}")    # this file counts, whatever an upgrade brings'
+OWN_LINE = (
+    'export WORKSHOP_SITE=$(realpath "${BASH_SOURCE[0]}")    '
+    "# this file counts, whatever an upgrade brings"
+)
 
 
 def scripts_folder() -> Path:
     """Return the folder of the scripts: $WORKSHOP_SLURM, else the course's."""
     chosen = os.environ.get("WORKSHOP_SLURM")
-    return Path(chosen).expanduser().resolve() if chosen else course.course_folder("slurm")
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    return course.course_folder("slurm")
 
 
 def own_file() -> Path:
@@ -57,8 +67,9 @@ def own_file() -> Path:
 
 
 def chosen_file() -> Path | None:
-    """Return the site file of this user: $WORKSHOP_SITE, else the own file if it is there; None:
-    there is none.
+    """Return the site file of this user, or None if there is none.
+
+    It is $WORKSHOP_SITE, else the own file if that is there.
     """
     chosen = os.environ.get("WORKSHOP_SITE")
     if chosen:
@@ -69,8 +80,9 @@ def chosen_file() -> Path | None:
 
 
 def make_own_file() -> tuple[Path, bool]:
-    """Copy the site file that counts for this user to the own file, to be edited; return (own file,
-    it is new).
+    """Copy the site file that counts for this user to the own file, to be edited.
+
+    Returns: (own file, True if it is new).
 
     An own file that is there is never written over: it may be edited, and an upgrade must not touch
     it.
@@ -78,7 +90,9 @@ def make_own_file() -> tuple[Path, bool]:
     own = own_file()
     if own.exists():
         return own, False
-    source = FOR_ALL if FOR_ALL.is_file() else scripts_folder() / "site.sh"
+    source = FOR_ALL
+    if not FOR_ALL.is_file():
+        source = scripts_folder() / "site.sh"
     text = source.read_text(encoding="utf-8")
     first, _, rest = text.partition("\n")
     private_folder()
@@ -87,8 +101,9 @@ def make_own_file() -> tuple[Path, bool]:
 
 
 def site_file() -> Path:
-    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else site.sh beside the
-    scripts.
+    """Return the file that is read.
+
+    It is $WORKSHOP_SITE, else the user's own file, else site.sh beside the scripts.
     """
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
@@ -103,35 +118,47 @@ def environment() -> dict[str, str]:
     WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and
     site_sbatch, which are arrays, with a word a line.
     """
-    if b"\r\n" in (file := site_file()).read_bytes():
+    file = site_file()
+    if b"\r\n" in file.read_bytes():
         raise WorkshopError(
             f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}"
         )
-    read = (
-        'set -a; source "$1" >/dev/null && env -0 "site_serve_args=$(printf "%s\\n" "${site_serve_args[@]-}")" '
+    script = (
+        'set -a; source "$1" >/dev/null && env -0 '
+        '"site_serve_args=$(printf "%s\\n" "${site_serve_args[@]-}")" '
         '"site_sbatch=$(printf "%s\\n" "${site_sbatch[@]-}")"'
     )
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
-    code, out, complaint = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
+    code, out, complaint = ask("bash", "-c", script, "bash", str(file), within_s=READ_S, env=env)
     if code:
         raise WorkshopError(
             f"bash could not source {file}: {complaint}",
             "Compare it with the examples in slurm/sites/.",
         )
-    return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
+    variables: dict[str, str] = {}
+    for part in out.split("\0"):
+        name, equals, value = part.partition("=")
+        if equals:
+            variables[name] = value
+    return variables
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or
-    no whole path.
+    """Return the folder of the models, WORKSHOP_MODELS.
+
+    site: the site's settings; None: read them.
+
+    Raises:
+        WorkshopError: it is not set, or no whole path.
     """
-    setting = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
-    if not (folder := Path(setting).expanduser()).is_absolute():
-        why = (
-            f"is {setting!r}, no whole path"
-            if setting
-            else "is not set, so nobody knows where the models are"
-        )
+    if site is None:
+        site = environment()
+    setting = site.get("WORKSHOP_MODELS", "")
+    folder = Path(setting).expanduser()
+    if not folder.is_absolute():
+        why = "is not set, so nobody knows where the models are"
+        if setting:
+            why = f"is {setting!r}, no whole path"
         remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
         raise WorkshopError(f"WORKSHOP_MODELS {why}.", remedy)
     return folder
@@ -157,34 +184,43 @@ class Changes:
             return True
         if name == "gres" and not gpu_part(value or ""):
             return False
-        return any(name in group and group & self._alone() for group in ONE_OF)
+        exclusive = self._alone()
+        return any(name in group and group & exclusive for group in ONE_OF)
 
     def _alone(self) -> set[str]:
         """Return the added options beside which sbatch takes no other of their group."""
-        names = set()
+        names: set[str] = set()
         for name, value in self.added.items():
             if name != "gres" or gpu_part(value or ""):
                 names.add(name)
         return names
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The options that are added, as they are written."""
-        words = []
+        arguments: list[str] = []
         for name, value in self.added.items():
-            words.append(f"--{name}" if value is None else f"--{name}={value}")
-        return words
+            if value is None:
+                arguments.append(f"--{name}")
+            else:
+                arguments.append(f"--{name}={value}")
+        return arguments
 
 
 def changes(site: dict[str, str]) -> Changes:
-    """Return what `site_sbatch` says: --mem= takes the option away, --mem=0 and --exclusive replace
-    it.
+    """Return what `site_sbatch` says.
+
+    --mem= takes the option away, --mem=0 and --exclusive replace it.
     """
-    removed, added = set(), {}
+    removed: set[str] = set()
+    added: dict[str, str | None] = {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
         parsed, rest = options.read([word])
         if rest or not word.startswith("--") or len(parsed) != 1:
-            remedy = "Write (--mem=) to take a line away, (--mem=0) to replace it, (--exclusive) to add a switch."
+            remedy = (
+                "Write (--mem=) to take a line away, (--mem=0) to replace it, "
+                "(--exclusive) to add a switch."
+            )
             raise BadInput(
                 f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy
             )
@@ -203,8 +239,10 @@ def changes(site: dict[str, str]) -> Changes:
 
 def gpu_part(gres: str) -> str:
     """Return the GPUs' part of a value of --gres, such as gpu:a100:4; '' where it has none."""
-    parts = [part for part in gres_parts(gres) if re.match(r"(gres[:/])?gpu($|[:=])", part)]
-    return parts[0] if parts else ""
+    for part in gres_parts(gres):
+        if re.match(r"(gres[:/])?gpu($|[:=])", part):
+            return part
+    return ""
 
 
 def gres_parts(gres: str) -> list[str]:
@@ -213,15 +251,14 @@ def gres_parts(gres: str) -> list[str]:
 
 
 def gres(site: dict[str, str]) -> str:
-    """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES; '' where it has
-    none.
-    """
+    """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES, or ''."""
     return gpu_part(changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
 
 
 def gpu_option(site: dict[str, str]) -> str:
-    """Return the option with which GPUs are asked for here: gpus-per-node, gres, gpus-per-task,
-    gpus; '' for none.
+    """Return the option with which GPUs are asked for here; '' for none.
+
+    One of gpus-per-node, gres, gpus-per-task, gpus.
     """
     if gres(site):
         return "gres"
@@ -229,15 +266,16 @@ def gpu_option(site: dict[str, str]) -> str:
     for name in ("gpus-per-node", "gpus-per-task", "gpus"):
         if name in changed.added:
             return name
-    return "" if changed.drops("gpus-per-node") else "gpus-per-node"
+    if changed.drops("gpus-per-node"):
+        return ""
+    return "gpus-per-node"
 
 
 def gpus(site: dict[str, str]) -> tuple[str, int]:
-    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) where it says
-    nothing.
+    """Return SLURM's type and number of GPUs a node, as the site has them.
 
-    From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or WORKSHOP_GPUS_PER_NODE where SLURM counts
-    none.
+    ('', 0) where it says nothing. From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or
+    WORKSHOP_GPUS_PER_NODE where SLURM counts none.
     """
     option = gpu_option(site)
     if option == "gres":
@@ -252,8 +290,9 @@ def gpus(site: dict[str, str]) -> tuple[str, int]:
 
 
 def typed_count(text: str) -> tuple[str, int]:
-    """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1); h100,
-    without a number, is one.
+    """Return (type, number) of GPUs as SLURM writes them: 4, h100:4, gpu:h100:4(S:0-1).
+
+    h100, without a number, is one.
 
     >>> from workshop.servers.slurm.site import typed_count
     >>> typed_count("gpu:h100:4(S:0-1)"), typed_count("h100"), typed_count("8")
@@ -272,15 +311,19 @@ def typed_count(text: str) -> tuple[str, int]:
 
 
 def known_gpu(kind: str) -> str | None:
-    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; None where the site
-    has no type.
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3.
+
+    None where the site has no type.
     """
     if not kind:
         return None
     try:
         return load_gpu(kind).name
     except BadInput:
-        remedy = "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, or give --gpu."
+        remedy = (
+            "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, "
+            "or give --gpu."
+        )
         raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalog.", remedy) from None
 
 
@@ -293,13 +336,11 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
 
 
 def refusal_remedy(answer: str, otherwise: str = "") -> str:
-    """Return what to do about sbatch's own words; `otherwise`: where they are not SLURM's, but the
-    cluster's own.
+    """Return what to do about sbatch's own words.
+
+    otherwise: the remedy where they are not SLURM's, but the cluster's own.
     """
-    for words, remedy in REFUSALS.items():
-        if words in answer.lower():
+    for text, remedy in REFUSALS.items():
+        if text in answer.lower():
             return remedy
-    return (
-        otherwise
-        or "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
-    )
+    return otherwise or CLUSTERS_OWN_WORDS

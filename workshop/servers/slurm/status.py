@@ -1,6 +1,4 @@
-"""`workshop slurm status` and `logs`: what the queue, the server's record and the job's two files
-say, in one answer.
-"""
+"""`workshop slurm status` and `logs`: the queue, the server's record and the job's files in one."""
 
 import time
 from collections.abc import Callable
@@ -45,7 +43,7 @@ class Status(Job):
 
 
 def resolve(text: str) -> str:
-    """Return a job's number for its number (7, or 7_2 of an array), or for the name of its server."""
+    """Return a job's number for its number (7, or 7_2 of an array), or its server's name."""
     if text.replace("_", "").isdigit():
         return slurm_queue.job_number(text)
     record = records.stored(text)
@@ -63,8 +61,9 @@ def resolve(text: str) -> str:
 
 
 def cluster_of(text: str) -> str:
-    """Return the cluster of a job: by the server of that name, by the server with this job, or as
-    it was submitted.
+    """Return the cluster of a job, or '' if it is unknown.
+
+    By the server of that name, by the server with this job, or as it was submitted.
     """
     if not text.replace("_", "").isdigit():
         record = records.stored(text)
@@ -78,8 +77,9 @@ def cluster_of(text: str) -> str:
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
-    """Return the job's (output, error) files, also of a job that SLURM has forgotten; () if they
-    are not found.
+    """Return the job's (output, error) files, also of a job that SLURM has forgotten.
+
+    () if they are not there.
 
     A job that ended before it had its folder has one file, that of sbatch.
     """
@@ -106,7 +106,9 @@ class Look:
 
     def __init__(self, job_id: str, cluster: str | None = None):
         self.job_id = job_id
-        self.cluster = cluster_of(job_id) if cluster is None else cluster
+        if cluster is None:
+            cluster = cluster_of(job_id)
+        self.cluster = cluster
         self.job: Job | None = None
         self.record: ServerRecord | None = None
         self.files: tuple[Path, ...] = ()
@@ -128,16 +130,19 @@ class Look:
             if self.files:
                 self.follower = Follower([*reversed(self.files)])
         if not (self.job or self.record or self.files):
-            raise WorkshopError(
-                f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it.",
-                "Go to the folder in which you called sbatch: its files are there.",
+            problem = (
+                f"Nothing is known about job {self.job_id}: "
+                "SLURM has forgotten it, or never had it."
             )
+            remedy = "Go to the folder in which you called sbatch: its files are there."
+            raise WorkshopError(problem, remedy)
         self.new_lines = self.follower.read()
         return self._status()
 
     def _is_of_job(self, record: ServerRecord) -> bool:
-        """Return True if a record is of this job: two clusters may have given its number, or one of
-        them twice.
+        """Return True if a record is of this job.
+
+        Two clusters may have given its number, or one of them twice.
         """
         if record.job_id != self.job_id:
             return False
@@ -153,7 +158,9 @@ class Look:
         error, remedy = self._error()
         if ready and (job is None or job.active):  # errors on the way to it do not count
             error = remedy = ""
-        message = reader.message if self.files else "starting"
+        message = "starting"
+        if self.files:
+            message = reader.message
         if job and job.state == "PENDING":
             message = f"waits in the queue ({job.reason or 'no reason given'})"
         done = error.startswith(DONE)
@@ -166,9 +173,11 @@ class Look:
             stage = message = "ready"
         if ready or done:
             fraction = 1.0
-        server, url, name = "", "", ""
+        server = url = name = ""
         if record:
-            server, url, name = record.state, record.url, record.name
+            server = record.state
+            url = record.url
+            name = record.name
         # a job that ended early has one file
         output, error_file = [*(str(path) for path in self.files), "", ""][:2]
         return Status(
@@ -186,16 +195,19 @@ class Look:
         )
 
     def _error(self) -> tuple[str, str]:
-        """Return (sentence, remedy) of what went wrong: our own refusal, else the engine's, the
-        record's, the queue's.
+        """Return (sentence, remedy) of what went wrong.
+
+        Our own refusal, else the engine's error, the record's reason, the queue's.
         """
         refusal = self.follower.refusal()
         if refusal:
             return refusal
+        remedy = ""
         failure = self.follower.reader.error
-        if failure and failure.what:
-            return failure.what, failure.remedy
-        remedy = failure.remedy if failure else ""
+        if failure:
+            remedy = failure.remedy
+            if failure.what:
+                return failure.what, remedy
         if self.record and self.record.state == "failed" and self.record.reason:
             return self.record.reason, remedy
         if self.job and not self.job.active:

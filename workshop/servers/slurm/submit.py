@@ -1,5 +1,6 @@
-"""`workshop slurm submit`: turn a plan into a call of sbatch, with the reasons, the exact command
-and the job's number.
+"""`workshop slurm submit`: turn a plan into a call of sbatch.
+
+It comes with its reasons, the exact command and the job's number.
 """
 
 import hashlib
@@ -85,18 +86,20 @@ class Submission:
     @property
     def command(self) -> str:
         """The command line that does the same, to be pasted into a shell."""
-        words: list[str] = []
+        parts: list[str] = []
         for name, value in self.environment.items():
-            # $WORKSHOP_MODELS is for the shell to replace
-            quoted = value if value.startswith(UNSET) else shlex.quote(value)
-            words.append(f"{name}={quoted}")
-        words.append(shlex.join(["sbatch", *self.arguments, str(self.script)]))
-        return f"source {shlex.quote(str(self.site))} && {' '.join(words)}"
+            quoted = shlex.quote(value)
+            if value.startswith(UNSET):  # $WORKSHOP_MODELS is for the shell to replace
+                quoted = value
+            parts.append(f"{name}={quoted}")
+        parts.append(shlex.join(["sbatch", *self.arguments, str(self.script)]))
+        return f"source {shlex.quote(str(self.site))} && {' '.join(parts)}"
 
 
 def prepare(request: Request) -> Submission:
-    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot
-    work.
+    """Plan, and return what would be submitted.
+
+    `fits` is False where the plan says that it cannot work.
     """
     _refuse(request)
     site = slurm_site.environment()
@@ -106,12 +109,19 @@ def prepare(request: Request) -> Submission:
         request = _with_whole_nodes(request, gpus_of_a_node)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(slurm_kind)
     folder = _folder(request.what, site)
-    name = None if recipe else _job_name(folder)
+    name = None
+    script_name = request.what
+    if recipe is None:
+        name = _job_name(folder)
+        script_name = "model"
     is_downloaded = (folder / "config.json").is_file()
+    model: Path | str = folder
+    if not is_downloaded:
+        model = model_of(request.what)
     # in the order of job.sh
     vllm_flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)
     the_plan = _planned(
-        folder if is_downloaded else model_of(request.what),
+        model,
         gpu or GPU,
         recipe or Recipe(request.what),
         replace(request, vllm=vllm_flags),
@@ -125,7 +135,6 @@ def prepare(request: Request) -> Submission:
         environment["WORKSHOP_PP"] = str(the_plan.pipeline_parallel_size)
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
-    script_name = request.what if recipe else "model"
     advice = list(the_plan.advice)
     if not is_downloaded:
         advice.append(_missing_model(request.what, folder))
@@ -146,7 +155,8 @@ def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
     if request.gpus_per_node not in (None, gpus_of_a_node):
         number = gpus_of_a_node or "as many as WORKSHOP_GPUS_PER_NODE says"
         raise BadInput(
-            f"--gpus-per-node {request.gpus_per_node} cannot be asked for: site_sbatch takes that option away.",
+            f"--gpus-per-node {request.gpus_per_node} cannot be asked for: "
+            "site_sbatch takes that option away.",
             f"A node has {number}: leave it out.",
         )
     return replace(request, gpus_per_node=gpus_of_a_node or None)
@@ -160,7 +170,9 @@ def _job_name(folder: Path) -> str:
 
 def _summary(plan: Plan) -> str:
     """Return the first of the reasons: the model, the GPUs, the split."""
-    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    nodes = f"{plan.nodes} nodes"
+    if plan.nodes == 1:
+        nodes = "1 node"
     return (
         f"{plan.model}: {nodes}, {plan.gpus} × {plan.gpu}, "
         f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}, "
@@ -171,7 +183,10 @@ def _summary(plan: Plan) -> str:
 def _missing_model(what: str, folder: Path) -> str:
     """Return the advice for a model that is not on the shared disk yet."""
     if UNSET in folder.parts:
-        return "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
+        return (
+            "WORKSHOP_MODELS is not set in slurm/site.sh: "
+            "the folder of the models, which every node sees."
+        )
     return f"The model is not in {folder} yet: workshop prefetch {what} --to {folder.parent}"
 
 
@@ -203,16 +218,18 @@ def _arguments(
 def _choices(
     request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> dict[str, object]:
-    """Return {option of sbatch: value}; None where the script's own line, or the cluster, decides."""
+    """Return {option of sbatch: value}; None where the script's own line or the cluster decides."""
     changes = slurm_site.changes(site)
     gpus_per_node = plan.gpus // plan.nodes
-    # as the script has them
-    script_nodes = None if name else RECIPES[request.what].nodes[-1]
+    gpus = gpus_per_node
+    script_nodes = None
+    if name is None:  # a recipe's script has its own numbers
+        gpus = request.gpus_per_node
+        script_nodes = RECIPES[request.what].nodes[-1]
     nodes = request.nodes
     if nodes is None and plan.nodes != script_nodes:
         nodes = plan.nodes
     choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
-    gpus = gpus_per_node if name else request.gpus_per_node
     choices |= _gpu_choices(site, slurm_kind, gpus, plan.nodes)
     choices["time"] = request.time
     ours: dict[str, object] = {}
@@ -246,11 +263,15 @@ def _gpu_choices(
     gpus: of one node; None: the script's own number.
     """
     option = slurm_site.gpu_option(site)
+    if not option:
+        return {}
+    if not gpus:
+        if option == "gres":
+            return {"gres": _gres(site, "")}
+        return {}
     prefix = f"{slurm_kind}:" if slurm_kind else ""
     if option == "gres":
-        return {"gres": _gres(site, f"gpu:{prefix}{gpus}" if gpus else "")}
-    if not option or not gpus:
-        return {}
+        return {"gres": _gres(site, f"gpu:{prefix}{gpus}")}
     if option == "gpus":
         return {option: f"{prefix}{gpus * nodes}"}
     return {option: f"{prefix}{gpus}"}
@@ -262,16 +283,18 @@ def _gres(site: dict[str, str], gpu_part: str) -> str:
     site_part = slurm_site.gres(site)
     parts: list[str] = []
     for part in slurm_site.gres_parts(value):
-        parts.append(gpu_part if gpu_part and part == site_part else part)
+        if gpu_part and part == site_part:
+            parts.append(gpu_part)
+        else:
+            parts.append(part)
     return ",".join(parts)
 
 
 def rendered(script: Path, site: dict[str, str]) -> Path:
-    """Return a script as this site needs it: itself, or a copy with what `site_sbatch` changes in
-    its #SBATCH lines.
+    """Return a script as this site needs it: itself, or a changed copy.
 
-    With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one to the other, or refuse
-    both.
+    The copy has what `site_sbatch` changes in the #SBATCH lines. With SBATCH_GRES its
+    --gpus-per-node goes as well: SLURM would add one to the other, or refuse both.
     """
     changes = slurm_site.changes(site)
     by_gres = slurm_site.gpu_option(site) == "gres"
@@ -280,7 +303,7 @@ def rendered(script: Path, site: dict[str, str]) -> Path:
         return changes.drops(name, value) or (by_gres and name == "gpus-per-node")
 
     text = script.read_text(encoding="utf-8")
-    changed = options.change_script(text, dropped, changes.words)
+    changed = options.change_script(text, dropped, changes.arguments)
     if changed == text:
         return script
     digest = hashlib.sha256(changed.encode()).hexdigest()[:8]
@@ -290,9 +313,7 @@ def rendered(script: Path, site: dict[str, str]) -> Path:
 
 
 def script_for_site(name: str) -> str:
-    """Return the text of a script of slurm/, as this site needs it: what plain `sbatch` can be
-    given.
-    """
+    """Return the text of a script of slurm/ as this site needs it, for plain `sbatch`."""
     scripts = {path.stem: path for path in scripts_folder().glob("*.sbatch")}
     path = scripts.get(name.removesuffix(".sbatch"))
     if path is None:
@@ -309,18 +330,26 @@ def _refuse(request: Request) -> None:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm)
     sbatch_options, rest = options.read(request.sbatch_args)
-    foreign = [
-        option.words[0] for option in sbatch_options if option.words[0].partition("=")[0] in OF_VLLM
-    ]
+    foreign: list[str] = []
+    for option in sbatch_options:
+        if option.arguments[0].partition("=")[0] in OF_VLLM:
+            foreign.append(option.arguments[0])
     for word in (*foreign, *rest):
-        remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
+        remedy = (
+            "Its options begin with -. Flags of vLLM go into --vllm, "
+            "as --vllm '--kv-cache-dtype fp8'; "
+            "which version runs is for the site's environment to say."
+        )
         raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
     for option in sbatch_options:
         value = option.value or ""
         if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
         if option.name in ("export", "export-file") and "ALL" not in value.split(","):
-            remedy = "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
+            remedy = (
+                "Leave it out: the site's workshop_environment decides what the engine sees. "
+                "Or: --export=ALL,NAME=VALUE."
+            )
             raise BadInput(
                 f"--{option.name}={value[:80]} keeps the plan's settings from the job.", remedy
             )
@@ -358,11 +387,10 @@ def _refuse_unprintable(request: Request) -> None:
 def _planned(
     model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
 ) -> Plan:
-    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none
-    do: of the most).
+    """Return the plan of the recipe's split, or of the fewest nodes that hold the model.
 
-    GPUs and nodes that a person requests are all used: tensor parallel in a node, as far as the
-    heads allow.
+    Where none do, the plan of the most nodes. GPUs and nodes that a person requests are all used:
+    tensor parallel in a node, as far as the heads allow.
     """
     gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     settings: dict[str, Any] = {
@@ -379,12 +407,16 @@ def _planned(
     settings |= for_plan(request.vllm)
     several_nodes = request.nodes is not None and request.nodes > 1
     use_all = not recipe.split and (request.gpus_per_node is not None or several_nodes)
-    inside = _largest_tp(model, gpus_per_node) if use_all else gpus_per_node
-    candidates = (request.nodes,) if request.nodes else recipe.nodes
+    tp_in_node = gpus_per_node
+    if use_all:
+        tp_in_node = _largest_tp(model, gpus_per_node)
+    candidates = recipe.nodes
+    if request.nodes:
+        candidates = (request.nodes,)
     for nodes in candidates:
         if use_all or request.pipeline or recipe.split == "pipeline":
-            settings["tensor_parallel_size"] = inside
-            settings["pipeline_parallel_size"] = gpus_per_node // inside * nodes
+            settings["tensor_parallel_size"] = tp_in_node
+            settings["pipeline_parallel_size"] = gpus_per_node // tp_in_node * nodes
         elif recipe.split:
             settings["tensor_parallel_size"] = gpus_per_node * nodes
             settings["pipeline_parallel_size"] = 1
@@ -404,8 +436,9 @@ def _largest_tp(model: Path | str, gpus: int) -> int:
 
 
 def _folder(what: str, site: dict[str, str]) -> Path:
-    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalog's
-    or Hub's name.
+    """Return the model's folder: `what` itself, or a folder below WORKSHOP_MODELS.
+
+    That is called like the recipe's model, or by the catalog's or the Hub's name.
     """
     if what in RECIPES and site.get("WORKSHOP_MODEL"):
         return Path(site["WORKSHOP_MODEL"]).expanduser()
@@ -454,19 +487,22 @@ def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, s
     return variables
 
 
-def _argument_file(words: tuple[str, ...]) -> Path:
-    """Return a file with one argument a line: an environment variable could not tell `a b` from two
-    arguments.
+def _argument_file(arguments: tuple[str, ...]) -> Path:
+    """Return a file with one argument a line.
+
+    An environment variable could not tell `a b` from two arguments.
     """
-    text = "\n".join(words) + "\n"
+    text = "\n".join(arguments) + "\n"
     path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
     write_private(path, text)
     return path
 
 
 def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in
-    sbatch's own words.
+    """Call sbatch with the site's settings; return the job's number.
+
+    Raises:
+        WorkshopError: the job is not submitted; it has sbatch's own words.
 
     The cluster that has the job is noted, so that the commands about it ask that one
     (`queue.remembered`).
@@ -491,8 +527,8 @@ def submit(submission: Submission) -> str:
         "WORKSHOP_ROOT": str(scripts_folder().parent),
         **submission.environment,
     }
-    words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
-    done = run("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
+    arguments = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
+    done = run("bash", "-c", line, *arguments, within_s=SBATCH_TIMEOUT_S, env=environment)
     remedy = "Look whether the job is there, before you submit it again: squeue --me"
     if done.code == LATE:
         raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)
@@ -505,14 +541,16 @@ def submit(submission: Submission) -> str:
         raise WorkshopError(
             f"sbatch answered {answer[:1000]!r}, and not with the number of a job.", remedy
         )
-    if cluster := cluster or slurm_queue.cluster_here():
+    cluster = cluster or slurm_queue.cluster_here()
+    if cluster:
         slurm_queue.remember(job_id, cluster)
     return job_id
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:
-    """Return the number of the job, and its cluster, from the last line that `sbatch --parsable`
-    can have printed.
+    """Return the number of the job, and its cluster, from the output of `sbatch --parsable`.
+
+    It is the last line that sbatch can have printed.
     """
     for line in reversed(lines):
         job_id, _, cluster = line.partition(";")

@@ -21,8 +21,9 @@ class Damaged(WorkshopError):
 
 
 def stays_inside(name: object) -> bool:
-    """Return True if a file name, which an index or a mirror gave, lies in the model's folder on
-    every system.
+    """Return True if a file name lies in the model's folder on every system.
+
+    The name comes from an index or a mirror.
     """
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_NAME:
         return False
@@ -94,8 +95,10 @@ def tensors(path: Path) -> set[str]:
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else None
-        if length is None or length > HEADER_LIMIT_BYTES or length + 8 > size:
+        length = size  # too long, unless the file says another
+        if len(start) == 8:
+            length = struct.unpack("<Q", start)[0]
+        if length > HEADER_LIMIT_BYTES or length + 8 > size:
             raise Damaged(
                 f"{path.name} is no whole safetensors file ({size} bytes).", "Download it again."
             )

@@ -1,5 +1,6 @@
-"""A client of the Hugging Face Hub: list a model's files, and download them so that a later run can
-resume.
+"""A client of the Hugging Face Hub: list a model's files, and download them.
+
+A later run resumes a download that broke off.
 
 Why not huggingface_hub: its downloads resume within one call only. Since its pull request 4228
 every call writes to a file with a random name and removes it when the call fails (2.4.0,
@@ -154,8 +155,9 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _client(token: str | None) -> httpx.Client:
-    """Return an HTTP client that sends the token. httpx drops it where a redirect leads to another
-    host.
+    """Return an HTTP client that sends the token.
+
+    httpx drops it where a redirect leads to another host.
     """
     # A proxy for plain HTTP could read the token. Proxies for HTTPS, of the environment, see
     # addresses only.
@@ -196,8 +198,9 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
 
 
 def _model_info(hub_id: str, headers: dict[str, str]) -> Any:
-    """Return the Hub's JSON about a model; an answer without an end is given up after LIST_S
-    seconds.
+    """Return the Hub's JSON about a model.
+
+    An answer without an end is given up after LIST_S seconds.
     """
     address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
     direct = httpx.AsyncHTTPTransport(proxy=http.trusted_proxy())
@@ -381,7 +384,10 @@ def _finish(part: Path, target: Path, file: File) -> None:
 
 
 def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
-    """Return the digest (`kind`: an algorithm of hashlib) of a file with `before` in front of it."""
+    """Return the digest of a file with `before` in front of it.
+
+    kind: an algorithm of hashlib.
+    """
 
     def new_digest() -> Any:
         return hashlib.new(kind, before, usedforsecurity=False)
@@ -392,14 +398,15 @@ def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
 
 def explain(hub_id: str, error: Exception) -> WorkshopError:
     """Turn an error of the network, the Hub or the disk into one sentence and a remedy."""
-    status, code = 0, ""
+    status = 0
+    code = ""
     if isinstance(error, httpx.HTTPStatusError):
         status = error.response.status_code
         code = error.response.headers.get("X-Error-Code", "")
     if code == "GatedRepo" or status == 403:
         remedy = (
-            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: "
-            "set HF_TOKEN, or answer the question of `workshop prefetch`. "
+            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that "
+            "account: set HF_TOKEN, or answer the question of `workshop prefetch`. "
             "Without: an open model, or a copy that your site keeps already."
         )
         return Gated(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)

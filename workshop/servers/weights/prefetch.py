@@ -1,9 +1,8 @@
-"""`workshop prefetch`: put a model into a shared folder, complete and checked, before a job without
-internet needs it.
+"""`workshop prefetch`: put a model into a shared folder, complete and checked.
 
-This module chooses the files that are needed, refuses a disk that is too small before the first
-byte, checks every shard against the index, and says who can read the result. The download itself is
-in hub.py.
+It is for jobs without internet. This module chooses the files that are needed, refuses a disk that
+is too small before the first byte, checks every shard against the index, and says who can read the
+result. The download itself is in hub.py.
 """
 
 import contextlib
@@ -66,17 +65,22 @@ def target_folder(hub: str, to: str | Path) -> Path:
             f"{str(to)[:80]!r} cannot be the name of a folder.", "Give another with --to."
         ) from None
     name = hub.split("/")[-1]
-    return place if place.name == name else place / name
+    if place.name == name:
+        return place
+    return place / name
 
 
 def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = False) -> Remote:
-    """Return the model on the Hub with the files that are needed; raises what `hub.list_files`
-    does.
+    """Return the model on the Hub with the files that are needed.
 
     trust_remote_code: also its Python files; else only their names are returned, in `code`.
+
+    Raises what `hub.list_files` does.
     """
     remote = prefetch_hub.list_files(hub, token)
-    patterns = NEEDED + CODE if trust_remote_code else NEEDED
+    patterns = NEEDED
+    if trust_remote_code:
+        patterns = NEEDED + CODE
     needed: list[File] = []
     for file in remote.files:
         if _matches(file, patterns) and not _matches(file, NEVER):
@@ -99,8 +103,9 @@ class NoRoom(WorkshopError):
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
-    """Raise NoRoom before the first byte if the rest of the model does not fit on the disk, or in
-    the user's quota.
+    """Raise NoRoom before the first byte if the rest of the model does not fit.
+
+    On the disk, or in the user's quota.
     """
     missing_bytes = sum(file.size for file in remote.files if not file.is_present(folder))
     free_bytes = left_bytes(folder)
@@ -110,7 +115,8 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
     raise NoRoom(
         f"{remote.hub_id} needs {missing_bytes / 1e9:.0f} GB more, "
         f"and {folder} has {free_bytes / 1e9:.0f} GB free{limits}.",
-        "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk.",
+        "Give a folder with more room (--to): a file system of the project, "
+        "not the home folder or the system disk.",
     )
 
 
@@ -168,7 +174,9 @@ def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     for file in files:
         path = folder / file.name
         paths.add(path)
-        paths.update(parent for parent in path.parents if folder in parent.parents)
+        for parent in path.parents:
+            if folder in parent.parents:
+                paths.add(parent)
     for path in paths:
         with contextlib.suppress(OSError):
             _open_to_others(path, bits)
@@ -198,8 +206,9 @@ def verify(
     checksums: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
-    """Check that the model is complete: every shard of the index, of the promised length, with its
-    tensors.
+    """Check that the model is complete.
+
+    Every shard of the index must be there, of the promised length, with its tensors.
 
     remote: the model on the Hub, if it was asked: then every file's size is compared as well.
     checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
@@ -248,14 +257,17 @@ def _file_problems(folder: Path, file: File, checksums: bool) -> list[str]:
 
 
 def _code_note(names: tuple[str, ...]) -> str:
-    """Return the sentence that names the Python files that are left out, and says how to get them."""
+    """Return the sentence that names the Python files that are left out, and how to get them."""
     shown = ", ".join(names[:4])
     if len(names) > 4:
         shown += ", …"
-    count = f"{len(names)} Python files are" if len(names) > 1 else "A Python file is"
+    count = "A Python file is"
+    if len(names) > 1:
+        count = f"{len(names)} Python files are"
     return (
         f"{count} left out: {shown}. vLLM runs them with --trust-remote-code only. "
-        "If the model needs that: read them on its page, then `workshop prefetch` with --trust-remote-code."
+        "If the model needs that: read them on its page, "
+        "then `workshop prefetch` with --trust-remote-code."
     )
 
 
