@@ -160,7 +160,7 @@ def test_a_figure_is_drawn_once_in_the_colours_of_the_theme():
     assert (
         "<b>" not in body
         and "font-family" not in body
-        and " id=" not in re.sub(r' id="[mp]\w{10}"', "", body)
+        and " id=" not in re.sub(r' id="p\w{10}-\d+"', "", body)
     )
 
 

@@ -49,6 +49,82 @@ def test_unknown_names_are_answered_with_the_choices():
         assert error.value.remedy
 
 
+@pytest.fixture(scope="module")
+def planned():
+    return nb03.prepare("llama-3.1-8b", gpu="h100", max_model_len=8192)
+
+
+def test_the_script_shows_what_sbatch_would_get(planned):
+    rows = dict(nb03.script(planned).rows)
+    lines = "\n".join(rows)
+    for argument in planned.arguments:
+        if re.match("--(job-name|nodes|gpus-per-node|mem)=", argument):
+            assert f"#SBATCH {argument}" in lines
+    assert "--max-model-len 8192" in lines and "model=$WORKSHOP_MODELS/Llama-3.1-8B" in lines
+    text = planned.script.read_text()
+    steps = [name for name in rows if name in nb03.STEPS]
+    assert steps == re.findall(rf"^({'|'.join(nb03.SCRIPT_STEPS)})\b", text, flags=re.MULTILINE)
+
+
+def test_options_of_a_person_count_more_than_the_scripts():
+    options = ("--mem=128G", "--partition=gpu", "--account=lab")
+    planned = nb03.prepare("llama-3.1-8b", gpu="h100", time="01:00:00", sbatch_args=options)
+    lines = [line for line, _ in nb03.script(planned).rows]
+    for option in (*options, "--time=01:00:00"):
+        assert lines.count(f"#SBATCH {option}") == 1
+
+
+def test_a_script_with_a_model_of_its_own_is_shown_without_the_lines_that_it_has_not():
+    lines = "\n".join(line for line, _ in nb03.script(nb03.prepare("70b")).rows)
+    assert "#SBATCH --gpus-per-node=4" in lines and "model=" not in lines
+
+
+def test_the_plan_of_8b_is_the_one_of_notebook_1(planned):
+    said = repr(nb03.reasons(planned))
+    assert "451,248 tokens" in said and "55.08 GiB are left for the KV cache" in said
+
+
+def test_the_plan_stands_beside_the_recorded_start_of_8b():
+    rows = {name: values for name, *values in nb03.compared(nb03.START_8B, gpu="h100").rows}
+    assert rows["KV cache, tokens"] == ["451,248", "450,976", "+0.06 %"]
+    assert rows["weights, GiB"] == ["15.00", "15.00", "+0.03 %"]
+    assert rows["seconds to start"] == ["at most 964", "56", ""]  # 01:41:48 to 01:42:44
+
+
+def test_the_lines_of_a_start_come_in_their_order_and_are_the_logs_own():
+    for log_file, ends in ((nb03.START_8B, "init engine"), (nb03.START_BY_HAND, "Application")):
+        text = log_file.read_text()
+        rows = nb03.log_lines(log_file).rows
+        places = [text.index(line) for _, line, _ in rows]
+        assert places == sorted(places) and len(rows) >= 5 and rows[-1][1].startswith(ends)
+
+
+def test_a_learners_own_log_is_taken_once_it_has_come_to_the_kv_cache(workshop_home):
+    assert nb03.hand_log() == nb03.START_BY_HAND
+    line = nb03.by_hand()
+    own_log = workshop_home / "logs" / nb03.HAND_LOG
+    assert line.endswith(f"| tee -i {own_log}") and own_log.parent.is_dir()
+    own_log.write_text("(APIServer pid=1) INFO 11-26 08:00:00 [model.py:1] Resolved architecture\n")
+    assert nb03.hand_log() == nb03.START_BY_HAND
+    own_log.write_text(nb03.START_BY_HAND.read_text())
+    assert nb03.hand_log() == own_log
+
+
+def test_the_teaching_model_holds_the_tokens_that_its_cache_was_given_for():
+    table = nb03.compared(nb03.START_BY_HAND, nb03.TEACHING_FOLDER)
+    assert ("KV cache, tokens", "65,536", "65,536", "+0.00 %") in table.rows
+
+
+def test_a_log_without_a_date_has_no_time_of_a_start(tmp_path):
+    (tmp_path / "a.log").write_text("INFO:     Application startup complete.\n")
+    with pytest.raises(BadInput):
+        nb03.start_seconds(tmp_path / "a.log")
+
+
+def test_grep_looks_into_the_recorded_starts_too():
+    assert len(nb03.grep("70b", "Model loading took").rows) == 4
+
+
 def test_recorded_starts_go_forward_and_end_ready():
     for name in loading.RECORDED:
         found = loading.moments(loading.recorded_text(name))
@@ -126,6 +202,7 @@ def test_without_slurm_nothing_is_submitted(monkeypatch):
     monkeypatch.setattr(nb03, "available", lambda: False)
     assert nb03.submit("70b") == "recorded"
     assert isinstance(nb03.watch("recorded", "70b"), LoadingView)
+    assert "450,976 tokens" in repr(nb03.watch("recorded", "llama-3.1-8b"))
     assert "No SLURM" in nb03.where()
 
 

@@ -43,7 +43,7 @@ def test_what_was_recorded_is_what_is_simulated():
         needs.lacking("vLLM is not installed")
     load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
     how = {"tensor_parallel_size": 4, "max_model_len": 16384}
-    row = nb13.kept("simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how))
+    row = nb13.recording("simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how))
     assert nb13.simulated("llama-3.3-70b", "h100", load, **how) == row
 
 

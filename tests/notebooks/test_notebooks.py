@@ -131,7 +131,7 @@ def test_no_text_near_an_exercise_says_its_number(notebook):
     cells = json.loads(notebook.read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
     for key in of_notebook(notebook.stem):
-        if "answer" not in exercise_sets.words(f"e{notebook.stem}").get(key, {}):
+        if "answer" not in exercise_sets.texts(f"e{notebook.stem}").get(key, {}):
             continue
         at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
         near = range(max(0, at - 4), min(len(cells), at + 5))

@@ -38,7 +38,7 @@ class TestCase:
         # 80 layers × 2 × 8 KV heads × 128 × 2 bytes = 327,680 bytes a token (config.json), on 4 ranks
         result = memory(Case("llama-3.1-70b", gpus=4, context=8192, requests=3))
         assert result.request_bytes == 8192 * 327_680 // 4
-        assert result.tightest.asked == 3 * result.request_bytes
+        assert result.tightest.requested_kv == 3 * result.request_bytes
 
     @pytest.mark.parametrize(
         ("case", "state", "says"),

@@ -1,3 +1,1 @@
-"""What the notebooks use: exercises, widgets, figures, a simulated class, and helpers of single
-notebooks.
-"""
+"""Exercises, widgets, figures, a simulated class, and helpers of single notebooks."""

@@ -94,5 +94,5 @@ def _plan(plan: Plan) -> Html:
         (f"{plan.kv_cache_tokens:,}", f"tokens of KV cache{_give_or_take(plan)}"),
         (number(plan.single_stream_tokens_per_s), f"tokens/s for one stream{_range(plan)}"),
     )
-    reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
+    reasons = tag("ul", *[tag("li", reason) for reason in plan.reasons])
     return panel(tiles(figures, 2), code(plan.command), reasons)

@@ -30,9 +30,15 @@ class Picture:
     """
 
     def __init__(
-        self, body: str, width: int, height: int, words: str, *, most_pixels: int | None = None
+        self,
+        body: str,
+        width: int,
+        height: int,
+        description: str,
+        *,
+        most_pixels: int | None = None,
     ):
-        self.words = words
+        self.words = description
         least = min(width, LEAST_WIDTH)
         self.svg = svg(body, width, height, min_width=least, max_width=most_pixels or width)
 
@@ -48,16 +54,17 @@ class Picture:
         return html.alone(self.drawn)
 
 
-def scrolled(drawn: html.Html, words: str) -> html.Html:
-    """Return a drawing that a narrow page can scroll, with its words for screen readers."""
-    return html.panel(html.div(drawn, cls="scroll"), label=words)
+def scrolled(drawn: html.Html, description: str) -> html.Html:
+    """Return a drawing that a narrow page can scroll, with a description for screen readers."""
+    return html.panel(html.div(drawn, cls="scroll"), label=description)
 
 
 def svg(
     body: str, width: float, height: float, *, min_width: int = 0, max_width: float | None = None
 ) -> html.Html:
-    """Return an SVG that takes the width that there is, up to `max_width` pixels, by default its
-    own width.
+    """Return an SVG that takes the available width, up to `max_width` pixels.
+
+    `max_width` is by default the drawing's own width.
     """
     least = ""
     if min_width:
@@ -66,14 +73,22 @@ def svg(
     return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", size: float = 12, fill: str = style.TEXT,
-         bold: bool = False) -> str:  # fmt: skip
-    """Return words; y is their base line, anchor (start, middle, end) where x is."""
+def text(
+    x: float,
+    y: float,
+    content: str,
+    *,
+    anchor: str = "start",
+    size: float = 12,
+    fill: str = style.TEXT,
+    bold: bool = False,
+) -> str:
+    """Return a text; y is its base line, anchor (start, middle, end) where x is."""
     weight = ""
     if bold:
         weight = ' font-weight="600"'
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
+    return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(content)}</text>'
 
 
 def box(
@@ -90,7 +105,8 @@ def path(
     more = ""
     if dash:
         more = f' stroke-dasharray="{dash}"'
-    more += f' stroke-opacity="{opacity}"' if opacity != 1 else ""
+    if opacity != 1:
+        more += f' stroke-opacity="{opacity}"'
     return f'<path d="{d}" stroke="{colour}" stroke-width="{width}" fill="none"{more}/>'
 
 
@@ -118,7 +134,10 @@ def round_up(value: float) -> float:
     if value <= 0:
         return 10.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
+    for step in (1, 2, 5):
+        if step * power >= value * (1 - 1e-9):
+            return step * power
+    return 10 * power
 
 
 @dataclass(frozen=True)

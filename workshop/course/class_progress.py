@@ -1,5 +1,6 @@
-"""Who of a class is where: learners who want to share their tries, without a name unless they give
-one.
+"""The progress of a class: the tries of learners who choose to share them.
+
+Nobody's name is shown unless they give one.
 
 A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group) and follows their
 checks. The folder is the instructor's: members of the group may add files, and replace only their
@@ -29,7 +30,8 @@ from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.lock import Lock
 
 NOTE = "progress.shared"  # in the learner's home: which file is theirs, and the name on it
-NAMES = "progress.names.json"  # in the instructor's home: the account that each name was first seen from
+# in the instructor's home: the account that each name was first seen from
+NAMES = "progress.names.json"
 TESTS = ("pre", "post")
 MOST_TRIES = 10_000
 MOST_NAMES_BYTES = 4 * 2**20
@@ -77,9 +79,7 @@ def folder() -> Path:
 
 
 def folder_note(place: Path) -> str:
-    """Return what is wrong with the folder's mode: who could put a file in the place of another's
-    ('' if nobody).
-    """
+    """Return a warning if others could replace a learner's file in the folder, or ''."""
     mode = place.stat().st_mode
     if mode & 0o022 and not mode & stat.S_ISVTX:
         return (
@@ -99,8 +99,9 @@ def who_may_list(place: Path) -> str:
 
 
 def share(progress: Mapping[str, Mapping], name: str = "") -> str:
-    """Begin to share tries and results, no answers; return the name on them: by default a number
-    that says nothing.
+    """Begin to share tries and results, no answers; return the name on them.
+
+    By default the name is a number that says nothing about the learner.
     """
     if len(name) > 40 or not name.isprintable():
         raise BadInput(f"{name[:60]!r} cannot be a name.", "Use up to 40 letters.")
@@ -173,8 +174,9 @@ def _write(progress: Mapping[str, Mapping]) -> None:
 
 
 def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
-    """Return those who share, the most recent first, with the checks named by `keys`; and why other
-    files are passed over.
+    """Return the learners who share, the most recent first, and why other files are passed over.
+
+    Each learner has the checks that `keys` names.
     """
     learners, passed, place = [], [], folder()
     try:
@@ -203,8 +205,10 @@ def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
 
 
 def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
-    """Return what is in a file, and the file's facts; a link to another's file is refused, and
-    nothing is waited for.
+    """Return the text of a file, and the file's status.
+
+    A link is refused, because it may lead to another user's file. Opening never waits, as it would
+    for a named pipe.
     """
     try:
         descriptor = os.open(path, files.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
@@ -226,8 +230,9 @@ def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
 def _with_claims(
     place: Path, learners: list[Learner], owners: list[int]
 ) -> tuple[list[Learner], str]:
-    """Return the learners, each with what the owner of the file says of the name; remember whose a
-    new name is.
+    """Return the learners, each with a remark if another account had the name first.
+
+    A name that appears for the first time is remembered with its account.
 
     The text says why that could not be remembered.
     """
@@ -250,12 +255,15 @@ def _with_claims(
             first[name] = owner
             is_new = True
         result.append(replace(learner, claim=claim))
-    return result, _remember(place, first) if is_new else ""
+    if not is_new:
+        return result, ""
+    return result, _remember(place, first)
 
 
 def _remember(place: Path, first: Mapping[str, int]) -> str:
-    """Add names to those that are kept, and keep what another look has added; return why that could
-    not be.
+    """Store names with their accounts; return why that was impossible, or ''.
+
+    Names that another process has stored meanwhile stay.
     """
     try:
         private_folder()
@@ -275,7 +283,10 @@ def _remembered() -> dict[str, dict[str, int]]:
     path = home() / NAMES
     if not os.path.lexists(path):
         return {}
-    remedy = f"Whose name is whose is not known without it. To begin anew, move it away: mv {path} {path}.old"
+    remedy = (
+        "Whose name is whose is not known without it. "
+        f"To begin anew, move it away: mv {path} {path}.old"
+    )
     stored = files.read_json(path, MOST_NAMES_BYTES, remedy)
     try:
         for names in stored.values():
@@ -291,8 +302,11 @@ def comparable(name: str) -> str:
     """Return a form of a name that is equal for names that look alike."""
     text = unicodedata.normalize("NFKC", name).casefold()
     letters = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKE))
-    visible = [letter for letter in letters if unicodedata.category(letter) not in ("Cf", "Mn")]
-    return " ".join("".join(visible).split())
+    visible = ""
+    for letter in letters:
+        if unicodedata.category(letter) not in ("Cf", "Mn"):
+            visible += letter
+    return " ".join(visible.split())
 
 
 def _checked(data: Mapping, keys: Collection[str]) -> Learner:
@@ -311,7 +325,10 @@ def _checked(data: Mapping, keys: Collection[str]) -> Learner:
     for when, right in data["tests"].items():
         if when in TESTS and type(right) is int and 0 <= right <= 10:
             tests[when] = right
-    checks = {key: data["checks"][key] for key in keys if key in data["checks"]}
+    checks = {}
+    for key in keys:
+        if key in data["checks"]:
+            checks[key] = data["checks"][key]
     return Learner(
         plain(str(data["name"]))[:40],
         updated.astimezone(UTC).isoformat(timespec="seconds"),

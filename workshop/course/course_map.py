@@ -1,5 +1,6 @@
-"""The course as a path: what each notebook teaches, needs and takes, which checks are answered,
-what was predicted.
+"""The course as a path: notebooks in their order, with the learner's checks and predictions.
+
+For each notebook it has what the notebook teaches and needs, and how many minutes it takes.
 
 Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than
 they do.
@@ -33,9 +34,7 @@ class Chapter:
 
 
 def chapters(folder: Path | None = None) -> list[Chapter]:
-    """Return the notebooks of the course in their order: by number, then the capstone, which has
-    none.
-    """
+    """Return the notebooks of the course by number, then the capstone, which has no number."""
     folder = folder or course.course_folder()
     return list(map(_chapter, sorted(folder.glob("*.ipynb"))))
 
@@ -69,8 +68,9 @@ def _first_sentence(text: str) -> str:
 
 @dataclass(frozen=True)
 class CourseMap:
-    """The learner's path with what is done, and what else there is; HTML in notebooks, text
-    elsewhere.
+    """The learner's path with its finished parts, and the notebooks beside it.
+
+    It is HTML in notebooks, and text elsewhere.
     """
 
     chapters: tuple[Chapter, ...]
@@ -93,7 +93,7 @@ class CourseMap:
 
     @property
     def title(self) -> str:
-        """What the learner's path is called in a sentence: "the core", "the core and “Serve it”"."""
+        """The learner's path, as a sentence names it: "the core", "the core and “Serve it”"."""
         if self.path == "all":
             return "the whole course"
         last = paths.path_of(self.path)[-1]
@@ -144,8 +144,9 @@ class CourseMap:
         return None
 
     def minutes_left(self, chapters: Sequence[Chapter]) -> int:
-        """Return the minutes that some notebooks still take: a notebook half of whose checks are
-        done takes half.
+        """Return the minutes that some notebooks still take.
+
+        Answered checks count: a notebook half of whose checks are done takes half of its minutes.
         """
         minutes = 0.0
         for chapter in chapters:
@@ -194,20 +195,25 @@ class CourseMap:
         return f"{self.answered(chapter)} of {len(checks)} checks"
 
     def made(self, chapters: Sequence[Chapter]) -> str:
-        """Return how many predictions of these notebooks were made and came true, in words; '' if
-        none was made.
+        """Return how many predictions of these notebooks were made and came true, as text.
+
+        It is '' if none was made.
         """
         keys: list[str] = []
         for chapter in chapters:
             keys += chapter.predictions
-        predictions = [self.predicted[key] for key in keys if key in self.predicted]
-        if not predictions:
-            return ""
+        made = 0
         true = 0
-        for prediction in predictions:
+        for key in keys:
+            if key not in self.predicted:
+                continue
+            made += 1
+            prediction = self.predicted[key]
             if prediction["predicted"] == prediction["result"]:
                 true += 1
-        return f"{len(predictions)} of {len(keys)} predictions made, {true} came true"
+        if not made:
+            return ""
+        return f"{made} of {len(keys)} predictions made, {true} came true"
 
     def summary(self) -> str:
         """Return what is done and what is left of the path, in a line."""
@@ -252,7 +258,10 @@ class CourseMap:
         if chapter.goal:
             parts.append(span(f": {chapter.goal}", cls="ink-muted"))
         if is_next:
-            parts += [" ", span("go on here" if state else "start here", cls="badge")]
+            badge = "start here"
+            if state:
+                badge = "go on here"
+            parts += [" ", span(badge, cls="badge")]
         parts.append(muted(f"{chapter.minutes} min · {chapter.needs}"))
         look = state
         if is_next and not state:
@@ -330,11 +339,12 @@ def course_map(name: str, *, path: str | None = None) -> ProgressLine: ...
 
 
 def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap | ProgressLine:
-    """Return your path through the course: what each notebook takes and needs, and which checks you
-    have answered.
+    """Return your path through the course: what each notebook takes and needs.
+
+    It also shows which checks you have answered.
 
     >>> from workshop import course_map
-    >>> course_map().next.title                 # where you go on; a new learner at the first notebook
+    >>> course_map().next.title         # where you go on; a new learner at the first notebook
     '0. Start'
     >>> course_map("01_memory")
     0 of ... checks of this notebook · ...

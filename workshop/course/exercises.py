@@ -1,5 +1,6 @@
-"""Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions
-that are kept.
+"""Exercises: friendly checks, hints one by one, and predictions that are stored.
+
+A solution can be seen only after a try.
 
 A set of exercises (one a notebook) is a file of words in `workshop/course/exercise_sets`: titles,
 answers that are numbers, hints, typical wrong answers, concept questions with their options. What
@@ -43,7 +44,10 @@ FROM_SOLUTION = (
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    names = [Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml")]
+    names = []
+    for file in SETS.iterdir():
+        if file.name.endswith(".toml"):
+            names.append(Path(file.name).stem)
     exercises: dict[str, Exercise] = {}
     for name in sorted(names):
         exercises |= _read(name)
@@ -52,20 +56,21 @@ def all_exercises() -> dict[str, Exercise]:
 
 @cache
 def _read(name: str) -> dict[str, Exercise]:
-    """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of
-    capstone.gap.
+    """Return the exercises of a set, from its file of texts and its module of judges.
+
+    A judge has the name of its exercise: `gap` in the module judges capstone.gap.
     """
     judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
     exercises = {}
-    for key, words in exercise_sets.words(name).items():
+    for key, table in exercise_sets.texts(name).items():
         judge = getattr(judges, key.split(".")[1], None)
-        exercises[key] = Exercise.of(words, judge)
+        exercises[key] = Exercise.of(table, judge)
         exercises[key].notebook = name.removeprefix("e")
     return exercises
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
-    """Return the keys of a notebook's exercises (`01_memory`), in their order; () if it has none."""
+    """Return the keys of the exercises of a notebook (`01_memory`), in their order."""
     if not (SETS / f"e{name}.toml").is_file():
         return ()
     return tuple(_read(f"e{name}"))
@@ -81,7 +86,10 @@ def progress() -> dict[str, dict]:
 
 
 def keep(key: str, entry: dict) -> str:
-    """Keep an outcome; return a note if that was impossible (a full quota must not stop a learner)."""
+    """Store an outcome; return a note if that was impossible, or ''.
+
+    A full quota must not stop a learner.
+    """
     try:
         class_progress.renew(progress_file.add(key, entry))
     except WorkshopError as error:
@@ -95,16 +103,17 @@ def strict() -> bool:
 
 
 def _hold_back(lines: list[str]) -> list[str]:
-    """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook
-    of IPython).
+    """Return a cell's lines; a message instead if it is a solution whose check was never tried.
+
+    IPython calls this before it runs a cell.
     """
     text = "".join(lines)
     if not text.lstrip().startswith(SOLUTION) or strict():
         return lines
     tried = progress()
-    untried = any(key not in tried for key in re.findall(r'check\("([\w.]+)"', text))
-    if untried:
-        return [f"print({HELD_BACK!r})\n"]
+    for key in re.findall(r'check\("([\w.]+)"', text):
+        if key not in tried:
+            return [f"print({HELD_BACK!r})\n"]
     return lines
 
 
@@ -189,8 +198,9 @@ def _open_parts(answer: object) -> bool:
 
 
 class Question:
-    """A concept question: a button for each option in a notebook, text elsewhere; every option is
-    answered with its why.
+    """A concept question: a button for each option in a notebook, text elsewhere.
+
+    Every option is answered with why it is right or wrong.
     """
 
     def __init__(self, key: str):
@@ -208,9 +218,7 @@ class Question:
         return {**bundle, "text/plain": repr(self)}
 
     def buttons(self) -> widgets.DOMWidget:
-        """Return a widget: the question, a button for each option, and what is said of the chosen
-        one.
-        """
+        """Return a widget: the question, a button for each option, and the reply to a choice."""
         import ipywidgets as widgets
 
         from workshop.course.widgets.controls import View
@@ -238,9 +246,7 @@ class Question:
 
 
 def _is_left_out(exercise: Exercise) -> bool:
-    """Return whether a question is about a notebook that the learner has not met, and will not on
-    their path.
-    """
+    """Return True if a question is about a notebook neither begun nor on the learner's path."""
     if strict() or paths.recalls(exercise.title) is None:
         return False
     stored = progress()
@@ -267,8 +273,9 @@ class LeftOut:
 
 
 def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
-    """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a
-    tuple, list or dict.
+    """Check an answer to an exercise; `...` stands for "not answered yet".
+
+    `...` may also be a part of a tuple, list or dict.
 
     A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered
     for the course map. A solution is silent until its check was tried, and counts for nothing: who
@@ -316,7 +323,10 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     if message and strict():
         raise AssertionError(f"{key}: {message}")
     if shell and _is_solution(shell):
-        return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
+        state = "right"
+        if message:
+            state = "wrong"
+        return Result(key, state, message or "", FROM_SOLUTION)
     return _remembered(key, answer, message)
 
 
@@ -341,7 +351,9 @@ def _remembered(key: str, answer: object, message: str | None) -> Result:
         option = ""
     stored = progress().get(key, {})
     tries = stored.get("tries", 0) + 1
-    entry = {"first": option} if option else {}  # what is stored has the first choice already
+    entry: dict[str, object] = {}
+    if option:
+        entry["first"] = option  # a stored first choice replaces it
     entry |= stored
     entry |= {"tries": tries, "done": stored.get("done", False) or message is None}
     note = keep(key, entry)
@@ -413,8 +425,7 @@ class Prediction:
 
 
 def predict(key: str, options: Sequence[str] = (), *, result: str | None = None) -> Prediction:
-    """Offer what may happen before a cell runs, keep the choice, and show it beside the result
-    afterwards.
+    """Ask what will happen before a cell runs, store the choice, and show it beside the result.
 
     >>> from workshop import predict
     >>> predict("memory.example", ("more", "less")).choose("less")      # in a notebook: a click

@@ -21,8 +21,9 @@ def simulates() -> bool:
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
-    """Start the teaching model under `name` with these flags, and wait until it answers; one left
-    over is stopped.
+    """Start the teaching model under `name` with these flags, and wait until it answers.
+
+    A server of this name that still runs is stopped first.
     """
     stop(name)
     record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
@@ -38,8 +39,9 @@ def stop(name: str) -> str:
 
 
 def _end(record: ServerRecord) -> None:
-    """Stop a server unless another has its name by now: a kernel that was started anew finds its
-    learner's own alone.
+    """Stop a server, unless its name belongs to another process by now.
+
+    After a restart of the kernel the name may belong to a new server, which must not be stopped.
     """
     with contextlib.suppress(WorkshopError):
         now = records.read(record.name)

@@ -1,11 +1,13 @@
-"""One way to draw numbers: `figure(data, kind, …)` makes a matplotlib figure in the course's style
-from a pandas table.
+"""One way to draw numbers: `figure(data, kind, …)` draws a pandas table with matplotlib.
+
+The figure has the course's style.
 
 Where matplotlib cannot be imported (a browser, a small machine) the same call returns the same
 picture as SVG. matplotlib takes a second or two to import, so nothing here imports it before the
 first figure.
 """
 
+import hashlib
 import io
 import re
 import textwrap
@@ -31,8 +33,9 @@ STYLE = str(Path(__file__).with_name("course.mplstyle"))
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
            colours: Mapping[str, str] | None = None, names: Sequence[str] = (), limit: float | None = None,
            width: int = WIDTH, height: int | None = None, words: str = ""):  # fmt: skip
-    """Draw a table of numbers: a column is a line or a colour, the index is x (or, of bars, the
-    name of a row).
+    """Draw a table of numbers: a column is a line or a colour, and the index is x.
+
+    Of bars, the index has the names of the rows.
 
     The arguments have the names of pandas' `DataFrame.plot`. What they leave open, matplotlib does:
     `axes = figure(…).axes[0]`, then for example `axes.set_yscale("log")`.
@@ -65,18 +68,30 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         raise BadInput(
             "There are no numbers to draw.", "Give a table with at least one row and one column."
         )
-    words = words or words_of(series, title, xlabel, ylabel)
+    description = words or words_of(series, title, xlabel, ylabel)
     height = height or _height(series, kind)
     try:
         from matplotlib.figure import Figure
         from matplotlib.style import context
     except ImportError:
-        return figure_svg.picture(series, kind, colours_of(series, colours), xlabel, ylabel, title, names=names,
-                                  limit=limit, width=width, height=height, words=words)  # fmt: skip
+        return figure_svg.picture(
+            series,
+            kind,
+            colours_of(series, colours),
+            xlabel,
+            ylabel,
+            title,
+            names=names,
+            limit=limit,
+            width=width,
+            height=height,
+            description=description,
+        )
     with context(STYLE):
         # not pyplot's, which shows it again
         fig = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        fig.words = words  # pyright: ignore[reportAttributeAccessIssue]  for screen readers
+        # for screen readers
+        fig.words = description  # pyright: ignore[reportAttributeAccessIssue]
         axes = fig.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(textwrap.fill(title, _letters_of_title(series, kind, width)))
@@ -104,8 +119,16 @@ def _height(series: list[Series], kind: str) -> int:
     return height
 
 
-def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *, names: Sequence[str] = (),
-         limit: float | None = None, legend: bool = True) -> None:  # fmt: skip
+def draw(
+    axes,
+    data: Any,
+    kind: str,
+    colours: Mapping[str, str] | None = None,
+    *,
+    names: Sequence[str] = (),
+    limit: float | None = None,
+    legend: bool = True,
+) -> None:
     """Draw data into matplotlib's axes; the arguments are figure's."""
     series = data
     if not isinstance(data, list):
@@ -135,7 +158,10 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
     lowest = 0.0
     last_values = []
     for label, xs, ys in series:
-        axes.plot(xs, ys, color=colours[label], marker="o" if len(xs) <= 20 else "", clip_on=False)
+        marker = ""
+        if len(xs) <= 20:
+            marker = "o"
+        axes.plot(xs, ys, color=colours[label], marker=marker, clip_on=False)
         lowest = min(lowest, *ys)
         last_values.append(ys[-1])
     axes.set_ylim(bottom=lowest)
@@ -156,8 +182,10 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
             axes.annotate(label, (xs[-1], y), va="center", **beside)
     for n, name in enumerate(names):
         # Where the line falls to the next point, there is room above.
-        falls = n + 1 < len(ys) and ys[n + 1] < ys[n]
-        axes.annotate(name, (xs[n], ys[n]), va="bottom" if falls else "top", **beside)
+        side = "top"
+        if n + 1 < len(ys) and ys[n + 1] < ys[n]:
+            side = "bottom"
+        axes.annotate(name, (xs[n], ys[n]), va=side, **beside)
 
 
 def _bars(
@@ -234,8 +262,9 @@ def _farthest(series: list[Series]) -> float:
 
 
 def svg(fig, *, alone: bool = False) -> str:
-    """Return a matplotlib figure as SVG: text as text in the page's typeface, no ground, nothing
-    but the drawing.
+    """Return a matplotlib figure as SVG, without a background.
+
+    Text stays text, in the page's typeface.
 
     With `alone` it is for a file: on white, with a typeface.
     """
@@ -256,7 +285,24 @@ def svg(fig, *, alone: bool = False) -> str:
     if alone:
         text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1)
     text = re.sub(r">\s+<", "><", text)
-    return re.sub(r"\s*\n\s*", " ", text).strip()
+    text = re.sub(r"\s*\n\s*", " ", text).strip()
+    return _with_stable_identifiers(text)
+
+
+def _with_stable_identifiers(text: str) -> str:
+    """Return an SVG whose identifiers depend on what it shows, rounded.
+
+    matplotlib's identifiers are digests of unrounded numbers, whose last bit differs between
+    processors. Two different figures of one page still get different identifiers.
+    """
+    identifiers = dict.fromkeys(re.findall(r' id="([mp][0-9a-f]{10})"', text))
+    shown = text
+    for identifier in identifiers:
+        shown = shown.replace(identifier, "")
+    digest = hashlib.sha256(shown.encode()).hexdigest()[:10]
+    for place, identifier in enumerate(identifiers):
+        text = text.replace(identifier, f"p{digest}-{place}")
+    return text
 
 
 def _rounded(attribute: re.Match) -> str:
@@ -268,8 +314,9 @@ def _rounded(attribute: re.Match) -> str:
 
 
 def to_html(fig) -> str:
-    """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for
-    screen readers.
+    """Return a matplotlib figure as a notebook shows it, in the theme's colours.
+
+    A description is there for screen readers.
     """
     drawn = svg(fig)
     drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", drawn, count=1)
@@ -292,7 +339,7 @@ def _titles(fig) -> str:
 
 
 def show_figures() -> None:
-    """In a notebook, show every matplotlib figure by to_html, in place of a PNG on a white ground."""
+    """In a notebook, show every matplotlib figure by to_html, not as a PNG on a white ground."""
     from IPython import get_ipython
     from matplotlib.figure import Figure
     from matplotlib_inline.config import InlineBackend
@@ -304,9 +351,7 @@ def show_figures() -> None:
 
 
 def course_style() -> None:
-    """Give every plot from here on the course's style, those of pandas' `frame.plot` and of pyplot
-    as well.
-    """
+    """Give every later plot the course's style, also those of pandas and of pyplot."""
     import matplotlib.style
     from cycler import cycler
 

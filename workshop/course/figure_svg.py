@@ -1,5 +1,7 @@
-"""What `figure` draws, as series of numbers with their names, colours and words; and the drawing,
-as SVG, where matplotlib is not.
+"""Draws the course's figures as SVG where matplotlib is missing.
+
+It also has what both ways of drawing share: series of numbers, their names, colours and
+descriptions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +12,21 @@ from workshop.course.readable_numbers import number
 from workshop.course.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
-SCALE = 0.84  # SVG units of a pixel: text of 11 units still has 10 pixels where a page leaves a figure 440 of 560
-MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": style.OVERHEAD,
-           "Float16": style.WEIGHTS, "Float8": style.SKY, "INT4": "#B5DDF3",
-           "with a KV cache": style.KV_CACHE, "without a cache": style.VERMILLION, "workshop plan": style.GREEN,
-           "sent, no token yet": style.ORANGE, "tokens come": style.BLUE}  # fmt: skip
+# SVG units of a pixel: text of 11 units still has 10 pixels where a page leaves 440 of 560.
+SCALE = 0.84
+MEANING = {
+    "weights": style.WEIGHTS,
+    "KV cache": style.KV_CACHE,
+    "overhead": style.OVERHEAD,
+    "Float16": style.WEIGHTS,
+    "Float8": style.SKY,
+    "INT4": "#B5DDF3",
+    "with a KV cache": style.KV_CACHE,
+    "without a cache": style.VERMILLION,
+    "workshop plan": style.GREEN,
+    "sent, no token yet": style.ORANGE,
+    "tokens come": style.BLUE,
+}
 Series = tuple[str, list, list[float]]  # label, x (numbers or names), y
 
 
@@ -27,8 +39,9 @@ def rows_of(series: Sequence[Series]) -> list[str]:
 
 
 def spread(values: Sequence[float], apart: float) -> list[float]:
-    """Return the values, the larger ones raised until all are that far apart: for the names at the
-    ends of lines.
+    """Return the values, the larger ones raised until all are at least `apart` from each other.
+
+    The names at the ends of lines need it.
     """
     out, below = [0.0] * len(values), float("-inf")
     for n in sorted(range(len(values)), key=values.__getitem__):
@@ -37,8 +50,9 @@ def spread(values: Sequence[float], apart: float) -> list[float]:
 
 
 def series_of(data: Any) -> list[Series]:
-    """Return a table's columns as (label, x, y), without NaN; pandas and dictionaries both have
-    `items`.
+    """Return a table's columns as (label, x, y), without NaN.
+
+    Tables of pandas and dictionaries both have `items`.
     """
     columns = list(data.items())
     if columns and not hasattr(columns[0][1], "items"):
@@ -55,12 +69,13 @@ def series_of(data: Any) -> list[Series]:
 
 
 def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> dict[str, str]:
-    """Return label → colour: the chosen one, else by what a label means, else in the course's
-    order.
-    """
+    """Return label → colour: chosen, by the label's meaning, or the next in the course's order."""
     labels = [label for label, _, _ in series]
-    by_label = {**MEANING, **(chosen or {}), "": "none" if len(series) > 1 else style.BLUE}
-    used_colours = [by_label[label] for label in labels if label in by_label]
+    unnamed = style.BLUE
+    if len(series) > 1:
+        unnamed = "none"
+    by_label = {**MEANING, **(chosen or {}), "": unnamed}
+    used_colours = set(map(by_label.get, labels))
     free = [colour for colour in style.CYCLE if colour not in used_colours]
     order = iter(free + list(style.CYCLE) * len(series))
     colours = {}
@@ -70,18 +85,26 @@ def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> di
 
 
 def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
-    """Return title, axes and numbers in a sentence; of a line of more than 16 points the first and
-    the last.
+    """Return a sentence with the title, the axes and the numbers.
+
+    For a line of more than 16 points it has the first and the last number only.
     """
     axes = " against ".join(filter(None, (ylabel, xlabel)))
     parts = [title, axes]
     for label, xs, ys in series:
-        points = [f"{_x_in_words(x)}: {number(y)}" for x, y in zip(xs, ys, strict=True)]
+        points = []
+        for x, y in zip(xs, ys, strict=True):
+            points.append(f"{_x_in_words(x)}: {number(y)}")
         if len(points) > 16:
             points = [points[0], points[-1]]
         numbers = ", ".join(points)
-        parts.append(f"{label}: {numbers}" if label else numbers)
-    return ". ".join(part.rstrip(".:") for part in parts if part) + "."
+        if label:
+            numbers = f"{label}: {numbers}"
+        parts.append(numbers)
+    sentences = []
+    for part in filter(None, parts):
+        sentences.append(part.rstrip(".:"))
+    return ". ".join(sentences) + "."
 
 
 def _x_in_words(x: Any) -> str:
@@ -90,10 +113,24 @@ def _x_in_words(x: Any) -> str:
     return number(x)
 
 
-def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
-            title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
-            words: str) -> chart.Picture:  # fmt: skip
-    """Return the figure; the arguments are those of `figure.figure`, width and height in pixels."""
+def picture(
+    series: Sequence[Series],
+    kind: str,
+    colours: Mapping[str, str],
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    *,
+    names: Sequence[str],
+    limit: float | None,
+    width: int,
+    height: int,
+    description: str,
+) -> chart.Picture:
+    """Return the figure; the arguments are those of `figure.figure`.
+
+    Width and height are in pixels. `description` is for screen readers.
+    """
     pixels = width
     width, height = round(width * SCALE), round(height * SCALE)
     labels = _legend(series, kind)
@@ -116,11 +153,11 @@ def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xla
     drawn.insert(0, chart.text(title_x, 18, title, bold=True, size=14))
     drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
     drawn.append(chart.text(y_label_x, 36, ylabel, fill=style.MUTED))
-    return chart.Picture("".join(drawn), width, height, words, most_pixels=pixels)
+    return chart.Picture("".join(drawn), width, height, description, most_pixels=pixels)
 
 
 def _legend(series: Sequence[Series], kind: str) -> list[str]:
-    """Return the labels of a legend: lines have theirs at their ends, and a single one needs none."""
+    """Return the labels of a legend: none for lines, labelled at their ends, or a single series."""
     labels = []
     for label, _, _ in series:
         if label:
@@ -138,7 +175,9 @@ def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]
     for label, xs, ys in series:
         texts.append(label)
         for n, x in enumerate(xs):
-            places_of_x[x] = n if has_names else x
+            places_of_x[x] = x
+            if has_names:
+                places_of_x[x] = n
         highest = max(highest, *ys)
     room = 20 + LETTER * max(map(len, texts))
     first, last = min(places_of_x.values()), max(places_of_x.values())
@@ -247,7 +286,9 @@ def _points(axes, series, colours, middles, far) -> list[str]:
                 chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}")
             )
             if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
-                side, anchor = (-9, "end") if y > 0 else (9, "start")
+                side, anchor = 9, "start"
+                if y > 0:
+                    side, anchor = -9, "end"
                 drawn.append(
                     chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=11, anchor=anchor)
                 )

@@ -1,6 +1,6 @@
-"""What notebooks of earlier releases import as `given` and `elsewhere`; learners have copies of them.
+"""What notebooks of earlier releases import as `given` and `elsewhere`.
 
-Today these names are in `workshop.course.nb01`, `nb02`, …
+Learners have copies of them. Today these names are in `workshop.course.nb01`, `nb02`, …
 """
 
 from workshop.course.exercise_sets.e13_scale_out import SERVICES, WAYS

@@ -1,5 +1,4 @@
-"""One set of HTML for everything that the course shows: tags that escape, and the parts that
-pictures are made of.
+"""The HTML that the course shows: tags that escape, and the parts that pictures are made of.
 
     panel(verdict("✓", "good", "It fits."), tiles([("15 GiB", "weights")], columns=2), label="It fits: 15 GiB.")
 
@@ -47,7 +46,9 @@ def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Ht
 
     Attributes that are None or empty are left out; `aria_label` becomes aria-label.
     """
-    head = f'<{name} class="{cls}"' if cls else f"<{name}"
+    head = f"<{name}"
+    if cls:
+        head += f' class="{cls}"'
     for key, value in attributes.items():
         if value is not None and value != "":
             head += f' {key.replace("_", "-")}="{escape(str(value))}"'
@@ -66,13 +67,10 @@ def panel(*children: object, label: str = "", cls: str = "") -> Html:
 
     With a label it is one picture, which a screen reader says so.
     """
-    return tag(
-        "div",
-        *children,
-        cls=f"workshop {cls}".rstrip(),
-        role="img" if label else "",
-        aria_label=label,
-    )
+    role = ""
+    if label:
+        role = "img"
+    return tag("div", *children, cls=f"workshop {cls}".rstrip(), role=role, aria_label=label)
 
 
 def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
@@ -81,9 +79,7 @@ def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
 
 
 def alert(error: WorkshopError) -> Html:
-    """Return what is wrong and what to do, in a panel of its own: it stands where the picture
-    would.
-    """
+    """Return a panel with an error and its remedy, shown in place of the picture."""
     remedy = []
     if error.remedy:
         remedy = [BR, "→ ", error.remedy]
@@ -94,7 +90,7 @@ def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int)
     """Return numbers side by side, each with what it is, and perhaps a note."""
     cells = []
     for number, meaning, *notes in items:
-        lines = [muted(note) for note in notes if note]
+        lines = map(muted, filter(None, notes))
         cells.append(div(tag("b", number), div(meaning), *lines, cls="tile"))
     return div(*cells, cls=f"tiles of{columns}")
 
@@ -139,7 +135,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") 
     """
     parts = []
     if any(head):
-        names = [tag("th" if name else "td", name) for name in head]
+        names = []
+        for name in head:
+            kind = "td"
+            if name:
+                kind = "th"
+            names.append(tag(kind, name))
         parts.append(tag("thead", tag("tr", *names)))
     lines = []
     for row in rows:
@@ -155,7 +156,10 @@ def code(text: str) -> Html:
     """
     parts: list[object] = []
     for word in text.split(" "):
-        parts.append(span(word, cls="whole") if word.startswith("--") else word)
+        part = word
+        if word.startswith("--"):
+            part = span(word, cls="whole")
+        parts.append(part)
     return tag("pre", *between(" ", parts), cls="code")
 
 
@@ -173,7 +177,7 @@ def says(*children: object, indent: int = 0) -> Html:
 
 
 def alone(body: str) -> Html:
-    """Return an output that stands by itself: as much of the stylesheet as it needs, then the body."""
+    """Return an output that stands by itself: the stylesheet, as far as needed, then the body."""
     used: set[str] = set()
     for classes in re.findall(r'class="([^"]*)"', body):
         used.update(classes.split())
@@ -191,15 +195,19 @@ def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
     for rule in re.findall(r"[^{}]+{[^}]*}", _stylesheet()):
         rule = rule.strip()
         selectors = rule[: rule.index("{")].split(",")
-        classes = tuple(set(re.findall(r"\.([a-z][\w-]*)", selector)) for selector in selectors)
-        rules.append((rule, classes))
+        classes = []
+        for selector in selectors:
+            classes.append(set(re.findall(r"\.([a-z][\w-]*)", selector)))
+        rules.append((rule, tuple(classes)))
     return tuple(rules)
 
 
 def _stylesheet() -> str:
     """Return the colours and style.css, without comments and without spaces that say nothing."""
-    values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
-    sheet = f".workshop{{{values}}}"
+    values = []
+    for name, value in style.NAMES.items():
+        values.append(f"--{name}:{value}")
+    sheet = f".workshop{{{';'.join(values)}}}"
     for name in style.NAMES:
         sheet += f".workshop .bg-{name}{{background:var(--{name})}}"
         mixed = f"color-mix(in srgb,var(--{name}) 55%,var(--text))"

@@ -1,5 +1,6 @@
-"""What a right answer is: any type of a number, wholes or rounded, and typical wrong answers with
-their words.
+"""Decides whether an answer is right: any type of number, whole or rounded.
+
+A typical wrong answer gets a sentence of its own.
 
 Exercise("KV heads", exactly(8), "Look into config.json.", wrong={32: "those are the query
 heads"}).test(numpy.int64(8))
@@ -43,8 +44,14 @@ class Exercise:
     factors = 0  # how many factors, as a tuple, are as good as their product
     notebook = ""  # whose it is: 01_memory
 
-    def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] = MappingProxyType({}),
-                 options: Mapping[str, Sequence[str]] = MappingProxyType({})):  # fmt: skip
+    def __init__(
+        self,
+        title: str,
+        judge: Judge,
+        *hints: str,
+        wrong: Mapping[object, str] = MappingProxyType({}),
+        options: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ):
         self.title = title
         self.judge = judge
         self.hints = hints
@@ -52,27 +59,31 @@ class Exercise:
         self.options = options
 
     @classmethod
-    def of(cls, words: Mapping, judge: Callable[..., str | None] | None) -> Exercise:
-        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a
-        number; options.
+    def of(cls, table: Mapping, judge: Callable[..., str | None] | None) -> Exercise:
+        """Return the exercise that a table of a TOML file describes.
+
+        Its fields: title, hints, wrong; answer, unit, digits and rel of a number; or question,
+        options and right.
 
         Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of
         a dictionary.
         """
-        if "options" in words:
-            options = dict(zip(ascii_lowercase, words["options"], strict=False))
-            return cls(words["question"], one_of(options, words["right"]), options=options)
-        if "give" in words:
+        if "options" in table:
+            options = dict(zip(ascii_lowercase, table["options"], strict=False))
+            return cls(table["question"], one_of(options, table["right"]), options=options)
+        if "give" in table:
             if judge is None:
-                raise LookupError(f"{words['title']!r} has `give`, and no judge of its name.")
-            judge = shaped(judge, words["give"], words.get("keys", ()))
+                raise LookupError(f"{table['title']!r} has `give`, and no judge of its name.")
+            judge = shaped(judge, table["give"], table.get("keys", ()))
         elif judge is None:
-            judge = _of_number(words)
+            judge = _of_number(table)
         wrong: dict[object, str] = {}
-        for value, why in words.get("wrong", ()):
-            wrong[tuple(value) if isinstance(value, list) else value] = why
-        exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
-        exercise.factors = words.get("factors", 0)
+        for value, why in table.get("wrong", ()):
+            if isinstance(value, list):
+                value = tuple(value)
+            wrong[value] = why
+        exercise = cls(table["title"], judge, *table["hints"], wrong=wrong)
+        exercise.factors = table.get("factors", 0)
         return exercise
 
     def test(self, answer: object) -> str | None:
@@ -89,9 +100,7 @@ class Exercise:
         return misread(answer, self.wrong) or message
 
     def _wrong_factors(self, answer: Sequence[object]) -> str | None:
-        """Return what is wrong with factors in place of a number; None if their product can be
-        judged.
-        """
+        """Return what is wrong with factors in place of a number; None if nothing is."""
         if len(answer) != self.factors:
             return f"give {self.factors} numbers, or their product without commas"
         for factor in answer:
@@ -102,8 +111,9 @@ class Exercise:
 
 
 def plain(answer: object) -> object:
-    """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal,
-    Fraction, openai.
+    """Return an answer in Python's own types.
+
+    Values of NumPy, pandas, PyTorch, Decimal, Fraction and openai are converted.
     """
     dump = getattr(answer, "model_dump", None)
     if dump is not None:  # a server's answer, as openai gives it
@@ -158,8 +168,9 @@ def single(answer: object) -> object:
 
 
 def called(answer: object, names: Iterable[str]) -> object:
-    """Return which of the names a text means, whatever its capitals and spaces; anything else as it
-    is.
+    """Return the one of the names that a text means, whatever its capitals and spaces.
+
+    Anything else is returned unchanged.
 
     "dp+ep" is "DP + EP".
     """
@@ -182,11 +193,14 @@ def _bare(text: str) -> str:
 
 
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
-    """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a
-    percent.
+    """Return what went wrong if the answer is one of the typical wrong ones.
+
+    Numbers are equal within half a percent.
     """
     number = single(answer)
-    answer = tuple(answer) if isinstance(answer, list) else called(answer, _texts(wrong))
+    if isinstance(answer, list):
+        answer = tuple(answer)
+    answer = called(answer, _texts(wrong))
     for typical, why in wrong.items():
         if isinstance(typical, Real):
             if is_number(number) and math.isclose(number, typical, rel_tol=0.005):
@@ -243,20 +257,25 @@ def is_number(answer: object) -> TypeGuard[float]:
     return not_a_number(answer) is None
 
 
-def _of_number(words: Mapping) -> Judge:
-    """Return the judge of an answer that is a number: `answer`, `unit`, `digits` and `rel` of a
-    file of words.
+def _of_number(table: Mapping) -> Judge:
+    """Return the judge of an answer that is a number.
+
+    `answer`, `unit`, `digits` and `rel` are fields of the exercise's TOML file.
     """
-    answer, unit = words["answer"], words.get("unit", "")
-    rule = {name: words[name] for name in ("rel", "digits") if name in words}
-    if isinstance(answer, int) and "digits" not in words and not rule:
+    answer, unit = table["answer"], table.get("unit", "")
+    rule = {}
+    for name in ("rel", "digits"):
+        if name in table:
+            rule[name] = table[name]
+    if isinstance(answer, int) and not rule:
         return exactly(answer, unit)
     return close_to(answer, unit, **rule)
 
 
 def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int = 2) -> Judge:
-    """Return a judge of a number: right within `rel`, or if it is `expected` rounded to `digits`
-    digits or more.
+    """Return a judge of a number, which is right within `rel`.
+
+    It is also right if it is `expected` rounded to `digits` or more digits.
     """
     rounded = [float(f"{expected:.{more}e}") for more in range(digits - 1, 15)]
 
@@ -276,8 +295,9 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
 
 
 def factors_of(answer: object, expected: float, unit: str) -> str | None:
-    """Return what to do with a tuple or list of factors whose product is the answer, or is it in
-    another unit.
+    """Return what to do with a tuple or list of factors; None if it is no such answer.
+
+    Their product is the answer, or is it in another unit.
     """
     if not isinstance(answer, tuple | list) or not all(map(is_number, answer)):
         return None
@@ -292,8 +312,9 @@ def factors_of(answer: object, expected: float, unit: str) -> str | None:
 
 
 def another_unit(answer: float, expected: float, unit: str) -> str:
-    """Return a question about the unit if an answer is off by a prefix: 1,000 or 1,024, their
-    powers, GB for GiB.
+    """Return a question about the unit if an answer is off by a prefix, else ''.
+
+    Prefixes are powers of 1,000 and of 1,024, and GB in place of GiB.
     """
     smaller, larger = sorted((abs(answer), abs(expected)))
     if not smaller:
@@ -339,8 +360,9 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
 
 
 def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> Judge:
-    """Let a judge have an answer of the kinds that its parameters name (of several: a tuple or list
-    of them).
+    """Return a judge that first checks the kinds of values that `judge`'s parameters name.
+
+    For several parameters the answer is a tuple or list with one value for each.
 
     Any other answer, a dict with other `keys`, and one of which the judge says SHAPELESS, is told
     what to give.
@@ -351,7 +373,9 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
     def judged(answer: object) -> str | None:
         if isinstance(answer, dict):  # "a" is A
             answer = {called(key, names): value for key, value in answer.items()}
-        parts = answer if len(kinds) > 1 else (answer,)
+        parts: object = (answer,)
+        if len(kinds) > 1:
+            parts = answer
         message: str | None = SHAPELESS
         if _are_of(parts, kinds) and has_keys(answer):
             message = judge(*parts)

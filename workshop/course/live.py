@@ -1,8 +1,11 @@
-"""Servers that a notebook starts on this machine: start and stop them, read log and metrics, send requests in time.
+"""Servers that a notebook starts on this machine.
+
+Start and stop them, read their log and metrics, and send requests that are timed.
 
 >>> from workshop import connect, live
 >>> llm = connect()
->>> live.metrics.fetch(llm.url, llm.record.api_key).kv_cache_tokens > 10_000      # places in its KV cache
+>>> look = live.metrics.fetch(llm.url, llm.record.api_key)
+>>> look.kv_cache_tokens > 10_000                    # places in its KV cache
 True
 >>> spans = live.timeline.ask(llm, ["Boston is a"] * 2, at_once=2, max_tokens=[4, 8])
 >>> [span.tokens for span in spans]
@@ -70,25 +73,18 @@ ROLES = {
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
-    """Stop this user's own teaching servers, as far as two more ranks would not fit beside them; return their names."""
+    """Stop this user's own teaching servers until two more ranks fit; return their names."""
     stopped = []
     for record in records.own():
-        if machine.memory_available_bytes() >= needed_bytes:
+        free_bytes = machine.memory_available_bytes()
+        if free_bytes >= needed_bytes:
             break
-        if (
-            record.where == "local"
-            and record.state == "ready"
-            and record.model == local.TEACHING_MODEL
-        ):
-            print(
-                f"{machine.memory_available_bytes() / 2**30:.1f} GiB are free:",
-                supervise.stop(record.name),
-            )
+        is_ready = record.where == "local" and record.state == "ready"
+        if is_ready and record.model == local.TEACHING_MODEL:
+            print(f"{free_bytes / 2**30:.1f} GiB are free:", supervise.stop(record.name))
             stopped.append(record.name)
-    free = machine.memory_available_bytes() / 2**30
-    print(
-        f"{free:.1f} GiB of memory are free; two ranks need about {needed_bytes / 2**30:.1f} GiB."
-    )
+    free = f"{machine.memory_available_bytes() / 2**30:.1f} GiB of memory are free"
+    print(f"{free}; two ranks need about {needed_bytes / 2**30:.1f} GiB.")
     return stopped
 
 
@@ -101,14 +97,20 @@ def bring_back(names: list[str]) -> None:
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
-    """Start the teaching model under `name` with these flags, and say where it answers; see extra_servers.start."""
+    """Start the teaching model under `name` with these flags, and print where it answers.
+
+    See extra_servers.start.
+    """
     record = extra_servers.start(name, *vllm_args, trace=trace)
     print(f"{name} answers at {record.url}; its log is {record.log}")
     return record
 
 
 def workers(record: ServerRecord) -> Table:
-    """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
+    """Return the processes of a server: what each is, and its memory.
+
+    Memory is the PSS, in which shared pages are divided among the processes that use them.
+    """
     main = psutil.Process(record.pid)
     processes = [(main, "API server", "answers HTTP; no weights")]
     for process in main.children(recursive=True):
@@ -125,7 +127,10 @@ def workers(record: ServerRecord) -> Table:
 
 
 def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
-    """Return a client of a server whose KV cache is small enough to see it fill; without vLLM, of the usual server."""
+    """Return a client of a server whose KV cache is small enough to see it fill.
+
+    Without vLLM, return a client of the usual server.
+    """
     if not installed()[0]:
         return connect()
     record = records.read(SMALL)
@@ -135,7 +140,10 @@ def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
 
 
 def lab(*vllm_args: str) -> Client | None:
-    """Return a client of a server that is started with these flags and a trace; None without vLLM, or memory for it."""
+    """Start a server with these flags and a trace; return a client of it.
+
+    Return None without vLLM, or without memory for the server.
+    """
     free = machine.memory_available_bytes()
     if not installed()[0] or free < LAB_BYTES:
         why = "vLLM is not installed here"
@@ -153,14 +161,19 @@ def lab_trace(lab: Client | None) -> Path:
     if lab is None:
         return RECORDED_LAB
     answered = metrics.fetch(lab.url, lab.record.api_key).requests_total or 0
-    growing, ended, until = trace.Trace(_trace_file()), 0, time.monotonic() + TRACED_WITHIN_S
-    while (ended := ended + sum(len(step.finished) for step in growing.more())) < answered:
+    growing = trace.Trace(_trace_file())
+    until = time.monotonic() + TRACED_WITHIN_S
+    ended = 0  # requests, as far as the trace has them
+    while True:
+        for step in growing.more():
+            ended += len(step.finished)
+        if ended >= answered:
+            return growing.path
         if time.monotonic() > until:
             raise WorkshopError(
                 "The trace of the lab has ended too soon.", f"Its log says why: {lab.record.log}"
             )
         time.sleep(0.1)
-    return growing.path
 
 
 def _trace_file() -> Path:

@@ -15,14 +15,14 @@ import yaml
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.parallelism import Plan
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.html import alone, div, panel, tag
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
 from workshop.servers.kubernetes import GIB, Case, Options
 
 # name → what a manifest must have
-POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"]["policies"]
+POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
@@ -30,8 +30,9 @@ SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volum
 
 @dataclass(frozen=True)
 class Manifests:
-    """Manifests with the plan that they are meant for; notebooks show the parts that the exercise
-    is about.
+    """Manifests with the plan that they are meant for.
+
+    Notebooks show the parts that the exercise is about.
     """
 
     plan: Plan
@@ -74,7 +75,10 @@ class Manifests:
             {"kind": claim["kind"], "spec": claim["spec"]},
             {"kind": "Deployment", "spec": {"template": {"spec": spec}}},
         ]
-        return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
+        documents = []
+        for part in parts:
+            documents.append(yaml.safe_dump(part, sort_keys=False, width=1000))
+        return "---\n".join(documents)
 
     def _repr_html_(self) -> str:
         lines = []
@@ -106,8 +110,12 @@ def spoiled() -> Manifests:
     good = sound()
     bad = Manifests(good.plan, copy.deepcopy(good.documents))
     box = bad.vllm
-    box["args"] = [a for a in box["args"] if not a.startswith(("--dtype", "--middleware"))]
-    box["args"] += [
+    arguments = []
+    for argument in box["args"]:
+        if not argument.startswith(("--dtype", "--middleware")):
+            arguments.append(argument)
+    box["args"] = [
+        *arguments,
         "--dtype=bfloat16",
         "--middleware=workshop.servers.guard.auth.RequireKey",
         "--api-key=sk-qwen-2026",
@@ -148,10 +156,8 @@ def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
     if startup:
         allowed_s = startup["failureThreshold"] * startup["periodSeconds"]
     if allowed_s < needed_s:
-        yield (
-            "startup",
-            f"Kubernetes kills the container after {allowed_s} s, and loading may take {needed_s} s",
-        )
+        problem = f"Kubernetes kills the container after {allowed_s} s"
+        yield "startup", f"{problem}, and loading may take {needed_s} s"
     asked_paths = []
     for name in PROBES[1:]:
         if name in m.vllm:
@@ -161,7 +167,10 @@ def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
 
 
 def _broken_key(m: Manifests) -> Iterator[tuple[str, str]]:
-    has_secret = any("secret" in volume for volume in m.pod["volumes"])
+    has_secret = False
+    for volume in m.pod["volumes"]:
+        if "secret" in volume:
+            has_secret = True
     if m.argument("--api-key") is not None:
         yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
     elif not has_secret or not m.argument("--middleware"):
@@ -183,7 +192,9 @@ def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
         yield "user", "the container may become root"
     if not _has_own_address(m.vllm):
         yield "address", "VLLM_HOST_IP is not the pod's own address"
-    tolerated = [toleration.get("key") for toleration in pod.get("tolerations", [])]
+    tolerated = []
+    for toleration in pod.get("tolerations", []):
+        tolerated.append(toleration.get("key"))
     if "nvidia.com/gpu" not in tolerated or not pod.get("nodeSelector"):
         yield "node", "the pod is not for GPU nodes"
 
@@ -223,4 +234,8 @@ def judge(manifests: Manifests) -> dict[str, str]:
 
 def faults(manifests: Manifests) -> list[str]:
     """Return the names of the policies that are broken."""
-    return [name for name, wrong in judge(manifests).items() if wrong]
+    names = []
+    for name, problem in judge(manifests).items():
+        if problem:
+            names.append(name)
+    return names

@@ -1,4 +1,6 @@
-"""What notebook 06 uses: the same prompts through Transformers alone, and steps to count where it is missing.
+"""For notebook 06: the same prompts through Transformers alone.
+
+Where Transformers is missing, steps are counted instead of seconds.
 
 >>> from workshop.course import nb06
 >>> nb06.slots([3, 1], at_once=2)
@@ -22,9 +24,10 @@ LENGTHS = [120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10]  # tokens of twelve
 
 @dataclass(frozen=True)
 class Run:
-    """What some answers took. computed_tokens: with those that nobody asked for, behind the end of an answer.
+    """What some answers took.
 
-    unit: "seconds"; "steps" where Transformers is missing, so that its time cannot be measured.
+    `unit` is "seconds", or "steps" where Transformers is missing and no time can be measured.
+    `computed_tokens` also counts tokens after the end of an answer, which nobody asked for.
     """
 
     took: float
@@ -39,8 +42,8 @@ class Run:
 
 
 def has_transformers() -> bool:
-    """Return whether Transformers and PyTorch are installed here: they come with the local server."""
-    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    """Return True if Transformers and PyTorch are installed; they come with the local server."""
+    return all(map(importlib.util.find_spec, ("torch", "transformers")))
 
 
 def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> Run:
@@ -49,13 +52,17 @@ def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> Run:
 
 
 def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run:
-    """Write the answers with Transformers in static batches: each is padded, and ends with its longest answer.
+    """Write the answers with Transformers in static batches.
+
+    A batch is padded, and ends with its longest answer.
 
     Args:
         lengths: tokens of each answer.
         at_once: prompts in a batch.
     """
-    longest = [max(lengths[start : start + at_once]) for start in range(0, len(lengths), at_once)]
+    longest = []
+    for start in range(0, len(lengths), at_once):
+        longest.append(max(lengths[start : start + at_once]))
     computed_tokens = at_once * sum(longest)
     if not has_transformers():
         return Run(sum(longest), "steps", sum(lengths), computed_tokens)
@@ -71,7 +78,8 @@ def served(spans: Sequence[Span], at_once: int) -> Run:
 
     Args:
         spans: the requests, as `live.timeline.ask` returns them.
-        at_once: threads that sent them. In steps: a place that is free takes the next answer at once.
+        at_once: threads that sent them. Counted in steps, a free place takes the next answer at
+            once.
     """
     tokens = sum(span.tokens for span in spans)
     if has_transformers():
@@ -83,11 +91,12 @@ def served(spans: Sequence[Span], at_once: int) -> Run:
 
 
 def slots(lengths: Sequence[int], at_once: int) -> list[tuple[int, int]]:
-    """Return for each answer of static batches its tokens, and the steps in which its place is empty."""
+    """Return (tokens, steps in which its place is empty) for each answer of static batches."""
     places = []
     for start in range(0, len(lengths), at_once):
         batch = lengths[start : start + at_once]
-        places += [(length, max(batch) - length) for length in batch]
+        for length in batch:
+            places.append((length, max(batch) - length))
     return places
 
 
@@ -103,7 +112,10 @@ def _generate(prompts: Sequence[str], tokens: int) -> None:
 
 @cache
 def _loaded() -> tuple[Any, Any]:  # Transformers chooses both classes when it reads the folder
-    """Return the teaching model and its tokenizer, which pads on the left: an answer begins behind its prompt."""
+    """Return the teaching model and its tokenizer.
+
+    The tokenizer pads on the left, so that an answer begins behind its prompt.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging

@@ -1,5 +1,4 @@
-"""What notebook 08 uses: one plan in three places, Kubernetes manifests and the policies for them,
-a VM.
+"""For notebook 08: one plan in three places, Kubernetes manifests with policies, and a VM.
 
 >>> from workshop import plan
 >>> from workshop.course import nb08
@@ -35,8 +34,9 @@ def components(name: str) -> dict[str, dict[str, Any]]:
 
 
 def component(name: str, kind: str) -> dict[str, Any]:
-    """Return one document of a folder of kubernetes/components; Component: its kustomization
-    itself.
+    """Return one document of a folder of kubernetes/components.
+
+    The kind "Component" is the kustomization itself.
 
     Raises:
         BadInput: the folder has no document of that kind.

@@ -1,4 +1,4 @@
-"""What notebook 09 uses: a slider for bits, the quantized teaching model and what was measured of it, recorded runs.
+"""For notebook 09: a slider for bits, the quantized teaching model, and recorded runs.
 
 >>> from workshop.course import nb09
 >>> nb09.BitsExplorer(bits=4, group="64 inputs").result.bits_per_weight
@@ -32,14 +32,16 @@ __all__ = [
 ]
 
 EVALUATED = "quantization/evaluated.json"  # written by benchmarks/quantization/evaluate.py
-NVFP4_LEVELS = np.array(
-    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
-)  # of a code's three bits; one bit is the sign
+# of a code's three bits; one bit is the sign
+NVFP4_LEVELS = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 NVFP4_BLOCK = 16  # inputs that share a scale
 
 
 def evaluate() -> Evaluation:
-    """Ask the learner's server the 300 questions with lm-eval; the recorded answers where one of the two is missing."""
+    """Ask the learner's server the 300 questions with lm-eval.
+
+    Where the server or lm-eval is missing, return the recorded answers.
+    """
     from workshop.client.client import connect  # not at the top: in a browser there is no client
 
     try:
@@ -52,7 +54,10 @@ def evaluate() -> Evaluation:
 
 
 def evaluated() -> dict[str, Evaluation]:
-    """Return the recorded answers of each format, from vLLM's endpoint and lm-eval; bf16 is as published."""
+    """Return the recorded answers of each format, from vLLM's endpoint and lm-eval.
+
+    bf16 is the format in which the model is published.
+    """
     record = recorded_data.read(EVALUATED)
     runs = {}
     for name, row in record["schemes"].items():
@@ -65,10 +70,12 @@ def evaluated() -> dict[str, Evaluation]:
 
 
 def nvfp4(weight: np.ndarray) -> np.ndarray:
-    """Return what NVFP4 stores of a weight [outputs, inputs]: 4-bit floats, and a scale in 8 bits for 16 inputs.
+    """Return the values that NVFP4 stores of a weight [outputs, inputs].
 
-    A second scale in 32 bits serves the whole matrix. Source: NVIDIA's format, as vLLM 0.32 reads it
-    (nvfp4-pack-quantized of compressed-tensors). Inputs must be a multiple of 16.
+    A value is a 4-bit float, with a scale in 8 bits for 16 inputs, and a scale in 32 bits for the
+    whole matrix. The number of inputs must be a multiple of 16.
+
+    Source: NVIDIA's format, as vLLM 0.32 reads it (nvfp4-pack-quantized of compressed-tensors).
     """
     blocks = weight.astype(np.float32).reshape(-1, NVFP4_BLOCK)
     largest = NVFP4_LEVELS[-1]
@@ -81,7 +88,7 @@ def nvfp4(weight: np.ndarray) -> np.ndarray:
 
 
 def nvfp4_error(model: reference.Llama) -> float:
-    """Return ‖ΔW‖ / ‖W‖ over all Linears of a model in NVFP4: comparable with schemes.weight_error."""
+    """Return ‖ΔW‖ / ‖W‖ over all Linears of a model in NVFP4, as schemes.weight_error does."""
     squared_error = 0.0
     squared_weights = 0.0
     for name in model.linear_names():

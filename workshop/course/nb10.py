@@ -1,5 +1,4 @@
-"""What notebook 10 looks at: the text that a chat template makes, its tokens, and a second server
-that reads tool calls.
+"""For notebook 10: the text and tokens that a chat template makes, and a server with tool calls.
 
 >>> from workshop.course import nb10
 >>> nb10.render([{"role": "user", "content": "What is Boston?"}])
@@ -28,15 +27,14 @@ READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config
 
 
 def own_template() -> dict:
-    """Return what the teaching model's folder says of its chats: chat_template, bos_token,
-    eos_token.
-    """
+    """Return the teaching model's settings of chats: chat_template, bos_token and eos_token."""
     return json.loads((Path(TEACHING_FOLDER) / "tokenizer_config.json").read_text(encoding="utf-8"))
 
 
 def render(messages: Sequence[Mapping], template: str = "", **more: object) -> str:
-    """Return the text that a chat template makes of messages, as a server makes it: in Jinja, in a
-    sandbox.
+    """Return the text that a chat template makes of messages, as a server makes it.
+
+    The template is rendered by Jinja, in a sandbox.
 
     Args:
         messages: each has a role and a content.
@@ -61,8 +59,9 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
 
 
 def tokens(llm: Client, prompt: str | Sequence[Mapping], **more: object) -> list[str]:
-    """Return the tokens that the server makes of a prompt, or of the messages of a chat
-    (/tokenize); no answer.
+    """Return the tokens that the server makes of a prompt, or of the messages of a chat.
+
+    The server's /tokenize is asked; no answer is generated.
 
     Args:
         prompt: a text, as for completions, or messages, as for a chat.
@@ -87,7 +86,7 @@ class Recorded:
         print(f"{why}: these are the recorded answers of vLLM {self.recording['vllm']}.")
 
     def chat(self, messages: Sequence[Mapping], **sampling: object) -> object:
-        """Return the answer to this very request, if it was recorded: a ChatCompletion of openai's."""
+        """Return the recorded answer to this very request: a ChatCompletion of openai's."""
         from openai.types.chat import ChatCompletion  # not where a browser reads this
 
         answer = self.recording["answers"].get(key(messages, sampling))
@@ -103,8 +102,9 @@ def key(messages: Sequence[Mapping], sampling: Mapping) -> str:
 
 
 def reader(flags: Sequence[str]) -> Client | Recorded:
-    """Start a second teaching server with these flags and READER_FLAGS; one that is left over is
-    stopped.
+    """Start a second teaching server with these flags and READER_FLAGS.
+
+    A server of this name that still runs is stopped first.
     """
     if flags is ...:
         return Recorded(

@@ -3,7 +3,7 @@
 >>> from workshop.course import nb11
 >>> sorted(nb11.engine_lab()["budgets"])                # tokens of a step
 [512, 2048, 8192]
->>> nb11.XRay().steps                                   # a recorded run; XRay(FILE) of `serve --trace FILE`
+>>> nb11.XRay().steps                     # a recorded run; XRay(FILE) of `serve --trace FILE`
 56
 """
 
@@ -21,8 +21,12 @@ def engine_lab() -> dict:
     a step to what the simulation says.
     """
     recorded = recorded_data.read("engine_lab.json")
-    runs = [[_span(*fields) for fields in run] for run in recorded["runs"]]
-    budgets = {int(budget): row for budget, row in recorded["budgets"].items()}
+    runs = []
+    for run in recorded["runs"]:
+        runs.append([_span(*fields) for fields in run])
+    budgets = {}
+    for budget, row in recorded["budgets"].items():
+        budgets[int(budget)] = row
     return recorded | {"runs": runs, "budgets": budgets}
 
 

@@ -1,9 +1,10 @@
-"""What notebook 12 uses: speculative decoding, recorded, foretold and measured on a server.
+"""For notebook 12: speculative decoding, recorded, predicted and measured on a server.
 
 >>> from workshop.course import nb12
->>> nb12.speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)  # tokens of each step
+>>> agreement = [[True, False, True, True, True, True, True]]
+>>> nb12.speculation.lengths(agreement, guesses=3)              # tokens of each step
 [2, 4, 2]
->>> nb12.measured_drafts()["n-gram, vLLM 0.32.0"]["32 users"]  # times as many tokens/s as without a draft
+>>> nb12.measured_drafts()["n-gram, vLLM 0.32.0"]["32 users"]   # times the rate without a draft
 1.16
 """
 
@@ -12,7 +13,8 @@ from workshop.engine import measured_runs
 
 __all__ = ["measured_drafts", "speculation"]
 
-# The run with a draft and the run of the same day without one (docs/gpu.md): 8B on one H200, four draft tokens.
+# The run with a draft and the run of the same day without one (docs/gpu.md).
+# 8B on one H200, four draft tokens.
 RUNS = {
     "Llama 3.2 1B, vLLM 0.32.0": ("8b-draft-1b-accept-2.8", "8b-no-guesses"),
     "n-gram, vLLM 0.32.0": ("8b-ngram-accept-2.0", "8b-no-guesses-again"),
@@ -22,7 +24,10 @@ USERS = (1, 8, 32, 128)
 
 
 def measured_drafts() -> dict[str, dict[str, float]]:
-    """Return draft → {tokens per step, N users}: measured tokens/s, divided by those of the same server without a draft."""
+    """Return draft → {tokens per step, N users}, measured.
+
+    The values of users are tokens/s, divided by those of the same server without a draft.
+    """
     table: dict[str, dict[str, float]] = {}
     for draft, (with_draft, without) in RUNS.items():
         fast = measured_runs.tuned(with_draft)

@@ -1,6 +1,7 @@
-"""Many engines, for notebooks 13 and 14: simulated loads as rows of a table, and two live engines that hand prompts over.
+"""For notebooks 13 and 14: simulated loads as rows of a table, and two engines that share prompts.
 
-Without vLLM the same calls return what was recorded, and say so (benchmarks/simulate/scale_out.py records).
+Without vLLM the same calls return recorded answers, and say so. The recordings are made by
+benchmarks/simulate/scale_out.py.
 
 >>> from workshop.course import nb13
 >>> load = nb13.handbooks(32, 6000, rate=8, seconds=20)
@@ -49,7 +50,10 @@ __all__ = [
 ]
 
 RECORDED = recorded_data.DATA / "scale_out.json"
-REMEDY = f"Set the numbers back to those of the notebook, or run `{install_words.setup_command()}` on a machine with Linux."
+REMEDY = (
+    "Set the numbers back to those of the notebook, "
+    f"or run `{install_words.setup_command()}` on a machine with Linux."
+)
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
@@ -59,8 +63,11 @@ SOURCES = {  # vLLM's label → ours
 TIMES = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
 
 
-def kept(part: str, key: str) -> Any:
-    """Return what was recorded (JSON) of a part: simulated (rows), or engines (what the two answered)."""
+def recording(part: str, key: str) -> Any:
+    """Return what was recorded of a part, as JSON.
+
+    The parts are simulated (rows), and engines (what the two answered).
+    """
     recorded = recorded_data.read(RECORDED.name)[part]
     if key not in recorded:
         raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
@@ -70,7 +77,10 @@ def kept(part: str, key: str) -> Any:
 def handbooks(
     count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1
 ) -> list[Arrival]:
-    """Return questions of 50 to 200 tokens, each behind one of `count` handbooks of `tokens` tokens, drawn evenly."""
+    """Return questions of 50 to 200 tokens, each behind one of `count` handbooks.
+
+    A handbook has `tokens` tokens. Each is as likely as the others.
+    """
     load = drawn(rate=rate, seconds=seconds, prompt=(50, 200), output=(50, 150), seed=seed)
     chosen = random.Random(seed).choices(range(count), k=len(load))
     questions = []
@@ -88,17 +98,23 @@ def handbooks(
 def simulated(
     model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options
 ) -> dict[str, float | None]:
-    """Return what this load would find, in one row: GPUs, waiting times, tokens/s, share of the requests within the SLO.
+    """Return the simulation of this load in one row.
 
-    options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
+    The row has GPUs, waiting times, tokens/s, and the share of the requests within the SLO.
+
+    Args:
+        options: replicas, router and prefill_replicas, as workshop.simulate has them; all others
+            are the plan's.
     """
     if not extra_servers.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")
-        return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
-    how = {name: options.pop(name) for name in SERVERS if name in options}
-    return _row(
-        on_plan(plan(model, gpu, **options), load, seen=None, slo=parse_slo(slo), **how), load
-    )
+        return recording("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
+    servers = {}
+    for name in SERVERS:
+        if name in options:
+            servers[name] = options.pop(name)
+    p = plan(model, gpu, **options)
+    return _row(on_plan(p, load, seen=None, slo=parse_slo(slo), **servers), load)
 
 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
@@ -111,7 +127,10 @@ def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) ->
         output_tokens += arrival.output_tokens
         if arrival.prefix:
             prefixes.add(arrival.prefix)
-    settings = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
+    settings = []
+    for name, value in sorted(options.items()):
+        if value is not None:
+            settings.append(f"{name}={value}")
     sizes = f"{len(load)} requests of {prompt_tokens} and {output_tokens} tokens"
     return ", ".join([model, gpu, f"{sizes}, {len(prefixes)} prefixes", *settings])
 
@@ -139,7 +158,10 @@ def _row(simulation: Simulation, load: Sequence[Arrival]) -> dict[str, float | N
 
 
 def hand_over() -> tuple[str, str]:
-    """Return the flag with which engines leave the KV cache of prompts in a folder, an empty one, for each other."""
+    """Empty the folder of `handed_over`; return the flag for engines that share prompts there.
+
+    The engines leave the KV cache of prompts in this folder for each other.
+    """
     shutil.rmtree(handed_over())
     where = {"shared_storage_path": str(handed_over())}
     connector = {
@@ -156,9 +178,9 @@ def handed_over() -> Path:
 
 
 def engines(pair: Client | None) -> dict[str, dict[str, int]]:
-    """Return of each engine how many requests it has answered, and where the tokens of their prompts came from."""
+    """Return how many requests each engine has answered, and the sources of prompt tokens."""
     if pair is None:
-        return kept("engines", SPREAD)
+        return recording("engines", SPREAD)
     counts: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
     for family in text_string_to_metric_families(page):
@@ -176,15 +198,20 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
 
 
 def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> list[dict]:
-    """Send a prompt once for each of `steps`, which are (engine, max_tokens); return a row for each answer."""
+    """Send a prompt once for each of `steps`; return a row for each answer.
+
+    A step is (engine, max_tokens).
+    """
     if pair is None:
-        return kept("engines", key_of_steps(prompt, steps))
+        return recording("engines", key_of_steps(prompt, steps))
     rows = []
     for engine, max_tokens in steps:
         before, to = engines(pair)[f"engine {engine}"], {"X-data-parallel-rank": str(engine)}
         answer = pair.complete(prompt, max_tokens=max_tokens, temperature=0, extra_headers=to)
         after = engines(pair)[f"engine {engine}"]
-        counts = {name: after[name] - before[name] for name in SOURCES.values()}
+        counts = {}
+        for name in SOURCES.values():
+            counts[name] = after[name] - before[name]
         rows.append(
             {"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text}
         )
@@ -193,4 +220,4 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
 
 def key_of_steps(prompt: str, steps: Sequence[tuple[int, int]]) -> str:
     """Return the name under which answers to a prompt are recorded."""
-    return f"{prompt} {[tuple(step) for step in steps]}"
+    return f"{prompt} {list(map(tuple, steps))}"

@@ -1,6 +1,7 @@
-"""Honest benchmarks and agents, for notebook 14: two small servers, points of `vllm bench serve`, and sessions.
+"""For notebook 14: two small servers, benchmarks by `vllm bench serve`, and sessions of agents.
 
-Without vLLM the same calls return what was recorded, and say so (benchmarks/simulate/scale_out.py records).
+Without vLLM the same calls return recorded answers, and say so. The recordings are made by
+benchmarks/simulate/scale_out.py.
 
 >>> from workshop.course import nb14
 >>> turns = nb14.session_load(sessions=1, turns=3)
@@ -70,9 +71,10 @@ BENCH = points.Load(requests=100, prompt_tokens=256, output_tokens=8, concurrenc
 
 @dataclass(frozen=True)
 class Pair:
-    """Two teaching servers that differ in the size of their KV cache alone, and the measured clock of the first.
+    """Two teaching servers that differ in the size of their KV cache alone.
 
-    sender: the process that sends the loads of `bench`.
+    `clock` is the measured clock of the first. `sender` is the process that sends the loads of
+    `bench`.
     """
 
     large: Client
@@ -82,16 +84,17 @@ class Pair:
 
 
 def servers() -> Pair | None:
-    """Start both servers side by side; return None, and say why, without vLLM or memory for them."""
+    """Start both servers side by side.
+
+    Without vLLM, or without memory for both, print why and return None.
+    """
+    recorded = "What follows is recorded: the same requests to the same servers."
     if not installed()[0]:
-        print("vLLM is not installed here. What follows is recorded: the same requests to the same servers.")  # fmt: skip
+        print(f"vLLM is not installed here. {recorded}")
         return None
     free = machine.memory_available_bytes()
     if free < NEEDED_BYTES:
-        print(
-            f"Only {free / 2**30:.1f} GiB of memory are free. What follows is recorded: the same "
-            "requests to the same servers."
-        )
+        print(f"Only {free / 2**30:.1f} GiB of memory are free. {recorded}")
         return None
     began = time.monotonic()
     stop()
@@ -124,9 +127,11 @@ def _start_side_by_side(launches: Sequence[local.Launch]) -> None:
         except WorkshopError as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=start, args=(launch,)) for launch in launches]
-    for thread in threads:
+    threads = []
+    for launch in launches:
+        thread = threading.Thread(target=start, args=(launch,))
         thread.start()
+        threads.append(thread)
     for thread in threads:
         thread.join()
     if errors:
@@ -134,7 +139,10 @@ def _start_side_by_side(launches: Sequence[local.Launch]) -> None:
 
 
 async def _clock(server: Client) -> Clock:
-    """Return the time of a server's steps, from the shortest of a few answers: other programs only make them longer."""
+    """Return the time of a server's steps, from the shortest of a few answers.
+
+    Other programs on the machine only make an answer longer.
+    """
     headers = {"Authorization": f"Bearer {server.record.api_key}"}
     async with httpx.AsyncClient(
         base_url=server.url,
@@ -174,9 +182,12 @@ def stop() -> None:
 
 
 def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
-    """Measure 100 random prompts of 256 tokens, four at once, with vLLM's client; return figures and faults in a row.
+    """Measure 100 random prompts of 256 tokens, four at once, with vLLM's client.
 
-    seed: of the prompts; None draws a new one, as `workshop bench` does.
+    Return the figures and the faults as one row.
+
+    Args:
+        seed: of the prompts; None draws a new one, as `workshop bench` does.
     """
     if pair is None:
         rows = _recorded("bench", _bench_key(seed))
@@ -196,14 +207,16 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
         return _run(rules, pair.clock, arrivals)
 
     predicted = prediction.predict(simulate, BENCH, point.seed)
-    share = point.prefix_hit_share
+    prefix_hits_percent = None
+    if point.prefix_hit_share is not None:
+        prefix_hits_percent = round(100 * point.prefix_hit_share, 1)
     return {
         "seed": point.seed,
         "tokens_per_s": round(point.tokens_per_s, 1),
         "simulated_tokens_per_s": round(predicted["tokens_per_s"], 1),
         "ttft_p50_ms": round(point.figures["ttft"]["p50"] or 0.0, 1),
         "simulated_ttft_p50_ms": round(predicted["ttft_ms"]["p50"] or 0.0, 1),
-        "prefix_hits_percent": None if share is None else round(100 * share, 1),
+        "prefix_hits_percent": prefix_hits_percent,
         "faults": [fault.sentence for fault in point.faults],
     }
 
@@ -211,15 +224,20 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
 def session_load(*, sessions: int, turns: int, time_line: str = "nowhere") -> list[Arrival]:
     """Return the requests of agents that take turns: every prompt is the whole conversation so far.
 
-    time_line: where each prompt has a line that is new in each request (the time of day): nowhere, start or end.
+    Args:
+        time_line: where each prompt has a line that is new in each request (the time of day):
+            nowhere, start or end.
 
-    Raises BadInput: another place than these.
+    Raises:
+        BadInput: another place than these.
     """
     if time_line not in TIME_LINES:
         raise BadInput(
             f"There is no place {time_line!r}.", f"Choose one of {', '.join(TIME_LINES)}."
         )
-    histories: list[list[Piece]] = [[("system", SYSTEM_TOKENS)] for _ in range(sessions)]
+    histories: list[list[Piece]] = []
+    for _ in range(sessions):
+        histories.append([("system", SYSTEM_TOKENS)])
     load: list[Arrival] = []
     for turn in range(turns):
         for session, history in enumerate(histories):
@@ -230,11 +248,14 @@ def session_load(*, sessions: int, turns: int, time_line: str = "nowhere") -> li
                 pieces = [now, *history]
             elif time_line == "end":
                 pieces = [*history, now]
+            prompt_tokens = 0
+            for _, tokens in pieces:
+                prompt_tokens += tokens
             answer = f"agent {session}, answer {turn}"
             load.append(
                 Arrival(
                     arrival_s=len(load) * APART_S,
-                    prompt_tokens=sum(tokens for _, tokens in pieces),
+                    prompt_tokens=prompt_tokens,
                     output_tokens=ANSWER_TOKENS,
                     pieces=tuple(pieces),
                     answer=answer,
@@ -253,14 +274,19 @@ def converse(
     caching: bool = True,
     route: str = "large",
 ) -> list[dict[str, Any]]:
-    """Let agents hold their sessions, one request after the other; return a row for each, measured and simulated.
+    """Let agents hold their sessions, one request after the other.
+
+    Return a row for each request, measured and simulated.
 
     Args:
         sessions, turns, time_line: see session_load.
-        caching: False sends each request under a name of its own (`cache_salt`), so that no prefix is found.
-        route: all requests to the "large" or the "small" server; "sticky": each session to its own; "round-robin".
+        caching: False sends each request with a `cache_salt` of its own, so that the prefix cache
+            has no match.
+        route: "large" or "small" sends all requests to that server; "sticky" sends each session
+            to its own; "round-robin" alternates.
 
-    Raises BadInput: another route or place than these, or what was not recorded, without vLLM.
+    Raises:
+        BadInput: another route or place than these; without vLLM, a run that was not recorded.
     """
     if route not in ROUTES:
         raise BadInput(f"There is no route {route!r}.", f"Choose one of {', '.join(ROUTES)}.")
@@ -268,7 +294,9 @@ def converse(
     if pair is None:
         options = (sessions, turns, time_line, caching, route)
         return _recorded("sessions", _key(*options))
-    targets = [_target(route, number, sessions) for number in range(len(load))]
+    targets = []
+    for number in range(len(load)):
+        targets.append(_target(route, number, sessions))
     live = _send(pair, load, targets, caching)
     simulations = _simulate(pair, load, targets, caching)
     rows = []
@@ -300,7 +328,10 @@ def _target(route: str, number: int, sessions: int) -> str:
 def _send(
     pair: Pair, load: Sequence[Arrival], targets: Sequence[str], caching: bool
 ) -> list[dict[str, float]]:
-    """Send the requests one after the other; return the tokens that were cached, and the time to the first token."""
+    """Send the requests one after the other.
+
+    Return for each the tokens that were cached, and the time to the first token.
+    """
     clients = {LARGE: pair.large, SMALL: pair.small}
     dice = random.Random()
     texts: dict[str, list[int]] = {}
@@ -345,12 +376,16 @@ def _simulate(
     """Return the simulated outcome of each request: each server with the requests that it gets."""
     outcomes: dict[int, Outcome] = {}
     for name, client in ((LARGE, pair.large), (SMALL, pair.small)):
-        numbers = [number for number, target in enumerate(targets) if target == name]
+        numbers = []
+        arrivals = []
+        for number, target in enumerate(targets):
+            if target == name:
+                numbers.append(number)
+                arrivals.append(load[number])
         if not numbers:
             continue
         rules = measured_clock.rules(client.record, 2048)
         rules = replace(rules, enable_prefix_caching=caching)
-        arrivals = [load[number] for number in numbers]
         for number, outcome in zip(numbers, _run(rules, pair.clock, arrivals), strict=True):
             outcomes[number] = outcome
     return [outcomes[number] for number in range(len(load))]

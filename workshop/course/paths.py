@@ -1,4 +1,4 @@
-"""The paths through the course: the core, what comes after it by role, and which one the learner chose."""
+"""The paths through the course: the core, a role after it, and the learner's choice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Path:
         return notebook.split("_")[0] in self.notebooks
 
 
-CORE = Path("core", "Core", "from the first request to a whole file", ("00", "01", "03", "04", "05", "07"))  # fmt: skip
+CORE_NOTEBOOKS = ("00", "01", "03", "04", "05", "07")
+CORE = Path("core", "Core", "from the first request to a whole file", CORE_NOTEBOOKS)
 ROLES = (
     Path("serve", "Serve it", "for those who run a server for others", ("02", "06", "08")),
     Path("understand", "Understand it", "for those who ask why", ("09", "11", "12")),
@@ -39,7 +40,9 @@ NAMES = (CORE.name, *(role.name for role in ROLES), "all")
 
 
 def path_of(name: str) -> tuple[Path, ...]:
-    """Return the parts of a path in their order: the core first, then the role's notebooks; "all" has every role.
+    """Return the parts of a path in their order: the core, then the role.
+
+    "all" has every role.
 
     Raises:
         BadInput: there is no such path.
@@ -64,7 +67,10 @@ def chosen(stored: Mapping[str, dict]) -> str:
 
 
 def choose(name: str) -> str:
-    """Keep the choice of a path; return a note where that is impossible (a full quota must not stop a learner)."""
+    """Store the choice of a path; return a note if that is impossible, or ''.
+
+    A full quota must not stop a learner.
+    """
     parts = path_of(name)
     path = CORE.name
     if len(parts) > 2:
@@ -79,7 +85,10 @@ def choose(name: str) -> str:
 
 
 def recalls(question: str) -> str | None:
-    """Return the number of the notebook that a recall question asks about ("01"); None of another question."""
+    """Return the number of the notebook that a recall question asks about ("01").
+
+    None for another question.
+    """
     recall = RECALL.match(question)
     if recall:
         return f"{int(recall[1]):02}"
@@ -90,15 +99,16 @@ def is_left_out(question: str, path: str, begun: Collection[str]) -> bool:
     """Return whether a question asks about a notebook that the learner has not met.
 
     Args:
-        question: its words.
+        question: its text.
         path: the name of the learner's path.
         begun: notebooks in which something was answered.
     """
     number = recalls(question)
     if number is None:
         return False
-    if any(number in part.notebooks for part in path_of(path)):
-        return False
+    for part in path_of(path):
+        if number in part.notebooks:
+            return False
     return not any(notebook.startswith(number) for notebook in begun)
 
 

@@ -1,8 +1,10 @@
-"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the
-records have.
+"""What notebooks draw with: `figure` for numbers, and schematic pictures.
+
+Some tables come from the recorded runs.
 
 >>> from workshop import plots
->>> made = plots.figure({"8B": 16, "405B": 810}, "barh", xlabel="GB in float16", title="Two bytes a parameter")
+>>> sizes = {"8B": 16, "405B": 810}
+>>> made = plots.figure(sizes, "barh", xlabel="GB in float16", title="Two bytes a parameter")
 >>> "405B" in made.words                    # what a screen reader says of it
 True
 """
@@ -17,15 +19,26 @@ from workshop.course.figure import course_style, figure
 from workshop.course.widgets import style
 from workshop.engine import measured_runs as recorded
 
-__all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
-           "step_parts", "step_table"]  # fmt: skip
+__all__ = [
+    "STEP_COLOURS",
+    "course_style",
+    "figure",
+    "kinds",
+    "kv_caching",
+    "links",
+    "megatron",
+    "roofline",
+    "step_parts",
+    "step_table",
+]
 
 READING, REST, WAITS = (
     "reading the weights, at full bandwidth",
     "matrix products, the rest",
     "the GPU waits",
 )
-KERNELS = {    # part of a step → the kinds of kernels in it, as benchmarks/gpu/kernels.py names them
+# Part of a step → the kinds of kernels in it, as benchmarks/gpu/kernels.py names them.
+KERNELS = {
     READING: (),
     REST: ("matrix products",),
     "all-reduce": ("all-reduce",),
@@ -41,20 +54,22 @@ STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
 
 
 def drawing(name: str) -> Picture:
-    """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its
-    words for screen readers in <desc>.
+    """Return the picture drawings/NAME.svg, in the course's colours (widgets/style.py).
+
+    Its <desc> is the description for screen readers.
     """
     text = (files("workshop.course") / "drawings" / f"{name}.svg").read_text(encoding="utf-8")
     parts = re.fullmatch(FILE, text, re.DOTALL)
     if parts is None:
         raise ValueError(f"{name}.svg is not laid out as FILE says.")
-    width, height, words, body = parts.groups()
-    return Picture(body, int(width), int(height), words)
+    width, height, description, body = parts.groups()
+    return Picture(body, int(width), int(height), description)
 
 
-kinds, kv_caching, links, megatron = (
-    partial(drawing, name) for name in ("kinds", "kv_caching", "links", "megatron")
-)
+kinds = partial(drawing, "kinds")
+kv_caching = partial(drawing, "kv_caching")
+links = partial(drawing, "links")
+megatron = partial(drawing, "megatron")
 
 
 def step_parts(name: str) -> dict[str, float]:
@@ -67,7 +82,9 @@ def step_parts(name: str) -> dict[str, float]:
     limit = 1e3 / recorded.limit_tokens_per_s(run)
     parts: dict[str, float] = {}
     for part, kinds_of in KERNELS.items():
-        parts[part] = sum(by_kind.get(kind, [0])[0] for kind in kinds_of)
+        parts[part] = 0
+        for kind in kinds_of:
+            parts[part] += by_kind.get(kind, [0])[0]
     parts[READING] = limit
     parts[REST] -= limit
     parts[WAITS] = max(0.0, 1e3 / run["single_tok_s"] - sum(parts.values()))
@@ -75,8 +92,9 @@ def step_parts(name: str) -> dict[str, float]:
 
 
 def step_table() -> dict[str, dict[str, float]]:
-    """Return ms of one token of 70B on 4 H200: part → {the limit, as vLLM starts it, tuned}; for a
-    DataFrame.
+    """Return part → ms of one token of 70B on 4 H200, as rows for a DataFrame.
+
+    Its columns: the limit, as vLLM starts it, and tuned.
     """
     steps = {label: step_parts(name) for label, name in STEPS.items()}
     limit = {READING: steps["tuned"][READING]}

@@ -13,8 +13,9 @@ HEAD += ("vLLM: glosses", "right", "tokens/s")
 
 
 def measured() -> dict:
-    """Return machine, schemes and what was measured of each; losses in nats a token, sizes in
-    bytes.
+    """Return the machine, the schemes, and the measurements of each scheme.
+
+    Losses are in nats per token, sizes in bytes.
     """
     return recorded_data.read("quantization/measured.json")
 
@@ -36,7 +37,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def _own_figures(row: dict) -> tuple[str, ...]:
-    """Return perplexities and right answers of the model in NumPy; empty texts where it did not run."""
+    """Return perplexities and right answers of the model in NumPy, or empty texts."""
     figures = row.get("numpy")
     if not figures:
         return ("",) * 4
@@ -57,7 +58,11 @@ def _engine_figures(engine: dict) -> tuple[str, ...]:
 
 
 def measured_table() -> Table:
-    """Return the table for a notebook: without what each scheme is, as eleven columns are wider
-    than a page.
+    """Return the table for a notebook, without the description of each scheme.
+
+    Eleven columns would be wider than a page.
     """
-    return Table((HEAD[0], *HEAD[2:]), [(row[0], *row[2:]) for row in rows()])
+    narrow_rows = []
+    for name, _, *figures in rows():
+        narrow_rows.append((name, *figures))
+    return Table((HEAD[0], *HEAD[2:]), narrow_rows)

@@ -6,8 +6,9 @@ GIB = 1 << 30
 
 
 def number(value: float) -> str:
-    """Return a number as axes and labels show it: at least three digits, thousands with commas,
-    202.5 as 203.
+    """Return a number as axes and labels show it: with at least three digits and commas.
+
+    Large numbers are rounded to whole ones: 202.5 is 203.
     """
     if 0 < value < 0.001:
         return "<0.001"
@@ -18,7 +19,9 @@ def number(value: float) -> str:
 
 def counted(n: int, what: str) -> str:
     """Return how many there are: 1 token, 8,192 tokens."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+    if n == 1:
+        return f"{n:,} {what}"
+    return f"{n:,} {what}s"
 
 
 def size(count: float) -> str:
@@ -49,9 +52,12 @@ def percent(p: float) -> str:
     """Return a probability as people read it: 31 %, 4.2 %, 0.03 %, < 0.01 %."""
     if p >= 0.9995:
         return "100 %"
-    digits = 0 if p >= 0.0995 else 1 if p >= 0.00995 else 2
+    if p >= 0.0995:
+        return f"{100 * p:.0f} %"
+    if p >= 0.00995:
+        return f"{100 * p:.1f} %"
     if p >= 0.000095:
-        return f"{100 * p:.{digits}f} %"
+        return f"{100 * p:.2f} %"
     if p > 0:
         return "< 0.01 %"
     return "0 %"

@@ -1,5 +1,6 @@
-"""What was recorded of vLLM (workshop/data), for machines without it: one reader for all of the
-course.
+"""Reads the recorded data of vLLM (workshop/data) for all of the course.
+
+It is for machines where vLLM is missing.
 """
 
 import json

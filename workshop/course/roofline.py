@@ -1,5 +1,4 @@
-"""The roofline of a GPU: what a step can reach by its arithmetic intensity, and what recorded runs
-did.
+"""The roofline of a GPU: what a step can reach by its arithmetic intensity, and recorded runs.
 
 >>> from workshop.course import roofline
 >>> from inference_planner.deployment import prepare
@@ -45,8 +44,9 @@ class Point:
 
 
 def flops(d: Deployment, tokens: int, context: int = 0) -> float:
-    """Return the FLOP of a step over all GPUs: two a parameter and token, and attention to
-    `context` tokens each.
+    """Return the FLOP of a step over all GPUs: two for each parameter and token, and attention.
+
+    Each token attends to `context` tokens.
     """
     m = d.model
     attended_tokens = 0  # tokens that one token attends to, over all layers
@@ -58,8 +58,9 @@ def flops(d: Deployment, tokens: int, context: int = 0) -> float:
 
 
 def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
-    """Return FLOP a byte of a step of `tokens` requests that decode: weights read once, each one's
-    KV cache.
+    """Return the FLOP per byte of a step in which `tokens` requests decode.
+
+    Weights are read once, and the KV cache of each request.
 
     With experts all weights count as read, which is so for large batches only.
     """
@@ -68,16 +69,18 @@ def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
 
 
 def critical_tokens(d: Deployment) -> float:
-    """Return the tokens of a step at which arithmetic takes as long as reading the weights, at both
-    peaks.
+    """Return the tokens of a step at which arithmetic takes as long as reading the weights.
+
+    Both are counted at their peaks.
     """
     ridge = speed.peak_tflops(d.model, d.gpu) * 1e12 / (d.gpu.bandwidth_gb_s * 1e9)  # FLOP a byte
     return ridge * whole_bytes(d.model) / (2 * active_parameters(d.model))
 
 
 def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
-    """Return kind of message → (ms of one step, share of its arithmetic and reading, at the plan's
-    speed).
+    """Return kind of message → (ms of one step, share of the step's arithmetic and reading).
+
+    The times are those of the plan's speed.
     """
     work_ms = 0.0
     for term in speed.decode_terms(d, batch=tokens, context=0):
@@ -90,9 +93,7 @@ def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
 
 
 def points() -> list[Point]:
-    """Return the recorded runs on H200: decoding of 16, 64 and 256 requests, and the bursts of
-    prompts.
-    """
+    """Return the recorded runs on H200: 16, 64 and 256 requests decoding, bursts of prompts."""
     return _decoding_points() + _prefill_points()
 
 
@@ -148,8 +149,11 @@ def picture(gpu: str = "h200") -> Picture:
     recorded_points = []
     if g.name == "h200":
         recorded_points = points()
+    kinds = []
+    for point in recorded_points:
+        kinds.append(point.kind)
+        parts.append(_dot(point, axes))
     if recorded_points:
-        parts += [_dot(point, axes) for point in recorded_points]
         parts += _key(252, "none", "decoding") + _key(270, style.TEXT, "reading prompts")
     ticks = [0, 1, 2, 3, 4]
     parts.append(path("M52 40V290H466"))
@@ -157,10 +161,11 @@ def picture(gpu: str = "h200") -> Picture:
     below = "FLOP for each byte that is read"
     parts.append(text(259, 326, below, anchor="middle", size=12, fill=style.MUTED))
     parts.append(text(52, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
-    kinds = [point.kind for point in recorded_points]
-    words = f"Roofline of one {g.title}: {bandwidth} up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: "
-    words += f"{kinds.count('decoding')} of decoding, {kinds.count('prefill')} of prefill."
-    return Picture("".join(parts), 480, 336, words, most_pixels=560)
+    description = (
+        f"Roofline of one {g.title}: {bandwidth} up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: "
+        f"{kinds.count('decoding')} of decoding, {kinds.count('prefill')} of prefill."
+    )
+    return Picture("".join(parts), 480, 336, description, most_pixels=560)
 
 
 def _power(exponent: float) -> str:
@@ -168,7 +173,7 @@ def _power(exponent: float) -> str:
 
 
 def _roof(g: GPU, axes: Axes, name: str, peak: float, colour: str) -> list[str]:
-    """Draw what bandwidth and arithmetic allow in one format, with a dashed line where they meet."""
+    """Draw what bandwidth and arithmetic allow in one format; a dashed line is where they meet."""
     ridge = peak * 1e3 / g.bandwidth_gb_s
     xs = map(math.log10, (1, ridge, 20_000))
     ys = map(math.log10, (g.bandwidth_gb_s / 1e3, peak, peak))

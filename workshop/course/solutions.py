@@ -1,4 +1,4 @@
-"""Solutions that open with the ladder of hints: `solution("memory.weights")` in a learner's copy."""
+"""Solutions that open after the last hint: `solution("memory.weights")` in a learner's copy."""
 
 import json
 import sys
@@ -64,8 +64,9 @@ def source_of(*keys: str) -> str:
 
 
 def solution(*keys: str) -> Solution | None:
-    """Show the solution of some exercises and run it, once they were tried; before that, say how
-    many tries are left.
+    """Show the solution of some exercises and run it, once they were tried.
+
+    Before that, print how many tries are left.
 
     Args:
         keys: the exercises, as the solution's cell has them.
@@ -84,8 +85,8 @@ def solution(*keys: str) -> Solution | None:
         if tries == 1:
             times = "once"
         print(
-            f"Held back until you have tried {times} more: run the cell above with your answer. "
-            "A wrong answer opens a hint, and when the hints are open, this cell shows the solution."
+            f"Held back until you have tried {times} more: run the cell above with your answer. A "
+            "wrong answer opens a hint, and when the hints are open, this cell shows the solution."
         )
         return None
     shell = None

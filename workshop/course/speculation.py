@@ -1,11 +1,11 @@
-"""Draft tokens, for notebook 12: what a server counted, what the reference predicts, what a plan
-gains.
+"""For notebook 12: draft tokens, as counted by a server, predicted by the reference, and in a plan.
 
 Without vLLM, or with a server of another model, `ask` returns what was recorded
 (benchmarks/teaching_model/guesses.py).
 
 >>> from workshop.course import speculation
->>> speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
+>>> agreement = [[True, False, True, True, True, True, True]]
+>>> speculation.lengths(agreement, guesses=3)        # tokens that each step writes
 [2, 4, 2]
 """
 
@@ -38,9 +38,15 @@ __all__ = [
     "words",
 ]
 PROMPTS = (
-    "San Francisco is a", "Boston is a", "A lion is a", "Question: What is the capital of France?\nAnswer:",
-    "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
-)  # fmt: skip
+    "San Francisco is a",
+    "Boston is a",
+    "A lion is a",
+    "Question: What is the capital of France?\nAnswer:",
+    "The history of",
+    "My fellow citizens,",
+    "An engineer is",
+    "Question: Who was Isaac Newton?\nAnswer:",
+)
 WARM_UP_TOKENS = 8
 # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
 DRAFT_LAYER_MS = 0.37
@@ -74,16 +80,19 @@ def ask(
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
     before = metrics.fetch(client.url, client.record.api_key)
     began = time.perf_counter()
-    choices_of_prompts = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
+    answers = []
+    tokens = 0
+    for prompt in PROMPTS:
+        choice = client.complete(prompt, **sampling).choices[0]
+        answers.append((choice.prompt_token_ids, choice.token_ids))
+        tokens += len(choice.token_ids)
     took_ms = 1000 * (time.perf_counter() - began)
     after = metrics.fetch(client.url, client.record.api_key)
-    answers = tuple((choice.prompt_token_ids, choice.token_ids) for choice in choices_of_prompts)
-    tokens = sum(len(answer) for _, answer in answers)
     accepted_at = []
     for earlier, later in zip(before.accepted_at, after.accepted_at, strict=True):
         accepted_at.append(int(later - earlier))
     return Run(
-        answers,
+        tuple(answers),
         took_ms / tokens,
         drafts=_grown(before.drafts_total, after.drafts_total),
         drafted=_grown(before.drafted_total, after.drafted_total),
@@ -93,15 +102,14 @@ def ask(
 
 
 def _grown(before: float | None, after: float | None) -> int:
-    """Return by how much a counter of the server has grown; None is a counter that is not there
-    yet.
-    """
+    """Return how much a server's counter has grown; None is a counter that does not exist yet."""
     return int((after or 0) - (before or 0))
 
 
 def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
-    """Return the token that the draft, or the "target", finds most probable after each of these
-    ids: [len(ids)].
+    """Return the most probable next token after each of these ids: shape [len(ids)].
+
+    `model` is "draft" or "target".
     """
     folder = {"draft": DRAFT, "target": FOLDER}[model]
     return reference.load(folder).logits(np.array([ids]))[0].argmax(-1)
@@ -113,8 +121,9 @@ def words(ids: Sequence[int]) -> list[str]:
 
 
 def agreement(run: Run) -> list[list[bool]]:
-    """Return for each answer whether the draft proposes each token after the first, given those
-    before.
+    """Return for each answer whether the draft proposes each token after the first.
+
+    The draft sees the tokens that come before.
     """
     agreements = []
     for prompt, answer in run.answers:
@@ -125,8 +134,9 @@ def agreement(run: Run) -> list[list[bool]]:
 
 
 def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
-    """Return how many tokens each step writes: the draft tokens before the first wrong one, and one
-    of the model's own.
+    """Return how many tokens each step writes.
+
+    These are the draft tokens before the first wrong one, and one token of the model's own.
 
     What an answer's last step has right beyond its end is not known, and does not count.
     """

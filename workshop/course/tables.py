@@ -50,7 +50,10 @@ class Table:
     def __repr__(self) -> str:
         rows = [self.head, *self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        lines = []
+        for row in rows:
+            lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = []
@@ -60,8 +63,9 @@ class Table:
 
 
 def _breakable(text: str) -> Html:
-    """Escape; a path may go on in the next line after a slash, so that no table is wider than the
-    page.
+    """Escape a text, and allow a line break after each slash.
+
+    A long path then does not make a table wider than the page.
     """
     return Html(escape(text, quote=False).replace("/", "/<wbr>"))
 
@@ -90,7 +94,7 @@ class Response(Protocol):
 
 
 def fields(answer: Mapping | Response) -> Table:
-    """Return an answer of the server field by field, with those of its first choice and its usage."""
+    """Return the fields of a server's answer, with those of its first choice and its usage."""
     data = answer if isinstance(answer, Mapping) else answer.model_dump()
     rows = []
     for name, value in data.items():

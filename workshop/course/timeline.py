@@ -47,10 +47,13 @@ def ask(
         stream = client.complete(
             prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
         )
-        times_s = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
-        return Span(
-            f"{number}: {tokens} tokens", sent, times_s[0], times_s[-1], tokens, tuple(times_s)
-        )
+        times_s = []
+        for _ in stream:
+            times_s.append(time.monotonic() - began)
+        if not times_s:
+            times_s.append(time.monotonic() - began)
+        name = f"{number}: {tokens} tokens"
+        return Span(name, sent, times_s[0], times_s[-1], tokens, tuple(times_s))
 
     jobs = zip(prompts, max_tokens, strict=True)
     with ThreadPoolExecutor(at_once) as pool:
@@ -58,8 +61,10 @@ def ask(
 
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
-    """Return the seconds of each request before it was sent (unnamed), until its first token, and
-    until its last.
+    """Return three times of each request, in seconds.
+
+    Before it was sent (without a name), until its first token, and from the first to the last
+    token.
     """
     before, waiting, answering = {}, {}, {}
     for span in spans:
@@ -70,14 +75,12 @@ def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
 
 
 def draw(spans: Sequence[Span]):
-    """Draw a bar for each request on one time axis: how long it waited for its first token, how
-    long tokens came.
-    """
+    """Draw a bar for each request on one time axis: the wait for a token, then the tokens."""
     total = max(span.ended for span in spans)
-    words = f"Timeline of {len(spans)} requests over {total:.2f} seconds."
+    description = f"Timeline of {len(spans)} requests over {total:.2f} seconds."
     for span in spans:
-        words += f" {span.name}: sent at {span.sent:.2f}, first token {span.first:.2f},"
-        words += f" ended {span.ended:.2f}."
+        description += f" {span.name}: sent at {span.sent:.2f}, first token {span.first:.2f},"
+        description += f" ended {span.ended:.2f}."
     title = f"{len(spans)} requests in {total:.1f} seconds"
     seconds = "seconds since the first was sent"
-    return figure(parts(spans), "stacked", xlabel=seconds, title=title, words=words)
+    return figure(parts(spans), "stacked", xlabel=seconds, title=title, words=description)

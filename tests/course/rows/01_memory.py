@@ -116,15 +116,4 @@ ROWS = {
             ("fp8", "sliders.case"),
         ],
     ),
-    "memory.block_tokens": (
-        [12640],
-        [
-            (790, "those are the blocks"),
-            (49.375, "not fewer"),
-            (25280, "not counted twice"),
-            (101120, "on a CPU"),
-            (6320, "more than 8"),
-            (12_600, "too small"),
-        ],
-    ),
 }

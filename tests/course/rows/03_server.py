@@ -8,6 +8,17 @@ from check_rows import URL
 from workshop.course.exercise_sets.e03_server import RIGHT as CAUSES
 
 ROWS = {
+    "server.hand_tokens": (
+        [65536, 64 * 2**20 / 1024, 65_536],
+        [
+            (64, "those are MiB"),
+            (62500, "with 64 MB"),
+            (67108864, "those are bytes"),
+            (64 * 2**30, "not times"),
+            (64000, "not 1,000"),
+            (65000, "too small"),
+        ],
+    ),
     "server.output_path": (
         [
             "/scratch/ada/%x_%j.out",

@@ -1,5 +1,6 @@
-"""How a simulated learner talks to the server: what it allows, and one request with the times of
-its tokens.
+"""How a simulated learner talks to the server.
+
+Asks what the server allows, and sends one request, recording the times of its tokens.
 """
 
 import re

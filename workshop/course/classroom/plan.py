@@ -1,5 +1,7 @@
-"""What a class asks of a server: the requests of the notebooks, cut to what the server allows, or
-simulated. Pure.
+"""The requests that a class sends to a server, without sending them.
+
+They are the requests of the notebooks, cut to what the server allows, or as arrivals for the
+simulation. No function here sends or reads anything.
 """
 
 import random
@@ -71,14 +73,18 @@ class Ask:
 
     @property
     def stream(self) -> bool:
-        """Whether its tokens come one by one; vLLM sends prompt_logprobs only with a whole answer."""
+        """True if its tokens come one by one.
+
+        vLLM sends prompt_logprobs only with a whole answer.
+        """
         return self.body["max_tokens"] > 1 and "prompt_logprobs" not in self.body
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell as a learner runs it (notebook '': their own): its requests, so many of them at
-    once.
+    """One cell as a learner runs it: its requests, `at_once` of them at a time.
+
+    `notebook` is '' for a request of the learner's own.
     """
 
     notebook: str
@@ -100,14 +106,16 @@ def chat(question: str, **sampling) -> Ask:
 
 
 def course(dice: random.Random) -> list[Cell]:
-    """Return what one learner runs, in order: the cells of the notebooks that ask the server for
-    something.
-    """
+    """Return what one learner runs, in order: the cells that send requests to the server."""
     own, question, seed = dice.choice(OPENINGS), dice.choice(QUESTIONS), dice.randrange(1000)
-    temperatures = [ask(own, max_tokens=12, temperature=t) for t in (0.2, 0.7, 1, 1.5)]
+    temperatures = []
+    for temperature in (0.2, 0.7, 1, 1.5):
+        temperatures.append(ask(own, max_tokens=12, temperature=temperature))
     explorer = ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS)
     samples = ask(own, max_tokens=24, n=20, seed=seed, temperature=1.0)
-    labelled = [ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED]
+    labelled = []
+    for text in LABELLED:
+        labelled.append(ask(text, max_tokens=1, temperature=0, prompt_logprobs=0))
     prompt_logprobs = ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5)
     answers = []
     for text in QUESTIONS:
@@ -128,7 +136,7 @@ def course(dice: random.Random) -> list[Cell]:
 
 
 def _timeline() -> tuple[Ask, ...]:
-    """Return the requests of notebook 06's timeline, whose answers have exactly nb06.LENGTHS tokens."""
+    """Return the requests of notebook 06's timeline; answers have exactly nb06.LENGTHS tokens."""
     asks = []
     for number, length in enumerate(nb06.LENGTHS):
         exactly = {"max_tokens": length, "min_tokens": length, "ignore_eos": True}
@@ -137,16 +145,20 @@ def _timeline() -> tuple[Ask, ...]:
 
 
 def cut(cells: list[Cell], allowed: Allowed) -> list[Cell]:
-    """Return the cells as this server takes them: shorter, fewer, or left out where it takes none
-    of it.
+    """Return the cells as this server allows them: with shorter or fewer requests.
+
+    A cell is left out if the server allows none of its requests.
     """
     shortened = []
     for cell in cells:
-        asks = [fitted(ask, allowed) for ask in cell.asks]
-        possible = tuple(ask for ask in asks if ask is not None)
+        possible = []
+        for ask in cell.asks:
+            fitted_ask = fitted(ask, allowed)
+            if fitted_ask is not None:
+                possible.append(fitted_ask)
         if possible:
             at_once = min(cell.at_once, allowed.at_a_time or cell.at_once)
-            shortened.append(replace(cell, asks=possible, at_once=at_once))
+            shortened.append(replace(cell, asks=tuple(possible), at_once=at_once))
     return shortened
 
 
@@ -174,16 +186,21 @@ def fitted(ask: Ask, allowed: Allowed) -> Ask | None:
 
 
 def starts(count: int, every_s: float, dice: random.Random) -> list[float]:
-    """Return when one learner would run each of `count` cells, in seconds: soon after everybody was
-    told to.
+    """Return when one learner runs each of `count` cells, in seconds.
+
+    A learner starts soon after everybody was told to.
     """
     bunch_s = min(BUNCH_S, 0.8 * every_s)
-    return [number * every_s + bunch_s * dice.betavariate(1, 4) for number in range(count)]
+    times_s = []
+    for number in range(count):
+        times_s.append(number * every_s + bunch_s * dice.betavariate(1, 4))
+    return times_s
 
 
 def arrivals(learners: int, seconds: float | None, seed: int) -> list[Arrival]:
-    """Return what a class sends, in order: every cell of every learner; `n` samples are n requests
-    with one prompt.
+    """Return the requests of a class, in order: every cell of every learner.
+
+    `n` samples are n requests with one prompt.
 
     All requests of a cell come at once, also where a learner's own limit would hold some back: the
     worst case.

@@ -64,8 +64,10 @@ class Request:
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per token after the first; None with fewer than two, or where the first was not
-        seen.
+        """Seconds per token after the first.
+
+        None for an answer of fewer than two tokens, or where the time of the first token is
+        unknown.
         """
         after_first = self.completion_tokens / self.n - 1
         if self.ttft_s is None or after_first <= 0:
@@ -110,7 +112,9 @@ class Report:
     def values_s(self, measure: str, requests: Iterable[Request] | None = None) -> list[float]:
         """Return all values of ttft, tpot, itl or e2el, in seconds."""
         values: list[float] = []
-        for request in self.answered if requests is None else requests:
+        if requests is None:
+            requests = self.answered
+        for request in requests:
             value = getattr(request, f"{measure}_s")
             if measure == "itl":
                 values += value
@@ -181,8 +185,9 @@ class Report:
         return f"95 of 100 saw their first token within {ttft:.1f} s and {whole}"
 
     def slow_cells(self) -> list[tuple[str, float]]:
-        """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all
-        the same.
+        """Return the cells whose own p95 ttft is beyond the limit, in seconds.
+
+        The class as a whole may still be within the limit.
         """
         slow = []
         for cell, _, _, _, p95_ttft, _ in self.rows():
@@ -191,8 +196,9 @@ class Report:
         return slow
 
     def rows(self) -> list[tuple[str, int, int, float | None, float | None, float | None]]:
-        """Return (cell, requests, errors, p50 and p95 ttft, p95 e2el) for each kind of cell, in
-        order.
+        """Return a row for each kind of cell, in order.
+
+        A row is (cell, requests, errors, p50 ttft, p95 ttft, p95 e2el), times in seconds.
         """
         by_cell: dict[str, list[Request]] = {}
         for request in self.requests:
@@ -211,14 +217,17 @@ class Report:
         if not self.requests or (self.stopped and not self.errors):
             return []
         errors = " ".join(self.errors)
-        advice = [remedy for symptom, remedy in _FOR_ERRORS if symptom in errors]
+        advice = []
+        for symptom, remedy in _FOR_ERRORS:
+            if symptom in errors:
+                advice.append(remedy)
         too_slow = any(failure.startswith("p95") for failure in self.failures())
         if too_slow or self.slow_cells() or "no answer in" in errors:
             advice += self._for_slowness()
         if advice and self.client_lag_s > BUSY_LAG_S:
             advice.append(
-                f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: "
-                "run the simulation on another machine than the server's, or trust the figures less."
+                f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: run the "
+                "simulation on another machine than the server's, or trust the figures less."
             )
         return advice
 
@@ -240,8 +249,9 @@ class Report:
         return advice
 
     def to_dict(self) -> dict:
-        """Return everything as plain data; times in ms, named as `vllm bench serve --save-result`
-        names them.
+        """Return everything as plain data, with times in ms.
+
+        The names are those of `vllm bench serve --save-result`.
         """
         result: dict[str, object] = {
             "holds": self.holds,
@@ -271,9 +281,15 @@ class Report:
             values = percentiles(self.values_s(measure))
             for q in ("p50", "p95"):
                 seconds = values[q]
-                result[f"{q}_{measure}_ms"] = None if seconds is None else round(1000 * seconds, 1)
+                time_ms = None
+                if seconds is not None:
+                    time_ms = round(1000 * seconds, 1)
+                result[f"{q}_{measure}_ms"] = time_ms
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
-        result["cells"] = [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()]
+        cells = []
+        for row in self.rows():
+            cells.append(dict(zip(names, map(_rounded, row), strict=True)))
+        result["cells"] = cells
         result["left_out"] = list(self.left_out)
         result["client_lag_s"] = round(self.client_lag_s, 3)
         return result

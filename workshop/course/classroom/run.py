@@ -89,15 +89,19 @@ class Classroom:
             return runner.run(self._play())
 
     def stop(self, why: str = "it was interrupted") -> None:
-        """End it now, from a signal handler or another thread; `run` returns what was measured so
-        far.
+        """End the simulation now, from a signal handler or another thread.
+
+        `run` then returns what was measured so far.
         """
         self._stopped = self._stopped or why
         if self._loop and self._task:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _play(self) -> Report:
-        (server,) = servers.find((self._url,) if self._url else (), name=self._name)
+        urls: tuple[str, ...] = ()
+        if self._url:
+            urls = (self._url,)
+        (server,) = servers.find(urls, name=self._name)
         self._server = server
         server.connect(PATIENCE_S)
         try:
@@ -117,7 +121,7 @@ class Classroom:
             self.result.every_s = min(EVERY_S, self.seconds / len(played))
             self.result.left_out = sorted(_names(cells) - _names(played))
             await self._class()
-            tried = [request.cell for request in self.result.requests]
+            tried = {request.cell for request in self.result.requests}
             self.result.untried = [cell.title for cell in played if cell.title not in tried]
         finally:
             await server.close()
@@ -163,7 +167,10 @@ class Classroom:
                 return
             cell = cells[turn % len(cells)]
             places = asyncio.Semaphore(cell.at_once)
-            await asyncio.gather(*(self._ask(ask, cell, number, places) for ask in cell.asks))
+            answers = []
+            for ask in cell.asks:
+                answers.append(self._ask(ask, cell, number, places))
+            await asyncio.gather(*answers)
 
     async def _ask(self, ask: Ask, cell: Cell, number: int, places: asyncio.Semaphore) -> None:
         async with places:

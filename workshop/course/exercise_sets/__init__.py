@@ -1,5 +1,6 @@
-"""Exercises, a set for each notebook: words in eNN_name.toml, and judges of what is no number in
-eNN_name.py.
+"""The exercises, a set for each notebook.
+
+Texts are in eNN_name.toml. Judges of answers that are not a number are in eNN_name.py.
 """
 
 import tomllib
@@ -8,6 +9,6 @@ from importlib.resources import files
 
 
 @cache
-def words(name: str) -> dict[str, dict]:
-    """Return what the set's file of words holds: the key of an exercise, then what is said of it."""
+def texts(name: str) -> dict[str, dict]:
+    """Return what the set's TOML file holds: the key of an exercise → its fields."""
     return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))

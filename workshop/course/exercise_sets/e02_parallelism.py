@@ -2,9 +2,9 @@ from itertools import combinations
 
 import numpy as np
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 
-CLUSTERS = words("e02_parallelism")["parallelism.decide"]["clusters"]
+CLUSTERS = texts("e02_parallelism")["parallelism.decide"]["clusters"]
 DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}  # by the rule of vLLM's guide
 
 ROUNDED = 0.011  # two digits after the point, in each of two parts
@@ -13,16 +13,20 @@ GIVE_BOTH = "give both partial results, as (y0, y1)"
 
 def decide(answer: dict) -> str | None:
     for name, (tp, pp) in DECIDED.items():
-        split = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
+        split = ()
+        if isinstance(answer[name], list | tuple):
+            split = tuple(answer[name])
         if len(split) != 2:
-            return (
-                f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
-            )
+            pair = "(tensor_parallel_size, pipeline_parallel_size)"
+            return f"{name} is {answer[name]!r}; give {pair}"
         # two of the T4 hold it already
         if split == (tp, pp) or (name == "D" and split in ((1, 2), (1, 3))):
             continue
         if name == "A":
-            return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
+            return (
+                "A: one H100 holds it, so nothing is split; "
+                "four copies answer four times as many requests"
+            )
         if split == (1, 1):
             return f"{name}: one GPU is too small for it; all that you have share it"
         if name == "D" and split[0] == 1:
@@ -30,14 +34,19 @@ def decide(answer: dict) -> str | None:
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
         if name == "B" and split == (2, 1):
-            return "B: two hold the weights, with little room for KV cache; the rule takes all GPUs of the node"
+            return (
+                "B: two hold the weights, with little room for KV cache; "
+                "the rule takes all GPUs of the node"
+            )
         if split == (16, 1):
             return (
                 "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
             )
         if split == (pp, tp):
-            return f"{name}: the other way round: tensor parallel inside the node, pipeline parallel over nodes"
-        return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {split}"
+            rule = "tensor parallel inside the node, pipeline parallel over nodes"
+            return f"{name}: the other way round: {rule}"
+        rule = "tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes"
+        return f"{name}: {rule}; not {split}"
     return None
 
 
@@ -56,19 +65,29 @@ def partial_sums(answer: object) -> str | None:
     if _close(first, expected) or _close(second, expected):
         return "one of them is the whole already: each GPU has only half of the hidden numbers"
     if _close(first + second, x @ w1 @ w2):
-        return "f is missing: each GPU makes its negative hidden numbers 0 before it multiplies by its rows of W2"
+        return (
+            "f is missing: each GPU makes its negative hidden numbers 0 "
+            "before it multiplies by its rows of W2"
+        )
     if not _close(first + second, expected):
-        return "their sum is not what one GPU would compute: the rows of W2 must match the columns of W1"
+        return (
+            "their sum is not what one GPU would compute: "
+            "the rows of W2 must match the columns of W1"
+        )
     if _close(first, second):
         return "both are the same, but each GPU has other columns of W1 and other rows of W2"
-    halves = (list(columns) for columns in combinations(range(8), 4))
-    if any(_close(first, hidden[:, half] @ w2[half]) for half in halves):
-        return None
-    return "they add up, but each has to be what four of the hidden numbers give, with their four rows of W2"
+    for columns in combinations(range(8), 4):
+        half = list(columns)
+        if _close(first, hidden[:, half] @ w2[half]):
+            return None
+    return (
+        "they add up, but each has to be what four of the hidden numbers give, "
+        "with their four rows of W2"
+    )
 
 
 def _close(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return True if two arrays agree, or would if they were rounded to two digits after the point."""
+    """Return True if two arrays agree, also if they were rounded to two digits after the point."""
     return np.allclose(first, second, rtol=0, atol=ROUNDED)
 
 

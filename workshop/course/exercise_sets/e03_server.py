@@ -1,23 +1,23 @@
 from urllib.parse import SplitResult, urlsplit
 
 import workshop
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import called
 from workshop.errors import WorkshopError
 from workshop.servers import records
 
 GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-CAUSES, RIGHT, CLUES = (
-    words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues")
-)
+FAILURES = texts("e03_server")["server.causes"]
+CAUSES, RIGHT, CLUES = FAILURES["causes"], FAILURES["right"], FAILURES["clues"]
 
 
 def split(tp: int, pp: int) -> str | None:
     if (tp, pp) == (GPUS_PER_NODE, NODES):
         return None
     if tp * pp != GPUS_PER_NODE * NODES:
-        return f"their product is {tp * pp}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal"
+        gpus = f"the job has {GPUS_PER_NODE * NODES} GPUs"
+        return f"their product is {tp * pp}, and {gpus}: the two have to be equal"
     return "tensor parallelism stays inside a node, and each node is one stage of layers"
 
 
@@ -29,13 +29,18 @@ def output_path(answer: str) -> str | None:
         return "the name and the number differ from job to job: %x and %j stand for them"
     written = path.replace("%x", "70b").replace("%j", "4711")
     if "%" in path.rpartition("/")[0]:
-        return f"SLURM makes no folder: without {written.rpartition('/')[0]} the job dies before its first line"
-    return None if written == "/scratch/ada/70b_4711.out" else f"job 4711 would write to {written}"
+        folder = written.rpartition("/")[0]
+        return f"SLURM makes no folder: without {folder} the job dies before its first line"
+    if written != "/scratch/ada/70b_4711.out":
+        return f"job 4711 would write to {written}"
+    return None
 
 
 def _place(address: SplitResult) -> tuple:
     """Return what decides where a request goes: this machine has several names."""
-    host = "localhost" if address.hostname in THIS_MACHINE else address.hostname
+    host = address.hostname
+    if host in THIS_MACHINE:
+        host = "localhost"
     return address.scheme, host, address.port, address.path.rstrip("/")
 
 

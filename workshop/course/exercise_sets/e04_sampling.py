@@ -24,21 +24,28 @@ def length(answer: object) -> str | None:
 
 def top_k(answer: dict) -> str | None:
     expected = next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2)
-    answer = {called(token, TOY): probability for token, probability in answer.items()}
-    for token, probability in answer.items():
-        if problem := not_a_number(probability):
+    by_token = {}
+    for name, probability in answer.items():
+        by_token[called(name, TOY)] = probability
+    for token, probability in by_token.items():
+        problem = not_a_number(probability)
+        if problem:
             return f"{token}: {problem}"
-    answer = {token: probability for token, probability in answer.items() if probability}
-    if set(answer) != set(expected):
-        return f"{', '.join(map(str, answer)) or 'nothing'} stayed: other tokens should stay"
-    total = sum(answer.values())
+    probabilities = {token: probability for token, probability in by_token.items() if probability}
+    if set(probabilities) != set(expected):
+        stayed = ", ".join(map(str, probabilities)) or "nothing"
+        return f"{stayed} stayed: other tokens should stay"
+    total = sum(probabilities.values())
     if abs(total - 100) < 2:
         return "give probabilities from 0 to 1, not percent"
     if abs(total - 1) > 0.02:  # two digits are enough
-        return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
-    wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
-    ratio = "which is not it: those that stay keep their ratio"
-    return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, {ratio}" if wrong else None
+        remedy = "what was removed has to be shared out among the rest"
+        return f"the probabilities sum to {total:.3g}: {remedy}"
+    for token, p in expected.items():
+        if abs(probabilities[token] - p) > 5e-3:
+            rule = "which is not it: those that stay keep their ratio"
+            return f"the probability of {token!r} is {probabilities[token]:.3f}, {rule}"
+    return None
 
 
 def constant(answer: str) -> str | None:
@@ -46,5 +53,6 @@ def constant(answer: str) -> str | None:
     if name == "repetition_penalty":
         return None
     if name in asdict(DEFAULTS) or name in ("max_tokens", "logprobs", "seed"):
-        return f"{name} works as before: it looks only at probabilities or at differences of logits, or at neither"
+        reason = "it looks only at probabilities or at differences of logits, or at neither"
+        return f"{name} works as before: {reason}"
     return SHAPELESS

@@ -19,18 +19,23 @@ def _tokens(*expected: str) -> Callable[[object, object], str | None]:
 
 
 def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
-    return [
-        Row("prompt", position, token, logprob)
-        for position, (token, logprob) in enumerate(logprobs)
-    ]
+    rows = []
+    for position, (token, logprob) in enumerate(logprobs):
+        rows.append(Row("prompt", position, token, logprob))
+    return rows
 
 
 def _why(error: TypeError, none: str) -> str:
-    """Return an error of the learner's function with what helps against it; none: where a None was computed with."""
+    """Return an error of the learner's function, with what helps against it.
+
+    `none` is the help if the function has computed with a None.
+    """
     message = str(error)
     if "not subscriptable" in message:
         return f"{message}: a row has attributes: row.logprob"
-    return f"{message}: {none}" if "NoneType" in message else message
+    if "NoneType" in message:
+        return f"{message}: {none}"
+    return message
 
 
 def classify(answer: Callable) -> str | None:
@@ -46,7 +51,10 @@ def classify(answer: Callable) -> str | None:
             got = answer(scored)
         except TypeError as error:
             if "between instances of 'Row'" in str(error):
-                return "rows cannot be compared with each other: compare what total_logprob gives for each label"
+                return (
+                    "rows cannot be compared with each other: "
+                    "compare what total_logprob gives for each label"
+                )
             return _why(
                 error, "the first row of a prompt has the logprob None; total_logprob leaves it out"
             )
@@ -55,9 +63,15 @@ def classify(answer: Callable) -> str | None:
         if isinstance(got, int | float):
             return f"it returned the number {got:.2f}: return the label that has it"
         if expected == "short":
-            return "eighteen fairly sure tokens are less probable together than one at 0.3: compare sums, not means"
-        sums = {label: round(total_logprob(tokens), 2) for label, tokens in scored.items()}
-        return f"it returned {got!r} for texts of the logprobs {sums}: the more probable one is {expected!r}"
+            return (
+                "eighteen fairly sure tokens are less probable together than one at 0.3: "
+                "compare sums, not means"
+            )
+        sums = {}
+        for label, tokens in scored.items():
+            sums[label] = round(total_logprob(tokens), 2)
+        returned = f"it returned {got!r} for texts of the logprobs {sums}"
+        return f"{returned}: the more probable one is {expected!r}"
     return None
 
 
@@ -74,7 +88,8 @@ def surprising(answer: Callable) -> str | None:
                 error,
                 "the first token has no logprob and no surprise (both are None): leave it out",
             )
-        got = got.token if isinstance(got, Row) else got
+        if isinstance(got, Row):
+            got = got.token
         if isinstance(got, int | float):
             return f"it returned the number {got:.2f}: return the token that has it"
         if got == least:

@@ -2,18 +2,21 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import SHAPELESS, is_number, not_a_number, single
 
-COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
+COUNTED = texts("e07_offline_batching")["offline.once"]["counted"]
 
 
 def once(path: str | Path, told: dict) -> str | None:
     ids: Counter[str] = Counter()
     for line in Path(path).read_text().splitlines():
         ids[json.loads(line)["custom_id"]] += 1
-    twice = [custom_id for custom_id, count in ids.items() if count > 1]
-    expected = {"lines": sum(ids.values()), "different": len(ids), "twice": len(twice)}
+    twice = 0
+    for count in ids.values():
+        if count > 1:
+            twice += 1
+    expected = {"lines": sum(ids.values()), "different": len(ids), "twice": twice}
     missing = [key for key in expected if key not in told]
     if missing:
         return f"the dict needs {', '.join(missing)}"

@@ -1,11 +1,11 @@
 from inference_planner.machines import list_machines, offers
 
 from workshop.course import manifest
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import called
 
 VM_MODEL, VM_LENGTH = "qwen3.5-122b-a10b", 8192
-IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
+IDS = texts("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
 def faults(answer: list | tuple | set | frozenset) -> str | None:
@@ -25,7 +25,11 @@ def faults(answer: list | tuple | set | frozenset) -> str | None:
 
 def too_small() -> set[str]:
     """Return the machines of the catalog that do not hold the exercise's model."""
-    return {o.machine.name for o in offers(VM_MODEL, max_model_len=VM_LENGTH) if not o.fits}
+    names = set()
+    for offer in offers(VM_MODEL, max_model_len=VM_LENGTH):
+        if not offer.fits:
+            names.add(offer.machine.name)
+    return names
 
 
 def machines(answer: list | tuple | set | frozenset) -> str | None:
@@ -49,7 +53,10 @@ def ids(answer: list | tuple | set | frozenset) -> str | None:
             return f"there is no {name!r} here; choose from: {', '.join(IDS)}"
         if IDS[name]:
             return f"{name} may stay: {IDS[name]}"
-    missing = [name for name, why in IDS.items() if not why and name not in answer]
+    missing = 0
+    for name, why in IDS.items():
+        if not why and name not in answer:
+            missing += 1
     if missing:
-        return f"{len(missing)} more must go: it names a number, too"
+        return f"{missing} more must go: it names a number, too"
     return None

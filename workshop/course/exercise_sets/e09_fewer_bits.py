@@ -12,5 +12,6 @@ def codes(answer: list | tuple) -> str | None:
         return "four bits have the codes from -8 to 7 only"
     for weight, right, code in zip(FOUR, CODES, answer, strict=True):
         if code != right:
-            return f"{weight} / {SCALE} is {weight / SCALE:.2f}, and the nearest whole number is not {code}"
+            quotient = f"{weight} / {SCALE} is {weight / SCALE:.2f}"
+            return f"{quotient}, and the nearest whole number is not {code}"
     return None

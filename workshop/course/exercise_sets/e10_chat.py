@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import SHAPELESS
 
 TALK = "Question: What is Boston?\nAnswer: A city.<|end_of_text|>Question: What is Paris?\nAnswer:"
@@ -14,7 +14,7 @@ FLAGS = {
     "--reasoning-parser": "qwen3",
 }
 KINDS = ("city", "river")
-MISSING = words("e10_chat")["chat.flags"]["missing"]
+MISSING = texts("e10_chat")["chat.flags"]["missing"]
 BLANKS = (" " * 9, "\n" * 9)  # no sensible pattern allows that much and no more
 GAPS = ("", " ", "\n", "\n  ")  # what may stand at each of the four places inside of the object
 PLACES = ("{", '"kind"', ":", '"city"', "}")
@@ -24,7 +24,10 @@ def by_hand(answer: str) -> str | None:
     if answer == TALK:
         return None
     if answer.startswith("<|begin_of_text|>"):
-        return "leave out <|begin_of_text|>: the server puts it before the prompt, and would do so twice"
+        return (
+            "leave out <|begin_of_text|>: "
+            "the server puts it before the prompt, and would do so twice"
+        )
     if "\\n" in answer:
         return "the new lines came as a backslash and an n: leave out the r before the quotes"
     if answer == TALK.removesuffix("\nAnswer:"):
@@ -44,8 +47,9 @@ def by_hand(answer: str) -> str | None:
 
 
 def join(answer: Callable) -> str | None:
-    """Call the learner's function on chunks such as vLLM sends: one without content, the last one
-    without choices.
+    """Call the learner's function on chunks such as vLLM sends.
+
+    One chunk has no content, and the last one has no choices.
     """
     for pieces in ((" Paris", " is", " a city."), (" A", " dog")):
         chunks = [_chunk({"role": "assistant", "content": ""})]
@@ -73,7 +77,9 @@ def _chunk(*deltas: dict) -> Any:
     from openai.types.chat import ChatCompletionChunk
 
     frame = {"id": "", "created": 0, "model": "", "object": "chat.completion.chunk"}
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices = []
+    for delta in deltas:
+        choices.append({"index": 0, "delta": delta, "finish_reason": None})
     return ChatCompletionChunk.model_validate({**frame, "choices": choices})
 
 
@@ -91,9 +97,9 @@ def pattern(answer: str) -> str | None:
     cities, rivers = _allowed_forms(fits)
     if not cities and not rivers:
         return _why_nothing_fits(answer, fits)
-    if not cities or not rivers:
-        missing = KINDS[0] if rivers else KINDS[1]
-        return f"it does not allow the kind {missing}"
+    for kind, forms in zip(KINDS, (cities, rivers), strict=True):
+        if not forms:
+            return f"it does not allow the kind {kind}"
     for form in cities:
         problem = _too_much(form, fits)
         if problem:
@@ -102,8 +108,9 @@ def pattern(answer: str) -> str | None:
 
 
 def _allowed_forms(fits: Callable) -> tuple[list[str], list[str]]:
-    """Return the ways to write {"kind": "city"} that a pattern allows, and those in which it allows
-    the river.
+    """Return the ways to write {"kind": "city"} that a pattern allows.
+
+    The second list has the same ways, with the river, that the pattern allows.
     """
     cities, rivers = [], []
     for gaps in product(GAPS, repeat=4):
@@ -156,7 +163,9 @@ def flags(answer: list | tuple) -> str | None:
             return MISSING[flag]
         after = parts[parts.index(flag) + 1 :]
         if value and after[:1] != [value]:
-            wrong = after[0] if after else "nothing"
+            wrong = "nothing"
+            if after:
+                wrong = after[0]
             return f"{flag} needs the name that the table has for Qwen3, not {wrong}"
     if len(parts) != 5:
         return "there is a word too many: three flags, and two of them have a value"

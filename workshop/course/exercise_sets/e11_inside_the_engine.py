@@ -1,10 +1,10 @@
 from itertools import pairwise
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import SHAPELESS, Exercise, called, close_to, not_a_number
 from workshop.course.timeline import Span
 
-ASKED = words("e11_inside_the_engine")["engine.flags"]
+ASKED = texts("e11_inside_the_engine")["engine.flags"]
 # symptom → its flag; why not the same flag the other way
 FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
@@ -52,7 +52,8 @@ def chunks(answer: list | tuple) -> str | None:
 
 def hits(answer: dict) -> str | None:
     for tokens, cached in answer.items():
-        if problem := not_a_number(cached, "tokens"):
+        problem = not_a_number(cached, "tokens")
+        if problem:
             return f"{tokens} tokens: {problem}"
         if cached == HITS[tokens]:
             continue
@@ -62,7 +63,8 @@ def hits(answer: dict) -> str | None:
             return f"{tokens} tokens: a block that is not full is not in the cache"
         if cached == HITS[tokens] // 32 and cached:
             return f"{tokens} tokens: that many blocks; how many tokens are in them?"
-        return f"{tokens} tokens: whole blocks of 32 are found, and never the last token of the prompt; not {cached}"
+        rule = "whole blocks of 32 are found, and never the last token of the prompt"
+        return f"{tokens} tokens: {rule}; not {cached}"
     return None
 
 

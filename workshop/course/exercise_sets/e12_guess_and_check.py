@@ -11,9 +11,7 @@ WORDS = ["to", "be", "or", "not", "to", "be"]
 
 @runtime_checkable
 class Counted(Protocol):
-    """A run of speculative decoding: how many steps had drafts, tokens that were drafted, and those
-    accepted.
-    """
+    """A run of speculative decoding: steps with drafts, draft tokens, and accepted tokens."""
 
     drafts: int
     drafted: int
@@ -27,6 +25,7 @@ def residual(answer: object) -> str | None:
     differences = [p - q for p, q in zip(P, Q, strict=True)]
     left = [max(difference, 0) for difference in differences]
     right = [part / sum(left) for part in left]
+    already = "accepted guesses have brought a part of it already"
     if _are_close(answer, right, 0.01):
         return None
     slips = {
@@ -34,7 +33,7 @@ def residual(answer: object) -> str | None:
         tuple(differences): "no token has a probability below zero",
         tuple(map(abs, differences)): "a token that the draft guesses too often gets nothing more",
         tuple(map(min, P, Q)): "those are the guesses that are accepted; ask what is missing",
-        P: "that is the model's own distribution; accepted guesses have brought a part of it already",
+        P: f"that is the model's own distribution; {already}",
     }
     for slip, why in slips.items():
         if _are_close(answer, slip, 0.006):
@@ -55,19 +54,21 @@ def _are_close(numbers: Sequence[float], others: Sequence[float], tolerance: flo
 
 
 def ngram(answer: object) -> str | None:
-    parts = [answer] if isinstance(answer, str) else answer
+    parts = answer
+    if isinstance(answer, str):
+        parts = [answer]
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         return "give a list of three words"
-    words = re.findall(r"\w+", " ".join(parts).lower())
-    if words == WORDS[2:5]:
+    proposed = re.findall(r"\w+", " ".join(parts).lower())
+    if proposed == WORDS[2:5]:
         return None
-    if words == WORDS[:3]:
+    if proposed == WORDS[:3]:
         return "begin behind the words that were found, not with them"
-    if words == ["that", "is", "the"]:
+    if proposed == ["that", "is", "the"]:
         return "you know the play; the n-gram knows only what stands in this text"
-    if words[:3] == WORDS[2:5] or WORDS[2:5][: len(words)] == words:
-        return f"that begins well; give three words, not {len(words)}"
-    if words[-2:] == WORDS[-2:]:
+    if proposed[:3] == WORDS[2:5] or WORDS[2:5][: len(proposed)] == proposed:
+        return f"that begins well; give three words, not {len(proposed)}"
+    if proposed[-2:] == WORDS[-2:]:
         return "those are the last words themselves; what followed them earlier?"
     return "look for the last two words earlier in the text"
 
@@ -75,8 +76,9 @@ def ngram(answer: object) -> str | None:
 def length(run: Counted, told: object) -> str | None:
     accepted_a_step = run.accepted / run.drafts
     drafted_a_step = run.drafted / run.drafts
+    own_token = "each step also writes a token of the model's own"
     wrong: dict[object, str] = {
-        accepted_a_step: "those are the accepted guesses; each step also writes a token of the model's own",
+        accepted_a_step: f"those are the accepted guesses; {own_token}",
         run.accepted / run.drafted: "that is the acceptance rate: accepted guesses of all guesses",
         drafted_a_step: "that is how many guesses a step has, right or wrong",
         run.drafted / run.accepted: "the other way round, and count steps, not guesses",

@@ -3,16 +3,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workshop.course.exercise_sets import words
+from workshop.course.exercise_sets import texts
 from workshop.course.judging import called
 
 RANKS, EXPERTS_OF_A_RANK = 4, 2
-ASKED = words("e13_scale_out")["scale.which"]
-WAYS, SERVICES, RIGHT, WHY_NOT = (ASKED[name] for name in ("ways", "services", "right", "why_not"))
+ASKED = texts("e13_scale_out")["scale.which"]
+WAYS, SERVICES = ASKED["ways"], ASKED["services"]
+RIGHT, WHY_NOT = ASKED["right"], ASKED["why_not"]
 
 
 class Toy(NamedTuple):
-    """A small mixture of experts: x [12 tokens, 4], router [4, 8 experts], W1 [8, 4, 6], W2 [8, 6, 4]."""
+    """A small mixture of experts.
+
+    Shapes: x [12 tokens, 4], router [4, 8 experts], W1 [8, 4, 6], W2 [8, 6, 4].
+    """
 
     x: np.ndarray
     router: np.ndarray
@@ -29,7 +33,7 @@ def toy() -> Toy:
 
 
 def pieces() -> np.ndarray:
-    """Return what each (token, expert) pair adds to each token, gates included: [8 experts, 12 tokens, 4]."""
+    """Return what each expert adds to each token, gates included: [8 experts, 12 tokens, 4]."""
     x, router, w1, w2 = toy()
     scores = np.exp(x @ router)
     weakest = np.sort(scores, axis=1)[:, -2:-1]
@@ -45,21 +49,22 @@ def experts(answer: object) -> str | None:
     if not isinstance(answer, Iterable):
         return "give a list of four arrays, one for each rank"
     try:
-        given = [np.asarray(part, dtype=float) for part in answer]
+        parts = [np.asarray(part, dtype=float) for part in answer]
     except (TypeError, ValueError):
         return "give a list of four arrays, one for each rank"
-    if len(given) != RANKS or any(part.shape != x.shape for part in given):
+    if len(parts) != RANKS or any(part.shape != x.shape for part in parts):
         return f"give a list of {RANKS} arrays, each of the shape of x, {x.shape}"
-    if all(np.allclose(part, mine) for part, mine in zip(given, by_rank, strict=True)):
+    if np.allclose(parts, by_rank):
         return None
-    if any(np.allclose(part, by_rank.sum(axis=0)) for part in given):
+    whole = by_rank.sum(axis=0)
+    if any(np.allclose(part, whole) for part in parts):
         return "one of them is the whole already: a rank has only two of the eight experts"
-    if np.allclose(sum(given), by_rank.sum(axis=0)):
+    if np.allclose(sum(parts), whole):
         return "they add up, but rank 0 has the experts 0 and 1, rank 1 has 2 and 3, and so on"
     outputs = np.maximum(x @ w1, 0) @ w2
-    if np.allclose(sum(given), outputs.sum(axis=0)):
+    if np.allclose(sum(parts), outputs.sum(axis=0)):
         return "each expert has answered every token; a token goes to its two chosen experts only"
-    if np.allclose(sum(given), np.where(pieces() != 0, outputs, 0).sum(axis=0)):
+    if np.allclose(sum(parts), np.where(pieces() != 0, outputs, 0).sum(axis=0)):
         return "the gates are missing: each expert's output counts as much as its gate says"
     return "their sum is not what the whole layer gives"
 

@@ -19,8 +19,8 @@ def mend(points: list) -> str | None:
         return "two of them have the same seed, so the same prompts"
     for point in points:
         if (point["prefix_hits_percent"] or 0) > ACCIDENT_PERCENT:
-            hits = point["prefix_hits_percent"]
-            return f"with seed {point['seed']} {hits:g} % of the prompts' tokens came from the cache: this seed was there before"
+            hits = f"{point['prefix_hits_percent']:g} % of the prompts' tokens came from the cache"
+            return f"with seed {point['seed']} {hits}: this seed was there before"
     return None
 
 
@@ -37,27 +37,30 @@ def place(rows: list) -> str | None:
 
 
 def service(people: object, every_s: object, sizes: dict, chosen: object) -> str | None:
-    if problem := not_a_number(chosen, "replicas"):
+    problem = not_a_number(chosen, "replicas")
+    if problem:
         return problem
     if chosen not in sizes:
         return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
     if not is_number(people) or not is_number(every_s):
         return SHAPELESS
-    asked, came = people / every_s, sizes[chosen]["requests_per_s"]
+    rate = people / every_s
+    simulated_rate = sizes[chosen]["requests_per_s"]
     # arrivals are drawn: few of them vary much
     chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])
-    if abs(came - asked) > chance * asked:
-        return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
-    enough = [
-        count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT
-    ]
+    if abs(simulated_rate - rate) > chance * rate:
+        rates = f"{rate:.3g} times a second, and {simulated_rate:.3g} a second were simulated"
+        return f"your group asks {rates}: run the simulation again"
+    enough = []
+    for count, row in sizes.items():
+        if row["within_limits_percent"] >= ENOUGH_PERCENT:
+            enough.append(count)
     if not enough:
-        return (
-            f"no row keeps the limits for {ENOUGH_PERCENT} of 100 requests: simulate more replicas"
-        )
+        limits = f"the limits for {ENOUGH_PERCENT} of 100 requests"
+        return f"no row keeps {limits}: simulate more replicas"
     if chosen not in enough:
-        within = sizes[chosen]["within_limits_percent"]
-        return f"with {chosen:g} only {within:g} of 100 requests stay within the limits; {ENOUGH_PERCENT} have to"
-    return (
-        None if chosen == min(enough) else f"fewer are enough: {min(enough)} keep the limits, too"
-    )
+        within = f"only {sizes[chosen]['within_limits_percent']:g} of 100 requests"
+        return f"with {chosen:g} {within} stay within the limits; {ENOUGH_PERCENT} have to"
+    if chosen != min(enough):
+        return f"fewer are enough: {min(enough)} keep the limits, too"
+    return None

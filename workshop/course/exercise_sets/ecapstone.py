@@ -22,14 +22,16 @@ ASKED = {
     "next": "what you do next",
 }
 LEAST_WORDS = 12
-TO = r"[=:\s\"',-]+"  # between a flag and its value: in a command, a variable's default, a list of YAML
+# between a flag and its value: in a command, a variable's default, a list of YAML
+TO = r"[=:\s\"',-]+"
 KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
+GPUS_OF_SLURM = rf"--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND}"
 SAYS = {  # how scripts, manifests and commands say what a plan decides
     "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
     "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
     "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
     "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
-    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND})(\d+)",
+    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|{GPUS_OF_SLURM})(\d+)",
 }
 GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
 SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
@@ -58,15 +60,18 @@ def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     if not plan.fits:
         return f"this plan does not fit. {' '.join(plan.advice)}"
     if not is_number(tokens) or not 0 < tokens <= plan.max_model_len:
-        return f"request_tokens is {tokens!r}; the longest request of this plan has {plan.max_model_len:,} tokens"
-    right = plan.kv_cache_tokens / tokens
+        longest = f"the longest request of this plan has {plan.max_model_len:,} tokens"
+        return f"request_tokens is {tokens!r}; {longest}"
+    cache_tokens = plan.kv_cache_tokens
+    right = cache_tokens / tokens
+    whole_server = "kv_cache_tokens counts the whole server already"
+    whole_context = f"that is for requests of {plan.max_model_len:,} tokens"
     wrong: dict[object, str] = {
-        plan.kv_cache_tokens: "those are tokens; how many of your requests do they hold?",
+        cache_tokens: "those are tokens; how many of your requests do they hold?",
         tokens
-        / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
-        plan.max_concurrency: f"that is for requests of {plan.max_model_len:,} tokens; yours are shorter",
-        right
-        * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
+        / cache_tokens: "the other way round: divide what there is by what one request needs",
+        plan.max_concurrency: f"{whole_context}; yours are shorter",
+        right * plan.gpus: f"{whole_server}: do not multiply by the GPUs",
     }
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
@@ -85,7 +90,9 @@ def script(plan: Plan, text: object) -> str | None:
             "a key on a command line can be seen by everybody on that machine: "
             "vLLM reads VLLM_API_KEY by itself"
         )
-    names = [name.rsplit("/", 1)[-1] for name in (*plan.config.hub_ids, plan.model)]
+    names = []
+    for name in (*plan.config.hub_ids, plan.model):
+        names.append(name.rsplit("/", 1)[-1])
     if not any(name.casefold() in text.casefold() for name in names):
         return f"it does not name the plan's model, {names[0]}"
     planned = {
@@ -101,7 +108,9 @@ def script(plan: Plan, text: object) -> str | None:
         if not values and defaults[name] == right:
             continue
         if str(right) not in values:
-            value = values[0] if values else "nothing"
+            value = "nothing"
+            if values:
+                value = values[0]
             return f"it says {value} for {name}; the plan has {right}"
     return None
 
@@ -114,7 +123,10 @@ def _in_one_spelling(text: str, nodes: int) -> str:
 
 
 def _defaults(plan: Plan, text: str) -> dict[str, int | None]:
-    """Return what holds where a script says nothing; the course's own count the GPUs and nodes of the job."""
+    """Return the values that hold where a script says nothing.
+
+    The course's own scripts count the GPUs and nodes of the job.
+    """
     tp, pp, gpus = 1, 1, plan.gpus
     if re.search("(?i)tensor.*gpus_(?:per|on)_node", text):
         tp = plan.tensor_parallel_size
@@ -167,8 +179,10 @@ def hours(summary: Summary, rows: object, told: object) -> str | None:
 def words(answer: dict) -> str | None:
     for key, what in ASKED.items():
         if not isinstance(answer[key], str) or len(answer[key].split()) < LEAST_WORDS:
-            return f"{key!r} has fewer than {LEAST_WORDS} words: say {what}, so that a stranger understands it"
+            short = f"{key!r} has fewer than {LEAST_WORDS} words"
+            return f"{short}: say {what}, so that a stranger understands it"
     if len(set(answer.values())) < len(answer):
         return "two of the three say the same"
-    figure = re.search(r"\d", answer["surprise"])
-    return None if figure else "put a figure into 'surprise': predicted, measured, or both"
+    if not re.search(r"\d", answer["surprise"]):
+        return "put a figure into 'surprise': predicted, measured, or both"
+    return None

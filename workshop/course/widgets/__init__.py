@@ -1,3 +1,4 @@
-"""Widgets of the notebooks, each in a folder: its view, and where there is much of either, its numbers
-and its picture.
+"""Widgets of the notebooks, each in a folder of its own.
+
+`view.py` is the widget. Larger widgets have their numbers in `case.py`, their HTML in `picture.py`.
 """

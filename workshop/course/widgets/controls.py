@@ -1,4 +1,4 @@
-"""What widgets share: the stylesheet, controls beside a picture, and a sentence below each control."""
+"""Widgets share a stylesheet, controls beside a picture, and a sentence below each control."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AUTO = {"description_width": "initial"}
 # stylesheet sees to both.
 NAMES = """const box = this.closest('.widget-vbox') ?? this.parentElement;
 const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
-  const parts = ['.widget-label', '.noUi-handle', '.widget-readout'].map(each => slider.querySelector(each));
-  const [label, handle, readout] = parts;
+  const classes = ['.widget-label', '.noUi-handle', '.widget-readout'];
+  const [label, handle, readout] = classes.map(cls => slider.querySelector(cls));
   for (const part of [handle, readout]) part?.setAttribute('aria-label', label.textContent);
   if (readout) handle?.setAttribute('aria-valuetext', readout.textContent);
 });
@@ -111,12 +111,17 @@ class Explorer(View, Generic[ResultT]):
         self.label_px = label_px
         self.result: ResultT | None = None
         self._is_held = False
-        self.indent_px = label_px + 4 if indent_px is None else indent_px
+        if indent_px is None:
+            indent_px = label_px + 4
+        label_width = "initial"
+        if label_px:
+            label_width = f"{label_px}px"
+        self.indent_px = indent_px
         self.says = {}
         self.picture = widgets.HTML()
         for name, control in self.controls.items():
             self.says[name] = widgets.HTML()
-            control.style.description_width = f"{label_px}px" if label_px else "initial"
+            control.style.description_width = label_width
             control.observe(lambda _, name=name: self._changed(name), "value")
         super().__init__(*self.arranged(), max_width=max_width)
         self._changed(next(iter(controls)))
@@ -185,8 +190,9 @@ class Explorer(View, Generic[ResultT]):
 def beside(
     rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460
 ) -> widgets.HBox:
-    """Return controls beside their picture; on a narrow page above it in two columns, so that both
-    stay in view.
+    """Return controls beside their picture.
+
+    On a narrow page they stand above it in two columns, so that both stay in view.
 
     A row is a control and what stands below it. A picture that has not even `least_px` beside them
     stands below.
@@ -213,6 +219,14 @@ def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
     return widgets.HBox(
         children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center")
     )
+
+
+def set_shown(widget: widgets.DOMWidget, is_shown: bool) -> None:
+    """Show a widget, or hide it without leaving a gap."""
+    display = "none"
+    if is_shown:
+        display = ""
+    widget.layout.display = display
 
 
 def made(

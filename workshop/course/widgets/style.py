@@ -24,7 +24,23 @@ LINE = f"var(--jp-border-color2, {HAIR})"
 
 # The names that style.css and classes (bg-…, ink-…) know them by.
 NAMES = {
-    "blue": BLUE, "orange": ORANGE, "green": GREEN, "vermillion": VERMILLION, "sky": SKY, "purple": PURPLE,
-    "yellow": YELLOW, "grey": GREY, "weights": WEIGHTS, "kv": KV_CACHE, "overhead": OVERHEAD, "free": FREE,
-    "good": GOOD, "bad": BAD, "text": TEXT, "muted": MUTED, "panel": PANEL, "line": LINE, "empty": EMPTY,
-}  # fmt: skip
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "vermillion": VERMILLION,
+    "sky": SKY,
+    "purple": PURPLE,
+    "yellow": YELLOW,
+    "grey": GREY,
+    "weights": WEIGHTS,
+    "kv": KV_CACHE,
+    "overhead": OVERHEAD,
+    "free": FREE,
+    "good": GOOD,
+    "bad": BAD,
+    "text": TEXT,
+    "muted": MUTED,
+    "panel": PANEL,
+    "line": LINE,
+    "empty": EMPTY,
+}

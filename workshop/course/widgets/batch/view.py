@@ -13,27 +13,25 @@ from workshop.course.widgets.controls import View
 
 
 def picture(progress: Progress) -> Html:
-    """Return a bar of answered and failed rows, and one line of rates, KV-cache usage and time
-    left.
-    """
-    done, failed = (
-        100 * count / max(progress.rows, 1) for count in (progress.done, progress.errors)
-    )
-    rows = bar((("good", done), ("bad", failed)), label="rows answered", now=round(done))
+    """Return a bar of answered and failed rows, and a line with rates, usage and time left."""
+    rows = max(progress.rows, 1)
+    done = 100 * progress.done / rows
+    failed = 100 * progress.errors / rows
+    answered = bar((("good", done), ("bad", failed)), label="rows answered", now=round(done))
     kv = ""
     if progress.kv_cache_usage is not None:
         used = 100 * progress.kv_cache_usage
         now = f"{used:.0f} % · {progress.running} running · {progress.waiting} waiting"
         kv = muted("KV cache", bar([("kv", used)], cls="thin inline"), now)
     line = summary_line(replace(progress, kv_cache_usage=None))  # its bar says it
-    return panel(
-        bold(f"{progress.done:,} of {progress.rows:,} rows answered"), rows, kv, muted(line)
-    )
+    head = bold(f"{progress.done:,} of {progress.rows:,} rows answered")
+    return panel(head, answered, kv, muted(line))
 
 
 class BatchProgress(View):
-    """How far a batch is: rows answered and failed, tokens/s, the server's KV-cache usage
-    (percent), time left.
+    """The progress of a batch: rows answered and failed, tokens/s, KV-cache usage, time left.
+
+    The usage is the server's, in percent.
 
     Give it to `batch.run` as `report`; it is called with what is known, several times a second.
 

@@ -1,6 +1,4 @@
-"""A slider for bits: 32 weights of the teaching model, the steps that codes allow, and where each
-weight lands.
-"""
+"""A slider for bits: 32 weights of the teaching model, and the steps to which they are rounded."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,8 +56,9 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
 
 
 class BitsExplorer(Explorer[Bits]):
-    """Weights of one matrix of the teaching model, rounded to few bits: choose how many, and how
-    many share a scale.
+    """Weights of one matrix of the teaching model, rounded to few bits.
+
+    Choose how many bits, and how many weights share a scale.
 
     Each weight becomes a whole number (its code) times a scale. Fewer bits make the steps wider; a
     scale for fewer weights fits them better, and costs bits of its own. Errors are ‖ΔW‖ / ‖W‖,
@@ -92,17 +91,18 @@ class BitsExplorer(Explorer[Bits]):
 
 
 def picture(b: Bits) -> Picture:
-    """Draw one row of the matrix: weights as dots, what they are rounded to as rings, the steps
-    between as lines.
-    """
+    """Draw one row of the matrix: weights as dots, rounded weights as rings, steps as lines."""
     most = max(abs(b.weights).max(), abs(b.likeness).max(), 1e-6)
     axes = Axes(58, 14, WIDTH - 16, HEIGHT - 46, len(b.weights), 1.08 * most, 0, -1.08 * most)
     pale = 0.22
     if len(b.levels) <= 16:
         pale = 0.55
-    levels = [axes.y(level) for level in b.levels if abs(level) <= 1.08 * most]
-    parts = [path(f"M{axes.left} {y:.1f}H{WIDTH - 12}", FRAME, opacity=pale) for y in levels]
-    parts.append(axes.y_ticks((-most, 0, most), lambda value: f"{value:+.2f}" if value else "0"))
+    parts = []
+    for level in b.levels:
+        if abs(level) <= 1.08 * most:
+            step = f"M{axes.left} {axes.y(level):.1f}H{WIDTH - 12}"
+            parts.append(path(step, FRAME, opacity=pale))
+    parts.append(axes.y_ticks((-most, 0, most), _signed))
     for n, (w, q) in enumerate(zip(b.weights, b.likeness, strict=True)):
         x, y0, y1 = axes.x(n + 0.5), axes.y(w), axes.y(q)
         parts += [
@@ -110,10 +110,8 @@ def picture(b: Bits) -> Picture:
             dot(x, y1, 5, "none", stroke=style.BAD),
         ]
         parts.append(dot(x, y0, 3.4, style.WEIGHTS, title=f"{w:+.4f} → {q:+.4f}"))
-    y, sums = (
-        HEIGHT - 22,
-        f"error of the matrix {b.error:.1%}   ·   {b.bits_per_weight:.2f} bits a weight",
-    )
+    y = HEIGHT - 22
+    sums = f"error of the matrix {b.error:.1%}   ·   {b.bits_per_weight:.2f} bits a weight"
     parts += [
         dot(axes.left + 5, y, 3.4, style.WEIGHTS),
         text(axes.left + 14, y + 4, "a weight", size=11),
@@ -121,7 +119,15 @@ def picture(b: Bits) -> Picture:
     parts.append(dot(axes.left + 85, y, 5, "none", stroke=style.BAD))
     parts.append(text(axes.left + 95, y + 4, "what its code stands for", size=11))
     parts.append(text(WIDTH - 12, y + 4, sums, anchor="end", size=13, bold=True))
-    words = f"{len(b.weights)} weights at {b.bits} bits, one scale for {b.group}: the matrix is off by {b.error:.1%}"
-    return Picture(
-        "".join(parts), WIDTH, HEIGHT, f"{words}, and takes {b.bits_per_weight:.2f} bits a weight."
+    description = (
+        f"{len(b.weights)} weights at {b.bits} bits, one scale for {b.group}: the matrix is off "
+        f"by {b.error:.1%}, and takes {b.bits_per_weight:.2f} bits a weight."
     )
+    return Picture("".join(parts), WIDTH, HEIGHT, description)
+
+
+def _signed(value: float) -> str:
+    """Return a weight as the axis shows it, with its sign."""
+    if value:
+        return f"{value:+.2f}"
+    return "0"

@@ -113,8 +113,9 @@ def vm_lines(p: Plan) -> list[str]:
 
 
 def slurm_lines(p: Plan) -> list[str]:
-    """Return the sbatch call of slurm/model.sbatch with what the plan chose, as that file's head
-    describes it.
+    """Return the sbatch call of slurm/model.sbatch with the choices of the plan.
+
+    The head of that file describes the call.
     """
     if not p.fits:
         remedy = ""
@@ -152,8 +153,9 @@ def kubernetes_lines(p: Plan) -> list[str]:
 
 
 class ThreePlaces(Explorer[Elsewhere]):
-    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container: equal
-    colours, equal facts.
+    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container.
+
+    Equal colours mark equal facts.
 
     What a place is told differs in its words only: how many GPUs, how the model is split over them,
     the longest request (`max_model_len`, tokens), how long a start may take, who may ask.

@@ -1,5 +1,6 @@
-"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, step by step; and
-the picture. No widgets.
+"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, and its picture.
+
+There are no widgets here.
 
 A step gives every running request one token; a request takes a block of 16 when its last one is
 full. When no block is free, the request that came last is preempted: its blocks go back, and it is
@@ -21,8 +22,13 @@ from workshop.course.html import Html, bar, div, muted, panel, span, tag, tiles
 from workshop.course.readable_numbers import size
 from workshop.errors import BadInput
 
-SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
-         "finished": "✓ finished"}  # fmt: skip
+SIGNS = {
+    "coming": "not yet here",
+    "waiting": "waits",
+    "running": "runs",
+    "preempted": "preempted, waits",
+    "finished": "✓ finished",
+}
 COLUMNS = (
     "",
     "request",
@@ -51,8 +57,9 @@ REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 7
 
 @dataclass
 class Shown:
-    """One request at one step. state: coming, waiting, running, preempted, finished; blocks: in
-    their order.
+    """One request at one step.
+
+    `state` is coming, waiting, running, preempted or finished. `blocks` are in the request's order.
     """
 
     request: Request
@@ -82,8 +89,9 @@ class State:
 
 
 class _Engine:
-    """Requests, and the free blocks as a queue: taken from the front, given back to the end, a
-    request's last first.
+    """Requests, and the free blocks as a queue.
+
+    Blocks are taken from the front and returned to the end, a request's last block first.
     """
 
     def __init__(self, blocks: int, requests: tuple[Request, ...]):
@@ -94,8 +102,9 @@ class _Engine:
         self.waiting: deque[Shown] = deque()
 
     def grow(self, request: Shown, tokens: int) -> bool:
-        """Give a request blocks for `tokens` in all; False, and nothing taken, if there are too
-        few.
+        """Give a request blocks for `tokens` in all.
+
+        Return False, and give none, if too few are free.
         """
         missing = -(-tokens // BLOCK_SIZE) - len(request.blocks)
         if missing > len(self.free):
@@ -162,8 +171,10 @@ class _Engine:
             victim.preemptions += 1
             has_preempted = True
             self.waiting.appendleft(victim)
-            name = f"Full: {victim.request.name}, which came last, is preempted"
-            yield f"{name}. Its blocks are free again; it will be computed again when there is room."
+            yield (
+                f"Full: {victim.request.name}, which came last, is preempted. Its blocks are free "
+                "again; it will be computed again when there is room."
+            )
         return has_preempted
 
     def state(self, step: int, event: str) -> State:
@@ -180,8 +191,10 @@ class _Engine:
 
 @lru_cache(maxsize=64)
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
-    """Return the states from before the first step to the end of the last request; BadInput where
-    one cannot fit.
+    """Return the states from before the first step to the end of the last request.
+
+    Raises:
+        BadInput: `blocks` is no whole number from 1, or a request cannot fit.
     """
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         wrong = f"blocks is {blocks!r}, and must be a whole number from 1."
@@ -201,8 +214,9 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
 
 
 def reserved_tokens(state: State) -> int:
-    """Tokens that a cache without paging would hold back now: each running request's longest
-    length, in one piece.
+    """Return the tokens that a cache without paging would reserve now.
+
+    It reserves the greatest length of each running request, in one piece.
     """
     tokens = 0
     for shown in state.requests:
@@ -317,5 +331,7 @@ def _foot(state: State, model: ModelConfig) -> Html:
     if reserved:
         text += "Without paging, the running requests would hold "
         text += f"{reserved:,} of {slots:,} slots from their start"
-        text += " — more than the whole pool." if reserved > slots else "."
+        if reserved > slots:
+            text += " — more than the whole pool"
+        text += "."
     return muted(text, cls="gap")

@@ -68,8 +68,10 @@ class KvCacheExplorer(Explorer[State]):
         return self.states[min(self.step.value, len(self.states) - 1)]
 
     def picture_of(self, result: State) -> str:
-        last = next((s.event for s in reversed(self.states[: result.step + 1]) if s.event), "")
-        return picture(result, load_model(self.values["model"]), last)
+        last_event = ""
+        for state in self.states[: result.step + 1]:
+            last_event = state.event or last_event
+        return picture(result, load_model(self.values["model"]), last_event)
 
     def sentences(self) -> Mapping[str, str]:
         bytes_per_token = token_bytes(load_model(self.values["model"]))

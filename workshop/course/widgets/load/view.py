@@ -1,5 +1,6 @@
-"""The load explorer: how long users wait under a load, as the simulation finds it; drawn while it
-computes.
+"""The load explorer: how long users wait under a load, as the simulation predicts it.
+
+The picture is drawn while the simulation runs.
 """
 
 import operator
@@ -38,8 +39,10 @@ WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
 
 
 def picture(figures: Mapping, note: str = "", *, done: bool = True) -> Html:
-    """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note:
-    beside its verdict.
+    """Return the picture of a simulation.
+
+    `figures` is what `Simulation.to_dict` returns, with `busiest`. `note` stands beside the
+    verdict.
     """
     times = figures["over_time"]
     if not done:
@@ -77,8 +80,9 @@ def _tiles(figures: Mapping) -> list[tuple[str, str, str]]:
 
 
 def _grows(times: Mapping[str, Sequence[float]]) -> str:
-    """Return how many requests are unfinished, running or waiting, when most of them are, and in
-    half that time.
+    """Return a sentence on unfinished requests: when most of them are, and in half that time.
+
+    Unfinished requests run or wait.
     """
     at_s = times["t_s"]
     unfinished = list(map(operator.add, times["running"], times["waiting"]))
@@ -101,8 +105,9 @@ def _ms(figures: Mapping, name: str, which: str) -> str:
 
 
 def steps(busiest: Sequence[Sequence[float]]) -> Html:
-    """Return the fullest steps as boxes, as wide as they take: tokens of prompts above, tokens of
-    answers below.
+    """Return the fullest steps as boxes, each as wide as its time.
+
+    Tokens of prompts are above, tokens of answers below.
     """
     if not busiest:
         return join([])
@@ -127,8 +132,9 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
 
 
 class LoadExplorer(make.Explorer[Simulation | dict | None]):
-    """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on
-    the plan's clock.
+    """What many users wait for: 10 s of requests, simulated on the plan's clock.
+
+    The scheduler is vLLM's own, with the plan's KV cache.
 
     The simulation runs in a process of its own: the picture is drawn while it computes, and a newer
     change ends it. Without vLLM it shows recorded loads, and says so.
@@ -183,9 +189,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         super().__init__(controls, label_px=96)
 
     def compute(self) -> Simulation | dict | None:
-        """Return the last simulation, while the new one is under way; the recorded one where there
-        is no vLLM.
-        """
+        """Return the last simulation while a new one runs; a recorded one without vLLM."""
         self._newest += 1  # what still runs is given up
         if not self.live:
             self._idle.set()

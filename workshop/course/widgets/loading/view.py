@@ -1,5 +1,6 @@
-"""Watch a server load: a recorded log, played line by line, with the stages of a start and the
-figures so far.
+"""Watch a server load: a recorded log, played line by line, with the stages of a start.
+
+The figures that the log has given so far stand beside it.
 """
 
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def recorded_text(name: str) -> str:
-    """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine
-    is ready.
+    """Return a recorded log of the course up to the line where its engine is ready.
+
+    `name` is 70b, 405b-fp8 or teaching-model.
     """
     if name not in RECORDED:
         offered = f"There are: {', '.join(RECORDED)}."
@@ -59,8 +61,10 @@ def recorded_text(name: str) -> str:
 
 @lru_cache(maxsize=8)
 def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
-    """Return what is known at `steps` + 1 places of a log, from its first line to its last;
-    BadInput if it is empty.
+    """Return what is known at `steps` + 1 places of a log, from its first line to its last.
+
+    Raises:
+        BadInput: the log is empty.
     """
     lines = text.splitlines()
     if not lines:
@@ -99,13 +103,14 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
 
 
 def picture(moment: Moment) -> Html:
-    """Return the bar with the stages of a start, the figures so far, and the last lines, one row
-    each.
-    """
+    """Return the bar with the stages of a start, the figures so far, and the log's last lines."""
     percent = round(100 * moment.fraction)
     marks, stages = [], []
     for name, at in STAGES.items():
-        stages.append(tag("b", name, cls="ink-text") if name == moment.stage else name)
+        stage: object = name
+        if name == moment.stage:
+            stage = tag("b", name, cls="ink-text")
+        stages.append(stage)
         if 0 < at < 1:
             marks.append(tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%"))
     colour = "blue"

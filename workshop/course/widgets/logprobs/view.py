@@ -17,7 +17,15 @@ from workshop.client.sampling_settings import Settings
 from workshop.course.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
 from workshop.course.readable_numbers import counted, percent
 from workshop.course.widgets import style
-from workshop.course.widgets.controls import Explorer, button, in_a_row, made, real, whole
+from workshop.course.widgets.controls import (
+    Explorer,
+    button,
+    in_a_row,
+    made,
+    real,
+    set_shown,
+    whole,
+)
 from workshop.course.widgets.sampling.picture import spoken, token_label
 from workshop.errors import BadInput, WorkshopError
 
@@ -46,8 +54,9 @@ OWN_KEYS = 'data-lm-suppress-shortcuts="true"'
 
 
 def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
-    """Return the rows; with settings the completion's logprobs are processed ones (the prompt has
-    none).
+    """Return the rows; with settings, the completion's logprobs are processed ones.
+
+    A prompt has no processed logprobs.
     """
     result, output_tokens = [], []
     for row in rows:
@@ -67,8 +76,9 @@ def _under(row: Row, settings: Settings, output_tokens: list[str]) -> Row:
 
 
 def _listed(row: Row) -> list[logprobs.Alternative]:
-    """Return the best alternatives and the text's own token; of several tokens with the same text
-    the last one.
+    """Return the best alternatives and the text's own token.
+
+    Of several tokens with the same text the last one counts.
     """
     by_text = {token.token: token for token in row.alternatives}
     best_first = sorted(by_text.values(), key=lambda token: -token.logprob)
@@ -137,14 +147,25 @@ def shade(row: Row, colour_by: str) -> str:
         rank = math.inf
         if row.rank is not None:
             rank = row.rank
-        return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
+        return _rank_colour(rank) + "66"
     if bits > 0.25:
         return surprise_colour(bits)
     return "transparent"
 
 
+def _rank_colour(rank: float) -> str:
+    """Return the colour of the first limit that a rank does not exceed."""
+    for limit, colour, _ in RANKS:
+        if rank <= limit:
+            return colour
+    raise LookupError("the last limit of RANKS is infinite")
+
+
 def surprise_colour(bits: float) -> str:
-    """Return orange, the stronger the more bits; never so strong that text on it gets hard to read."""
+    """Return orange, the stronger the more bits.
+
+    It is never so strong that text on it gets hard to read.
+    """
     return f"{style.ORANGE}{round(16 + 130 * min(1.0, bits / MOST_BITS)):02x}"
 
 
@@ -167,7 +188,10 @@ def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
     """The tokens, prompt and completion apart; each may be clicked."""
     lines = []
     for part in ("prompt", "completion"):
-        chips = [_chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part]
+        chips = []
+        for n, row in enumerate(drawn):
+            if row.part == part:
+                chips.append(_chip(n, row, colour_by, name))
         if chips:
             text = div(Html("".join(chips)), cls="text")
             lines.append(div(span(part, cls="note"), text, cls="part"))
@@ -287,8 +311,9 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
 
 
 class LogprobsViewer(Explorer[list[Row]]):
-    """A text, each token coloured by what the model thought of it; click one for its logprob, rank
-    and alternatives.
+    """A text whose tokens are coloured by what the model thought of them.
+
+    Click a token for its logprob, rank and alternatives.
 
     Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of
     prompt and completion (2 to the mean bits). "processed" shows the logprobs after temperature,
@@ -313,11 +338,16 @@ class LogprobsViewer(Explorer[list[Row]]):
         prompt: str = "San Francisco is a",
         k: int = 8,
     ):
-        self.client: Client | None = source if _is_client(source) else None
-        self.rows = [] if self.client else _rows(source)
         self._name = f"lp{next(_names)}"
         self.banner = widgets.HTML()
-        self.form = self._make_form(prompt, k) if self.client else ()
+        self.client: Client | None = None
+        self.rows = []
+        self.form = ()
+        if _is_client(source):
+            self.client = source
+            self.form = self._make_form(prompt, k)
+        else:
+            self.rows = _rows(source)
         about = ["what the model says", "after the sampling parameters, computed"]
         buttons = widgets.ToggleButtons
         self.colour = made(buttons, "colour by", "probability", options=["probability", "rank"])
@@ -384,7 +414,7 @@ class LogprobsViewer(Explorer[list[Row]]):
         return Settings(**{name: values[name] for name in SLIDERS})
 
     def compute(self) -> list[Row]:
-        self.processing.layout.display = "none" if self.kind.value == "raw" else ""
+        set_shown(self.processing, self.kind.value != "raw")
         return processed(self.rows, self.settings)
 
     def picture_of(self, result: list[Row]) -> str:

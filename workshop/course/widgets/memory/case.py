@@ -1,5 +1,6 @@
-"""What the memory sliders compute: one case, its memory on each GPU, a verdict and the nearest
-remedies. No widgets.
+"""What the memory sliders compute: one case, its memory on each GPU, a verdict and remedies.
+
+There are no widgets here.
 
 Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
@@ -52,23 +53,24 @@ class Case:
 
 @dataclass(frozen=True)
 class Stage:
-    """The memory of one GPU of a pipeline stage, in bytes; `room` is what is left for the KV cache
-    (may be < 0).
+    """The memory of one GPU of a pipeline stage, in bytes.
+
+    `room` is what is left for the KV cache, and may be below 0.
     """
 
     gpus: tuple[int, int]  # first and last GPU of the stage
     weights: int
     overhead: int
     room: int
-    asked: int  # KV cache of all requests at full context
+    requested_kv: int  # KV cache of all requests at full context
 
     @property
     def used(self) -> int:
-        return max(0, min(self.asked, self.room))
+        return max(0, min(self.requested_kv, self.room))
 
     @property
     def needed(self) -> int:
-        return self.weights + self.overhead + self.asked
+        return self.weights + self.overhead + self.requested_kv
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Memory:
 
     @property
     def tightest(self) -> Stage:
-        return min(self.stages, key=lambda stage: stage.room - stage.asked)
+        return min(self.stages, key=lambda stage: stage.room - stage.requested_kv)
 
     @cached_property
     def refusals(self) -> list[Finding]:
@@ -128,8 +130,10 @@ def weight_words(m: ModelConfig, weights: str) -> str:
 
 
 def deployment(case: Case) -> Deployment:
-    """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what
-    cannot be.
+    """Return the plan's deployment of a case, split over all of its GPUs.
+
+    Raises:
+        BadInput: the case is impossible.
     """
     return _deployment(case, kept_starts(exact=False))
 
@@ -137,11 +141,14 @@ def deployment(case: Case) -> Deployment:
 @lru_cache(maxsize=512)
 def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
     m = load_model(case.model)
+    quantization = None
+    if case.weights != "as published":
+        quantization = case.weights
     d = prepare(
         m,
         case.gpu,
         learned=learned,
-        quantization=None if case.weights == "as published" else case.weights,
+        quantization=quantization,
         kv_cache_dtype=case.kv_cache_dtype,
         gpu_memory_utilization=case.gpu_memory_utilization,
         max_model_len=min(case.context, m.max_position_embeddings),
@@ -150,7 +157,11 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
 
 
 def memory(case: Case) -> Memory:
-    """Return the memory of a case; BadInput for a name that is not known, or a number out of range."""
+    """Return the memory of a case.
+
+    Raises:
+        BadInput: a name is unknown, or a number is out of range.
+    """
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         wrong = f"requests is {case.requests!r}, and must be a whole number from 1."
         raise BadInput(wrong, "Give how many at a time.")
@@ -166,7 +177,7 @@ def memory(case: Case) -> Memory:
             weights=f.weights[i],
             overhead=f.overhead[i],
             room=f.available[i],
-            asked=per_request * case.requests,
+            requested_kv=per_request * case.requests,
         )
         stages.append(stage)
     return Memory(case, d, f, tuple(stages), request_bytes[f.tightest])
@@ -212,9 +223,7 @@ def _problem(result: Memory) -> str:
 
 
 def remedies(case: Case) -> tuple[str, ...]:
-    """Return the single changes that would make the whole case fit, the cheapest for the asker
-    first.
-    """
+    """Return the single changes that would make the whole case fit, the cheapest first."""
     return _remedies(case, kept_starts(exact=False))
 
 

@@ -44,7 +44,7 @@ def spoken(result: Memory, remedies: bool = True) -> str:
     sizes = (
         f"weights {gib(stage.weights)}",
         f"overhead {gib(stage.overhead)}",
-        f"KV cache asked for {gib(stage.asked)}",
+        f"KV cache asked for {gib(stage.requested_kv)}",
         f"room for KV cache {gib(max(0, stage.room))}",
         f"limit {gib(result.fit.requested)} of {gib(gpu.engine_bytes)}",
     )
@@ -83,7 +83,9 @@ def _names(stage: Stage, gpus: int) -> list[str]:
     first, last = stage.gpus
     if gpus <= BARS:
         return list(map(str, range(first, last + 1)))
-    return [f"{first}–{last}" if first < last else str(first)]
+    if first == last:
+        return [str(first)]
+    return [f"{first}–{last}"]
 
 
 def _scale(result: Memory, axis: float) -> Html:
@@ -104,7 +106,7 @@ def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> H
         (stage.weights, "bg-weights", "weights"),
         (stage.overhead, "bg-overhead", "overhead"),
         (stage.used, "bg-kv", "KV in use"),
-        (stage.room - stage.asked, "clear", "KV free"),
+        (stage.room - stage.requested_kv, "clear", "KV free"),
     ):
         shown = max(0, min(size, limit - at))
         if shown > 0:

@@ -65,8 +65,9 @@ class MemorySliders(make.Explorer[Memory]):
         super().__init__(controls, label_px=80)
 
     def adapt(self, name: str) -> None:
-        """Offer the precisions and context lengths that this model has, keep what was chosen where
-        possible.
+        """Offer the precisions and context lengths that this model has.
+
+        The chosen ones stay where that is possible.
         """
         if name != "model":
             return
@@ -80,7 +81,9 @@ class MemorySliders(make.Explorer[Memory]):
         if model.quantization:  # what is quantized already stays as it is
             offered = WEIGHTS[:1]
         self._weights.options = [(LABELS[name], name) for name in offered]
-        self._weights.value = chosen if chosen in offered else "as published"
+        if chosen not in offered:
+            chosen = "as published"
+        self._weights.value = chosen
 
     def _offer_contexts(self, model: ModelConfig) -> None:
         longest = model.max_position_embeddings
@@ -111,7 +114,10 @@ class MemorySliders(make.Explorer[Memory]):
         kv_cache = "what the model computes in."
         if case.kv_cache_dtype == "fp8":
             kv_cache = "half the bytes per token, a little less exact."
-        limit = gpu.engine_gib * case.gpu_memory_utilization
+        limit = f"{gpu.engine_gib * case.gpu_memory_utilization:.1f} GiB"
+        split = "–"
+        if result is not None:
+            split = _split_words(result)
         return {
             "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
             "weights": f"{weight_words(model, case.weights)}.",
@@ -119,8 +125,8 @@ class MemorySliders(make.Explorer[Memory]):
             "context": "tokens of one request, prompt and answer together (max_model_len).",
             "requests": "at the same moment, all as long as that.",
             "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",
-            "gpus": "–" if result is None else _split_words(result),
-            "gpu_memory_utilization": f"vLLM may use {limit:.1f} GiB of each GPU; 0.92 is its default.",
+            "gpus": split,
+            "gpu_memory_utilization": f"vLLM may use {limit} of each GPU; 0.92 is its default.",
         }
 
 

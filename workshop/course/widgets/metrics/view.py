@@ -1,5 +1,6 @@
-"""What a server says at /metrics while it works: requests running and waiting, tokens per second,
-KV-cache usage.
+"""What a server says at /metrics while it works.
+
+Requests running and waiting, tokens per second, and the KV-cache usage.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ Chart = tuple[str, str, list[float], list[tuple[str, str, list[float]]]]
 
 
 def charts(looks: Sequence[Metrics]) -> list[Chart]:
-    """Return (title, unit, times in s, series) of each chart; a series is (name, colour, one value
-    for each time).
+    """Return (title, unit, times in s, series) of each chart.
+
+    A series is (name, colour, one value for each time).
 
     Rates stand at the later of the two looks.
     """

@@ -47,8 +47,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything the picture shows. state: fits, small (too little memory), wrong (the sizes cannot
-    be used).
+    """Everything that the picture shows.
+
+    `state` is fits, small (too little memory) or wrong (the sizes cannot be used).
     """
 
     choice: Choice
@@ -74,16 +75,20 @@ def _prepared(model: str, gpu: str) -> Deployment:
 
 
 def deployment(choice: Choice) -> Deployment:
-    """Return what the plan is asked about; BadInput for what it does not know, or the GPU has no
-    kernels for.
+    """Return the plan's deployment of a choice.
+
+    Raises:
+        BadInput: the plan does not know a name, or the GPU has no kernels for the model.
     """
     sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
     return replace(_prepared(choice.model, choice.gpu), **sizes, learned=kept_starts())
 
 
 def layout(choice: Choice) -> Layout:
-    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a
-    size below 1.
+    """Return who holds what, what travels, and whether it works.
+
+    Raises:
+        BadInput: a name is unknown, or a size is below 1.
     """
     load_model(choice.model)
     load_gpu(choice.gpu)
@@ -96,14 +101,17 @@ def layout(choice: Choice) -> Layout:
         return Layout(choice, "wrong", *wrong)
     d = with_seqs_that_start(d)
     terms = speed.decode_terms(d, batch=choice.requests)
-    compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
+    compute_ms = 0.0
+    for term in terms:
+        if term.name not in ("all-reduce", "point-to-point"):
+            compute_ms += term.ms
     sent = tuple(traffic(d, choice.requests))
     return Layout(
         choice,
         *_memory_words(d),
         tuple(ranks.ranks(d, fit(d).loaded)),
         sent,
-        compute_us,
+        1e3 * compute_ms,
         spans_nodes(d),
     )
 
@@ -118,15 +126,17 @@ def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
 
 
 def _memory_words(d: Deployment) -> tuple[str, str, str]:
-    """Return the state, the verdict, and the nearest split that fits: on the GPUs that are there,
-    else on more.
+    """Return the state, the verdict, and the nearest split that fits.
+
+    The split is on the GPUs of the choice, or else on more.
     """
     f = fit(d)
     weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
     if f.fits:
         room = f"KV cache for {f.capacity.tokens:,} tokens"
         return "fits", f"It divides and fits: {weights} of weights on each GPU, and {room}.", ""
-    needed = f"each GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
+    needed = f"each GPU would need {gib(overhead)} before any KV cache"
+    needed += f", and vLLM may use {gib(f.requested)}"
     remedy = "a GPU with more memory, or a quantized checkpoint"
     other = advise.first_fit(d, advise.other_split, advise.more_gpus)
     if other:
@@ -138,10 +148,13 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
 
 
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
-    """Return the attention heads and the KV heads of a rank; KV heads repeat where there are fewer
-    than ranks.
+    """Return the attention heads and the KV heads of a rank.
+
+    KV heads repeat where there are fewer of them than ranks.
     """
     heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
     copies = max(1, m.num_attention_heads // rank.heads // m.num_key_value_heads)  # of each KV head
     first = rank.tp_rank // copies * rank.kv_heads
-    return heads, range(0, 1) if m.mla else range(first, first + rank.kv_heads)
+    if m.mla:
+        return heads, range(0, 1)
+    return heads, range(first, first + rank.kv_heads)

@@ -1,5 +1,6 @@
-"""The parallelism explorer: nodes × GPUs, TP × PP → who holds which layers and heads, and what
-travels.
+"""The parallelism explorer: nodes × GPUs and TP × PP, drawn as a cluster.
+
+It shows who holds which layers and heads, and what travels.
 """
 
 import itertools
@@ -92,8 +93,9 @@ def _notes(result: Layout) -> list[str]:
 
 
 def _cluster(result: Layout) -> Html:
-    """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to
-    stage.
+    """Draw the nodes with their GPUs.
+
+    Blue lines are under each tensor-parallel group, arrows lead from stage to stage.
     """
     c = result.choice
     width = c.gpus_per_node * STEP + 8
@@ -123,8 +125,9 @@ def _node(node: int, width: float, name: str) -> list[str]:
 
 
 def _places(result: Layout) -> list[int]:
-    """Return the GPU of each rank, counted over all nodes; every node that is used has as many
-    ranks.
+    """Return the GPU of each rank, counted over all nodes.
+
+    Every node that is used has as many ranks.
     """
     if not result.ranks:
         return []
@@ -150,16 +153,23 @@ def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
-def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads: int = 1, heads: range = range(0),
-          kv: str = "") -> str:  # fmt: skip
-    """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in
-    numbers.
-    """
+def _card(
+    number: int,
+    layers: range | None = None,
+    of_layers: int = 1,
+    of_heads: int = 1,
+    heads: range = range(0),
+    kv: str = "",
+) -> str:
+    """Draw one GPU: its part of the model, blue in the model's outline, and in numbers."""
     outline_x, outline_y = 8, 16
     outline_width, outline_height = CARD - 16, 34
     middle = CARD / 2
     parts = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)]
-    look = {"anchor": "middle", "size": 10, "fill": style.TEXT if layers else style.MUTED}
+    colour = style.MUTED
+    if layers:
+        colour = style.TEXT
+    look = {"anchor": "middle", "size": 10, "fill": colour}
     parts.append(text(middle, 11, f"GPU {number}", bold=True, **look))
     parts.append(
         box(
@@ -199,7 +209,7 @@ def _group(gpus: list[int], per_node: int) -> str:
     ends: dict[int, tuple[int, int]] = {}  # node → where its line begins and ends
     for gpu in gpus:
         x, _, node = _place(gpu, per_node)
-        begin = ends[node][0] if node in ends else x + 11
+        begin, _ = ends.get(node, (x + 11, 0))
         ends[node] = (begin, x + CARD - 11)
     lines = []
     for node, (begin, end) in ends.items():
@@ -228,9 +238,7 @@ def _hop(gpu: int, to: int, per_node: int) -> str:
 
 
 def _traffic(result: Layout) -> tuple[Html, ...]:
-    """What one step sends, how long it takes beside all else, a bar of both, and the sentence that
-    says it.
-    """
+    """Return a table of what one step sends, a bar beside all else, and a sentence on both."""
     if not result.ranks:
         return ()
     rows = []
@@ -250,8 +258,9 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
 
 
 def _sum(result: Layout, sent_us: float) -> Html:
-    """The sentence below: how long a step takes, how much of it messages travel, and the tokens a
-    second.
+    """Return the sentence below the table.
+
+    How long a step takes, how much of it messages travel, and the tokens per second.
     """
     step_us = sent_us + result.compute_us
     requests = result.choice.requests
@@ -300,7 +309,10 @@ class ParallelismExplorer(make.Explorer[Layout]):
 
     def __init__(self, model: str = "llama-3.1-70b", **choice):
         start = Choice(model=model, **choice)
-        networks = [(network_link(name).name, name) for name in NETWORKS if name != "nvlink"]
+        networks = []
+        for name in NETWORKS:
+            if name != "nvlink":
+                networks.append((network_link(name).name, name))
         controls = {
             "model": make.models(start.model),
             "nodes": make.steps("nodes", range(1, 5), start.nodes),

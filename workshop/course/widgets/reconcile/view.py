@@ -11,7 +11,7 @@ from inference_planner.catalog import list_gpus, load_gpu, load_model
 from workshop.course import recorded_data
 from workshop.course.html import Html, bold, div, join, panel, span, tag
 from workshop.course.widgets import style
-from workshop.course.widgets.controls import Explorer, choice, made
+from workshop.course.widgets.controls import Explorer, choice, made, set_shown
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
 
@@ -34,19 +34,22 @@ HEAD = (
 
 
 def recorded() -> dict[str, dict]:
-    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as
-    `reconcile` takes them.
+    """Return the recorded logs that can be compared, as `reconcile` takes them.
+
+    The result is label → {"path", "model", "gpu"}.
     """
     choices = {}
     for name, entry in recorded_data.read("logs/index.json")["logs"].items():
         if not _can_be_compared(name, entry):
             continue
-        folder = LOGS / entry["model"]
+        model = entry["model"]
+        if (LOGS / model).exists():
+            model = str(LOGS / model)
         gpu = entry["gpu"]
         label = f"{entry['what']} ({gpu or 'CPU'}, vLLM {entry['vllm_version']})"
         choices[label] = {
             "path": LOGS / name,
-            "model": str(folder) if folder.exists() else entry["model"],
+            "model": model,
             "gpu": gpu and gpu.lower(),
         }
     return choices
@@ -61,8 +64,9 @@ def _can_be_compared(name: str, entry: dict) -> bool:
 
 @lru_cache(maxsize=1)
 def recorded_errors() -> dict[str, dict[str, float]]:
-    """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on
-    GPUs.
+    """Return the errors of every recorded run on GPUs, in percent of its KV-cache tokens.
+
+    The result is {run: {calculator: error}}.
     """
     errors_by_run = {}
     for label, run in recorded().items():
@@ -141,13 +145,13 @@ def _with_unit(value: float | None, unit: str) -> Html:
 
 
 def _bar(error: float | None) -> Html:
-    """A bar from the middle: to the right where the plan says too much, to the left where it says
-    too little.
-    """
+    """Draw a bar from the middle: to the right if the plan is too high, to the left if too low."""
     if error is None:
         return span()
     width = max(0.6, min(50.0, abs(error) / AXIS_PERCENT * 50))
-    left = 50 if error >= 0 else 50 - width
+    left = 50.0
+    if error < 0:
+        left -= width
     place = f"left:{left:.2f}%;width:{width:.2f}%;background:{_colour(abs(error))}"
     return span(tag("i", style=place), tag("i"), cls="error")
 
@@ -178,15 +182,15 @@ def _spoken(row: Row) -> str:
 
 
 class ReconcileView(Explorer[Reconciliation | None]):
-    """The plan beside what vLLM's log says: weights, KV cache, tokens, and why they differ; then
-    what to change.
+    """The plan beside vLLM's log: weights, KV cache, tokens, why they differ, what to change.
 
     A bar shows the error in percent of the log's number. Below stands which flags would give more,
     and how much.
 
     >>> from workshop import ReconcileView
-    >>> view = ReconcileView()                  # or ReconcileView("vllm.log", model="llama-3.1-8b", gpu="h200")
-    >>> view.choice.value = next(log for log in view.choice.options if log.startswith("llama-3.1-8b"))
+    >>> view = ReconcileView()      # or ReconcileView("vllm.log", model="llama-3.1-8b", gpu="h200")
+    >>> logs = view.choice.options
+    >>> view.choice.value = next(log for log in logs if log.startswith("llama-3.1-8b"))
     >>> "914,304" in view.picture.value         # tokens of KV cache, as that log says
     True
 
@@ -199,7 +203,10 @@ class ReconcileView(Explorer[Reconciliation | None]):
     def __init__(self, log: str | Path | None = None, model: str = "", gpu: str = ""):
         self._recorded = recorded()
         logs = [*self._recorded, OWN]
-        self.choice = choice("log", logs, logs[0] if log is None else OWN, "560px")
+        first = OWN
+        if log is None:
+            first = logs[0]
+        self.choice = choice("log", logs, first, "560px")
         self.path = self._field("file", str(log or ""), "path of vLLM's log")
         about = "catalog name or folder, if the log's path is of no use"
         self.model = self._field("model", model, about)
@@ -220,7 +227,7 @@ class ReconcileView(Explorer[Reconciliation | None]):
         return self.choice, self.own, self.picture
 
     def adapt(self, name: str) -> None:
-        self.own.layout.display = "" if self.choice.value == OWN else "none"
+        set_shown(self.own, self.choice.value == OWN)
 
     def compute(self) -> Reconciliation | None:
         log = self.values["log"]

@@ -1,5 +1,4 @@
-"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at
-once.
+"""The pictures of the sampling explorer: bars of the next token, and texts side by side.
 
 The functions are pure: numbers in, HTML out. A token keeps its row and the axis its end while
 sliders move. Both come from the model's own distribution, which no slider changes.
@@ -47,7 +46,10 @@ USUAL = {
 
 
 def token_label(text: str) -> str:
-    """Return how a token is shown: spaces and line ends visible, and what is no text said in words."""
+    """Return how a token is shown: with visible spaces and line ends.
+
+    What is no text has a description.
+    """
     if text == "":
         return "▯ (no text)"
     if "�" in text:
@@ -64,8 +66,9 @@ def spoken(text: str) -> str:
 
 
 def effects(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
-    """Return a sentence for each parameter: what it does now. generated: tokens so far, which the
-    penalties count.
+    """Return a sentence for each parameter: what it does now.
+
+    `generated` is the number of tokens so far, which the penalties count.
     """
     sentences = {"temperature": _temperature(settings.temperature)}
     if settings.greedy:
@@ -136,7 +139,8 @@ def _top_p(settings: Settings, result: Pipeline) -> str:
     tokens_before = len(step.probabilities)
     tokens = counted(tokens_before, "token")
     if step.outside:
-        return f"The smallest set that holds {share}: more tokens than the {tokens_before:,} listed here."
+        more = f"more tokens than the {tokens_before:,} listed here"
+        return f"The smallest set that holds {share}: {more}."
     if step.removed == 0:
         return f"All {tokens} that were left are needed to hold {share}: it removes nothing."
     return f"The smallest set that holds {share}: here {tokens}."
@@ -156,7 +160,9 @@ def _penalty(value: float, generated: int, when: str) -> str:
     if value == 0:
         return "Off: repeating costs nothing."
     factor = math.exp(-value)
-    odds = f"{factor:.2g}" if factor < 10 else f"{factor:.1f}"
+    odds = f"{factor:.1f}"
+    if factor < 10:
+        odds = f"{factor:.2g}"
     way = "raises"
     if value > 0:
         way = "lowers"
@@ -168,8 +174,9 @@ def _penalty(value: float, generated: int, when: str) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: the model's probability, the sampled one, and that of the pinned settings (None
-    without).
+    """One row: the model's probability, the sampled one, and that of the pinned settings.
+
+    `pinned` is None where no settings are pinned.
     """
 
     label: str
@@ -191,8 +198,9 @@ class Bars:
 def rows_shown(
     model: dict[Token, float], generated: Iterable[Token], count: int = ROWS
 ) -> list[Token]:
-    """Return which tokens get a row: the model's most probable, and what was generated (penalties
-    move these).
+    """Return which tokens get a row: the model's most probable ones, and generated ones.
+
+    Penalties change the generated ones.
     """
     ranked = sorted(model, key=model.__getitem__, reverse=True)  # nearly free: it arrives sorted
     shown = ranked[:count]
@@ -211,17 +219,21 @@ def bars(
     pinned: Pipeline | None = None,
     generated: Iterable[Token] = (),
 ) -> Bars:
-    """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated`
-    are tokens.
+    """Return what is drawn of one pipeline, and of a second one for comparison.
+
+    `generated` are tokens.
     """
     generated = list(generated)
     rows = []
     for token in shown:
+        pinned_share = None
+        if pinned is not None:
+            pinned_share = _share(token, pinned.steps[-1])
         row = Bar(
             label(token),
             _share(token, result.steps[0]),
             _share(token, result.steps[-1]),
-            None if pinned is None else _share(token, pinned.steps[-1]),
+            pinned_share,
             removed_by=_removed_by(token, result),
             generated=generated.count(token),
         )
@@ -293,10 +305,13 @@ def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
 
 
 def _track(row: Bar, axis: float, others: bool) -> Html:
-    """The model's bar as an outline, the sampled one filled inside it, the pinned one thin below."""
+    """Draw the model's bar as an outline, the sampled one inside it, the pinned one thin below."""
     parts = []
+    colour = "bg-blue"
+    if others:
+        colour = "bg-grey"
     if row.sampled > 0:
-        parts.append(_bar(row.sampled, axis, "bg-grey" if others else "bg-blue"))
+        parts.append(_bar(row.sampled, axis, colour))
     if row.pinned:
         parts.append(_bar(row.pinned, axis, "pin"))
     parts.append(_bar(row.model, axis, "model"))
@@ -308,7 +323,10 @@ def _track(row: Bar, axis: float, others: bool) -> Html:
             why = "not the best: greedy"
         place = f"left:calc({_percent(row.model, axis)} + 6px)"
         parts.append(span(why, cls="why ink-bad", style=place))
-    return div(*parts, cls="track" if row.pinned is None else "track two")
+    look = "track"
+    if row.pinned is not None:
+        look = "track two"
+    return div(*parts, cls=look)
 
 
 def _bar(p: float, axis: float, look: str) -> Html:
@@ -347,7 +365,9 @@ def _uncertainty(steps: Sequence[Step]) -> str:
     before = entropy_bits(steps[0].probabilities)
     after = entropy_bits(steps[-1].probabilities)
     equal_tokens = 2**after
-    many = f"{equal_tokens:,.1f}" if equal_tokens < 9.95 else f"{equal_tokens:,.0f}"
+    many = f"{equal_tokens:,.0f}"
+    if equal_tokens < 9.95:
+        many = f"{equal_tokens:,.1f}"
     return f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."
 
 
@@ -369,7 +389,10 @@ def story(prompt: str, tokens: Sequence[str]) -> Html:
 
 def in_words(settings: Settings) -> str:
     """Return what is switched on: `temperature 0.7, top_p 0.9`."""
-    return ", ".join(f"{name} {value:g}" for name, value in settings.request().items())
+    names = []
+    for name, value in settings.request().items():
+        names.append(f"{name} {value:g}")
+    return ", ".join(names)
 
 
 def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
@@ -412,9 +435,14 @@ def completions(written: list[Completion], settings: Settings) -> Html:
             ended.add(completion.text)
     lines = []
     for text, times in counts.most_common():
-        number = span(f"{times} ×" if times > 1 else "", cls="ink-muted")
-        end = span(" ■" if text in ended else " …", cls="ink-muted")
-        lines.append(tag("li", number, span(text, end)))
+        count = ""
+        if times > 1:
+            count = f"{times} ×"
+        end = " …"
+        if text in ended:
+            end = " ■"
+        number = span(count, cls="ink-muted")
+        lines.append(tag("li", number, span(text, span(end, cls="ink-muted"))))
     about = f" with {in_words(settings)}; ■ the model ended, … cut at {MAX_TOKENS} tokens"
     top = div(*_diversity(written, settings), span(about, cls="ink-muted"))
     return panel(top, tag("ul", *lines, cls="completions"))

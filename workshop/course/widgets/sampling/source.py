@@ -1,5 +1,6 @@
-"""Where the explorer's distributions come from: a server (completions, or chat where that is all),
-or a recording of one.
+"""Where the explorer's distributions come from: a server, or a recording of one.
+
+A server is asked for completions, or for chat where it has no completions.
 
     python benchmarks/sampling/record.py 70b.json              # on the cluster, where a server runs
     SamplingExplorer(RecordedSource(Path("70b.json")))         # anywhere
@@ -119,8 +120,9 @@ class ServerSource:
         return about
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
-        """Ask for one token with as many logprobs as there are; remembered, so that stepping back
-        is free.
+        """Ask for one token with as many logprobs as the server lists.
+
+        The answer is remembered, so that stepping back is free.
         """
         if not prompt:
             raise EMPTY
@@ -142,8 +144,9 @@ class ServerSource:
         return Position(best_first, ceiling, prompt_ids)
 
     def _next_token(self, prompt: str, output: tuple[Token, ...]) -> Any:
-        """Return the server's response to a request for one token, asked for in the best way that
-        it understands.
+        """Return the server's response to a request for one token.
+
+        The request has the best form that the server understands.
         """
         while True:
             request: dict[str, object] = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}
@@ -156,16 +159,19 @@ class ServerSource:
                     raise
 
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> Any:
-        """Return the server's response (of `openai`) to the prompt and what was generated, with so
-        many logprobs.
+        """Return the server's response to the prompt and output, with `listed` logprobs.
+
+        The response is an object of `openai`.
         """
         prompt_ids = ()
         if output:
             prompt_ids = self.position(prompt).prompt
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
-            by_id = prompt_ids and all(isinstance(token, int) for token in output)
-            context = [*prompt_ids, *output] if by_id else prompt + self.text(output)
+            if prompt_ids and all(isinstance(token, int) for token in output):
+                context = [*prompt_ids, *output]
+            else:
+                context = prompt + self.text(output)
             return self.llm.complete(context, logprobs=listed, **request)
         messages = [{"role": "user", "content": prompt}]
         if output:
@@ -254,11 +260,15 @@ class RecordedSource:
     def describe(self) -> str:
         """Say of what, when and with which vLLM the recording was made."""
         data = self._data
-        return f"Recorded: {data['model']}, vLLM {data['vllm_version']}, {data['date']}. No server is needed"
+        recording = f"{data['model']}, vLLM {data['vllm_version']}, {data['date']}"
+        return f"Recorded: {recording}. No server is needed"
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
-        """Return a recorded distribution; BadInput for another prompt, WorkshopError where the
-        recording ends.
+        """Return a recorded distribution.
+
+        Raises:
+            BadInput: the prompt was not recorded.
+            WorkshopError: the recording ends before this place.
         """
         recorded = self._prompt(prompt)
         listed = recorded["tree"].get(" ".join(map(str, output)))
@@ -287,20 +297,22 @@ class RecordedSource:
         seed: int,
         max_tokens: int,
     ) -> list[Completion]:
-        """Return recorded completions; only some settings were recorded (an error says which), for
-        the bare prompt.
+        """Return recorded completions of the bare prompt.
+
+        Only some settings were recorded; the error for others names them.
         """
         recordings_here = self._prompt(prompt)["completions"]
         listed = []
         for recording in recordings_here:
             if Settings(**recording["settings"]) == settings and not output:
-                return [
-                    Completion(text, tuple(tokens), ended)
-                    for text, tokens, ended in recording["texts"][:n]
-                ]
-            listed.append(
-                ", ".join(f"{name}={value}" for name, value in recording["settings"].items())
-            )
+                completions = []
+                for text, tokens, ended in recording["texts"][:n]:
+                    completions.append(Completion(text, tuple(tokens), ended))
+                return completions
+            parameters = []
+            for name, value in recording["settings"].items():
+                parameters.append(f"{name}={value}")
+            listed.append(", ".join(parameters))
         missing = "with these settings were not recorded"
         if output:
             missing = "were recorded for the bare prompt only"

@@ -17,6 +17,7 @@ from workshop.course.widgets.controls import (
     in_a_row,
     made,
     real,
+    set_shown,
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
@@ -48,15 +49,16 @@ SEEDS = 5  # 1 to 5, under both settings
 
 
 class SamplingExplorer(Explorer[Pipeline]):
-    """The distribution of the next token, and what the sampling parameters make of it, in vLLM's
-    order.
+    """The distribution of the next token, and what the sampling parameters make of it.
+
+    They apply in vLLM's order.
 
     An outline is the model's probability, a filled bar what is sampled: after penalties,
     temperature, min_p, top_k and top_p. "Sample a token" draws one and goes on from there; "Pin as
     B" keeps settings to compare others with.
 
     >>> from workshop import SamplingExplorer
-    >>> explorer = SamplingExplorer()           # a recording; SamplingExplorer(connect()) asks your server
+    >>> explorer = SamplingExplorer()   # a recording; SamplingExplorer(connect()) asks your server
     >>> explorer.sliders["top_k"].value = 2     # as if dragged there
     >>> len(explorer.result.probabilities)      # tokens that may come
     2
@@ -140,7 +142,9 @@ class SamplingExplorer(Explorer[Pipeline]):
         about_pin = "Keep these settings, in orange, and compare others with them"
         pin = button("Pin as B", self.pin, "90px", tooltip=about_pin)
         self.unpin_button = button("Unpin", self.unpin, "80px")
-        return widgets.HBox([off, pin, self.unpin_button] if self.is_whole else [off])
+        if not self.is_whole:
+            return widgets.HBox([off])
+        return widgets.HBox([off, pin, self.unpin_button])
 
     def _buttons_below(self) -> widgets.HBox:
         """Return the buttons that add or remove a token, and the seed."""
@@ -191,7 +195,10 @@ class SamplingExplorer(Explorer[Pipeline]):
     def _of_seeds(self, settings: Settings) -> list[Completion]:
         """Return the completions of the seeds 1 to SEEDS under some settings."""
         if self.source.live:
-            return [self.complete(settings, seed)[0] for seed in range(1, SEEDS + 1)]
+            written = []
+            for seed in range(1, SEEDS + 1):
+                written.append(self.complete(settings, seed)[0])
+            return written
         # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer
         # for all seeds.
         written = self.complete(settings, 1, SEEDS)
@@ -204,7 +211,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self._move()
 
     def _move(self) -> bool:
-        """Fetch the distribution after what stands there now; keep the old picture if that fails."""
+        """Fetch the distribution after the present text; keep the old picture if that fails."""
         try:
             self._position = self.source.position(self._prompt_text, tuple(self.output))
         except WorkshopError as error:
@@ -293,7 +300,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self._show_pinned("the model’s own distribution (pin other settings to compare with those)")
 
     def _show_pinned(self, description: str) -> None:
-        self.unpin_button.layout.display = "none" if self.pinned is None else ""
+        set_shown(self.unpin_button, self.pinned is not None)
         self.which.value = says(f"A: the sliders; B: {description}")
         self.draw()
 
@@ -306,7 +313,9 @@ def _shown_sliders(show: Collection[str] | None) -> list[str]:
     """
     if show is None:
         return list(SLIDERS)
-    names = [show] if isinstance(show, str) else list(show)
+    names = list(show)
+    if isinstance(show, str):
+        names = [show]
     unknown = [name for name in names if name not in SLIDERS]
     if unknown or not names:
         problem = "No slider is named."

@@ -1,5 +1,6 @@
-"""The panel of notebook 00: find a server or start one, with a progress bar and the engine's own
-words.
+"""The panel of notebook 00: find a server, or start one.
+
+A start shows a progress bar and the last lines of the log.
 """
 
 import threading
@@ -9,7 +10,7 @@ import ipywidgets as widgets
 
 from workshop.client import client
 from workshop.course.html import Html, alert, bar, bold, muted, panel, tag
-from workshop.course.widgets.controls import View, button
+from workshop.course.widgets.controls import View, button, set_shown
 from workshop.engine.log.lines import ANSI
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
@@ -21,8 +22,9 @@ LINES_SHOWN = 6
 
 def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
            error: WorkshopError | None = None) -> Html:  # fmt: skip
-    """Return one line on the state: the server that was found, how far its start is, with a bar, or
-    why that failed.
+    """Return one line on the state of the server.
+
+    The address of a server that runs, a bar of its start, or why the start failed.
     """
     if error is not None:
         return alert(error)
@@ -46,8 +48,7 @@ def log_lines(lines: list[str]) -> Html:
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
-    """Return the last lines of a log that is being written, without colors; [] if it is not there
-    yet.
+    """Return the last lines of a growing log, without colors; [] if there is no log.
 
     A notebook's kernel asks the programs that it starts for colors, so vLLM writes their codes into
     its log.
@@ -62,8 +63,9 @@ def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
 
 
 class ServerPanel(View):
-    """The server that `connect()` finds, or a button that starts one: vLLM itself, with a bar and
-    the engine's words.
+    """The server that `connect()` finds, or a button that starts one.
+
+    The button starts vLLM, with a progress bar and the last lines of its log.
 
     Without a GPU the small teaching model is served on the CPU (about half a minute until it
     answers).
@@ -85,16 +87,18 @@ class ServerPanel(View):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Look again whether a server is there, and say which; of several it says that
-        connect(NAME) has to choose.
+        """Look again whether a server runs, and show which.
+
+        If there are several, the panel says that connect(NAME) has to choose.
         """
         is_ready = bool(records.ready())
         record, error = None, self.error
         try:
             record = client.find()
         except WorkshopError as undecided:
-            error = undecided if is_ready else error
-        self.button.layout.display = "none" if is_ready or record else ""
+            if is_ready:
+                error = undecided
+        set_shown(self.button, not (is_ready or record))
         self.status.value = status(record, error=error)
         return is_ready or bool(record)
 
@@ -121,7 +125,7 @@ class ServerPanel(View):
             self.refresh()
 
     def connect(self) -> client.Client:
-        """Return a client of the server; starts one if there is none, and waits until it answers."""
+        """Return a client of the server; start one if there is none, and wait until it answers."""
         self.start()
         if self._worker:
             self._worker.join()

@@ -1,5 +1,6 @@
-"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a
-question.
+"""A trace as the page of the X-ray takes it.
+
+Each step has short names, what is new, a sentence or two, and a question.
 """
 
 import json
@@ -85,8 +86,9 @@ class Replay:
         }
 
     def _drawn_cells(self) -> int | list[int]:
-        """Return how many blocks are drawn, if all are; of a large pool the numbers of those that
-        are drawn.
+        """Return how many blocks are drawn, if all are.
+
+        Of a large pool, return the numbers of the blocks that are drawn.
         """
         pool = self._facts["pool"]
         if pool <= WHOLE_POOL:
@@ -94,8 +96,9 @@ class Replay:
         return sorted(self._cells.union(range(1, WHOLE_POOL // 2 + 1)))
 
     def _added(self, step: Step) -> dict:
-        """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted,
-        accepted]; requests are numbers.
+        """Return what happens in a step.
+
+        A row is [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers.
         """
         step = self._short(step)
         question = self.asker.question(step, self.pool)
@@ -122,8 +125,9 @@ class Replay:
         }
 
     def _changed(self) -> dict:
-        """Return the queue if it is another, and [request, blocks kept of those it held, *new ones]
-        of each table that is.
+        """Return the queue if it has changed, and each block table that has changed.
+
+        A table is [request, blocks kept of those it held, *new ones].
 
         -1 in place of the blocks kept: it holds none any more.
         """
@@ -142,22 +146,30 @@ class Replay:
         waiting = list(self.pool.waiting)
         is_same_queue = waiting == self._waiting
         self._waiting = waiting
-        return {"tables": changed, "waiting": None if is_same_queue else list(map(number, waiting))}
+        queue = None
+        if not is_same_queue:
+            queue = list(map(number, waiting))
+        return {"tables": changed, "waiting": queue}
 
     def _short(self, step: Step) -> Step:
         """Return the step with short names; who is new gets one, first those that arrive."""
-        names = [name for name, _ in step.arrived]
-        names += [request.id for request in step.requests]
-        for name in (*names, *step.finished, *step.preempted):
-            self.names.setdefault(name, letters(len(self.names)))
-        short = self.names
+        arrived = []
+        for name, tokens in step.arrived:
+            arrived.append((self._short_name(name), tokens))
+        requests = []
+        for request in step.requests:
+            requests.append(replace(request, id=self._short_name(request.id)))
         return replace(
             step,
-            requests=tuple(replace(request, id=short[request.id]) for request in step.requests),
-            arrived=tuple((short[name], tokens) for name, tokens in step.arrived),
-            finished=tuple(map(short.__getitem__, step.finished)),
-            preempted=tuple(map(short.__getitem__, step.preempted)),
+            requests=tuple(requests),
+            arrived=tuple(arrived),
+            finished=tuple(map(self._short_name, step.finished)),
+            preempted=tuple(map(self._short_name, step.preempted)),
         )
+
+    def _short_name(self, name: str) -> str:
+        """Return the short name of a request; a new request gets the next one."""
+        return self.names.setdefault(name, letters(len(self.names)))
 
 
 def _row(request: RequestStep) -> list[int]:
@@ -176,7 +188,9 @@ def _row(request: RequestStep) -> list[int]:
 def letters(count: int) -> str:
     """Return the short name of the request that came after `count` others."""
     turn, letter = divmod(count, 26)
-    return string.ascii_uppercase[letter] + (str(turn) if turn else "")
+    if not turn:
+        return string.ascii_uppercase[letter]
+    return f"{string.ascii_uppercase[letter]}{turn}"
 
 
 def number(name: str) -> int:
@@ -185,11 +199,15 @@ def number(name: str) -> int:
 
 
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
-    """Return what a step computes; why it does so is trace.reasons. lost: who had been preempted."""
+    """Return what a step computes; trace.reasons says why.
+
+    `lost` are the requests that had been preempted.
+    """
     sentences = []
-    decode = [
-        request.id for request in step.requests if request.decode_tokens and not request.drafted
-    ]
+    decode = []
+    for request in step.requests:
+        if request.decode_tokens and not request.drafted:
+            decode.append(request.id)
     if decode:
         sentences.append(f"{listed(decode)} {verb(decode, 'get')} the next token.")
     for request in step.requests:
@@ -212,7 +230,9 @@ def page(drawn: dict) -> str:
     """Return the page: one file that asks for nothing elsewhere."""
     folder = files("workshop.course.widgets.xray")
     html, look, *scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in PARTS]
-    colours = "".join(f"--{name}:{value};" for name, value in style.NAMES.items())
+    colours = ""
+    for name, value in style.NAMES.items():
+        colours += f"--{name}:{value};"
     contents = {
         "style": f":root {{ {colours} }}\n{look}",
         "script": "".join(scripts),

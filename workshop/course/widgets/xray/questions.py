@@ -1,5 +1,6 @@
-"""Questions about the next step, made from the step itself: real alternatives, and the rule of vLLM
-that decides.
+"""Questions about the next step, made from the step itself.
+
+A question has real alternatives, and names the rule of vLLM that decides.
 
 Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and
 v1/core/kv_cache_manager.py.
@@ -54,8 +55,9 @@ class Asker:
         self.last: dict[str, int] = {}  # kind → the step that it was asked about
 
     def question(self, step: Step, before: Pool) -> dict | None:
-        """Return what to ask before a step is shown: ask, options, right (their number) and why; or
-        None.
+        """Return what to ask before a step is shown, or None.
+
+        The keys are ask, options, right (the number of the right option) and why.
 
         before: the pool as it was. Where a rule that is known here does not explain the step,
         nothing is asked.
@@ -205,7 +207,9 @@ class Asker:
             name, computed = request.id, request.prefill_tokens
             again = name in self.lost
             hit = request.prefix_hit_tokens
-            total = hit + computed if again else self.prompt(name)
+            total = self.prompt(name)
+            if again:
+                total = hit + computed
             uncomputed, room = total - hit, self.left[name]
             if name in self.running or not computed or computed != min(uncomputed, room):
                 continue
@@ -239,10 +243,11 @@ class Asker:
             end = "the rest fits"
             if uncomputed > room:
                 end = "the budget ends it"
+            ask = f"{uncomputed:,} tokens of {name}'s prompt are not yet computed, and those that "
+            ask += f"came before leave {room:,} of {self.step.budget:,} of the budget. "
+            ask += f"How many of {name} are computed?"
             yield (
-                f"{uncomputed:,} tokens of {name}'s prompt are not yet computed, and those that came before "
-                f"leave {room:,} of {self.step.budget:,} of the budget. "
-                f"How many of {name} are computed?",
+                ask,
                 request.prefill_tokens,
                 (1, uncomputed, min(uncomputed, self.step.budget), room),
                 "Who runs goes on in the order of coming, each with as much as there is room for: "

@@ -10,8 +10,9 @@ from workshop.engine.trace import Trace
 
 
 class XRay(Watching):
-    """What the engine did, step by step: who ran, with how many tokens, and who holds which block
-    of the KV cache.
+    """What the engine did, step by step: which requests ran, with how many tokens.
+
+    It also shows which request holds which block of the KV cache.
 
     It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`):
     forwards, backwards, by buttons, slider and keys. "Predict the next step" asks what vLLM will
@@ -20,7 +21,7 @@ class XRay(Watching):
 
     >>> from workshop.course import nb11
     >>> xray = nb11.XRay()                              # a recorded run of the teaching model
-    >>> xray.steps, xray.score                          # how many steps; predictions that were right, and made
+    >>> xray.steps, xray.score             # how many steps; predictions that were right, and made
     (56, (0, 0))
 
     Args:
@@ -71,7 +72,7 @@ class XRay(Watching):
         return self.steps
 
     def _give(self, _change: object = None) -> None:
-        """Give the page the steps that it has not; a page that is loaded anew says that it has few."""
+        """Give the page the steps that it lacks; a page that was loaded again lacks most."""
         shown = int(self._says.value.split()[-2])
         if shown < self.steps:
             self._feed.value = escape(packed(self._replay.data(shown)), quote=False)
