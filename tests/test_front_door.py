@@ -33,11 +33,11 @@ def example(name: str) -> doctest.DocTest:
     return doctest.DocTestParser().get_doctest(text, {}, name, f"workshop.{name}", 0)
 
 
-LIVE = [
-    name
-    for name in workshop.__all__
-    if any("connect()" in one.source for one in example(name).examples)
-]
+def asks_a_server(test: doctest.DocTest) -> bool:
+    return any("connect()" in one.source for one in test.examples)
+
+
+LIVE = [name for name in workshop.__all__ if asks_a_server(example(name))]
 OFFLINE = [name for name in workshop.__all__ if name not in LIVE]
 
 
@@ -154,12 +154,28 @@ def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(not
             assert names <= {path.stem for path in OF_NOTEBOOKS}
 
 
-@pytest.mark.parametrize("path", OF_NOTEBOOKS, ids=lambda path: path.stem)
+def example_of_module(path: Path) -> doctest.DocTest:
+    """The example in the docstring of a notebook's module."""
+    name = f"workshop.course.{path.stem}"
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    return doctest.DocTestParser().get_doctest(text, {}, path.stem, name, 0)
+
+
+LIVE_MODULES = [path for path in OF_NOTEBOOKS if asks_a_server(example_of_module(path))]
+OFFLINE_MODULES = [path for path in OF_NOTEBOOKS if path not in LIVE_MODULES]
+
+
+@pytest.mark.parametrize("path", OFFLINE_MODULES, ids=lambda path: path.stem)
 def test_the_example_of_a_module_of_a_notebook_runs(path, workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    name = f"workshop.course.{path.stem}"
-    text = inspect.getdoc(importlib.import_module(name))
-    run(doctest.DocTestParser().get_doctest(text, {}, path.stem, name, 0))
+    run(example_of_module(path))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", LIVE_MODULES, ids=lambda path: path.stem)
+def test_the_example_of_a_module_runs_on_a_server(path, server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    run(example_of_module(path))
 
 
 @pytest.mark.parametrize(

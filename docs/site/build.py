@@ -45,13 +45,7 @@ DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 CELL_TIMEOUT_S = 600
 AT_ONCE = 2  # notebooks: most wait for the server, or for an import
 # They start a second engine, or measure time.
-ALONE = (
-    "06_many_prompts",
-    "11_inside_the_engine",
-    "12_guess_and_check",
-    "13_scale_out",
-    "14_agents",
-)
+ALONE = ("06_many_prompts", "11_inside_the_engine", "12_guess_and_check", "14_agents")
 LOOK_S = 1.0  # between two looks at the progress
 _drawing = threading.Lock()  # matplotlib, which draws the formulas, is for one thread at a time
 _kernels: set[int] = set()  # processes of the notebooks that run
