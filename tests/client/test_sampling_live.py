@@ -16,8 +16,8 @@ from workshop.client.sampling_settings import Settings
 
 pytestmark = pytest.mark.live
 
-# Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on. WORKSHOP_TRUTH=all
-# draws for every setting of docs/sampling.md, as benchmarks/sampling/truth.py does.
+# Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on, on three prompts.
+# WORKSHOP_TRUTH=all draws for every setting and prompt of docs/sampling.md, as benchmarks/sampling/truth.py does.
 ALL = os.environ.get("WORKSHOP_TRUTH") == "all"
 ENOUGH = {
     "greedy",
@@ -29,6 +29,7 @@ ENOUGH = {
     *(case for case, _ in truth.WRONG.values()),
 }
 CASES = [case for case in truth.CASES if ALL or case.name in ENOUGH]
+PROMPTS = truth.PROMPTS if ALL else truth.PROMPTS[:3]
 
 _servers: dict[str, truth.Server] = {}  # samples are drawn once and serve several tests
 
@@ -49,7 +50,7 @@ def test_there_are_enough_of_them_and_no_more_than_the_false_alarms_are_counted_
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_vllm_samples_what_we_compute(server_truth, case):
-    for prompt in truth.PROMPTS:
+    for prompt in PROMPTS:
         outcome = truth.compare(server_truth, case, prompt)
         assert not outcome.alarm, outcome
         assert outcome.samples == (1 if case.settings.greedy else truth.SAMPLES)
@@ -59,7 +60,7 @@ def test_vllm_samples_what_we_compute(server_truth, case):
 def test_a_wrong_order_is_found_out(server_truth, name):
     case_name, compute = truth.WRONG[name]
     case = next(case for case in truth.CASES if case.name == case_name)
-    outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in truth.PROMPTS]
+    outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in PROMPTS]
     telling = [one for one in outcomes if one.missed <= truth.MISSED]
     assert len(telling) >= 2, f"on too few prompts can it be told from the right order: {outcomes}"
     assert all(one.alarm for one in telling), telling
@@ -106,7 +107,7 @@ def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
     outcomes = [
         truth.compare(server_truth, case, prompt)
         for case in CASES
-        for prompt in truth.PROMPTS
+        for prompt in PROMPTS
         if not case.settings.greedy
     ]
     single = [one for one in outcomes if one.cells < 2]

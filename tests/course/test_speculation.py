@@ -39,7 +39,7 @@ def test_with_independent_guesses_the_walk_has_the_length_of_the_formula():
 def test_the_reference_chooses_what_the_server_wrote(plain):
     for prompt, answer in plain.answers:
         chosen = speculation.choices([*prompt, *answer], "target")[len(prompt) - 1 : -1]
-        assert np.mean(chosen == np.array(answer)) > 0.95, speculation.words(answer)
+        assert np.mean(chosen == np.array(answer)) > 0.95, speculation.token_texts(answer)
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

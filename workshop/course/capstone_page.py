@@ -25,25 +25,25 @@ LOOK = (
 
 def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
             compared: Reconciliation | None = None, summary: Summary | None = None,
-            words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
+            in_own_words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
     """Write the page and return where it is; what is not given, or still `...`, is "not done yet".
 
     Args:
         compared: the plan against a log, as ReconcileView(…).result is.
         summary: what batch.run returned.
-        words: need, surprise and next, in the learner's words.
+        in_own_words: need, surprise and next, in the learner's words.
     """
-    own_words = {}
-    if isinstance(words, Mapping):
-        own_words = dict(words)
+    learners_words = {}
+    if isinstance(in_own_words, Mapping):
+        learners_words = dict(in_own_words)
     parts = (
-        ("What it is for", own_words.get("need")),
+        ("What it is for", learners_words.get("need")),
         ("The plan", plan and _plan(plan)),
         ("What starts it", _script(script)),
         ("The plan against the log", compared and picture(compared)),
         ("The batch", summary and _batch(summary)),
-        ("What was a surprise", own_words.get("surprise")),
-        ("What comes next", own_words.get("next")),
+        ("What was a surprise", learners_words.get("surprise")),
+        ("What comes next", learners_words.get("next")),
     )
     sections: list[object] = [tag("h1", title)]
     for head, part in parts:

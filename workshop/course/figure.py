@@ -32,7 +32,7 @@ STYLE = str(Path(__file__).with_name("course.mplstyle"))
 
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
            colours: Mapping[str, str] | None = None, names: Sequence[str] = (), limit: float | None = None,
-           width: int = WIDTH, height: int | None = None, words: str = ""):  # fmt: skip
+           width: int = WIDTH, height: int | None = None, description: str = ""):  # fmt: skip
     """Draw a table of numbers: a column is a line or a colour, and the index is x.
 
     Of bars, the index has the names of the rows.
@@ -52,7 +52,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
             course's order.
         names: of the points of a single line, each written beside its point.
         width, height: in pixels.
-        words: what a screen reader says; by default the title and the numbers.
+        description: what a screen reader says; by default the title and the numbers.
     Returns:
         A matplotlib Figure, without matplotlib a Picture. A notebook shows either as SVG in the
         theme's colours.
@@ -68,7 +68,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         raise BadInput(
             "There are no numbers to draw.", "Give a table with at least one row and one column."
         )
-    description = words or words_of(series, title, xlabel, ylabel)
+    description = description or words_of(series, title, xlabel, ylabel)
     height = height or _height(series, kind)
     try:
         from matplotlib.figure import Figure

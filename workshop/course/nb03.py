@@ -260,9 +260,9 @@ def log_lines(log: Path) -> Table:
     rows = []
     for pattern, meaning in LOG_LINES:
         for line in lines:
-            found = LOG_LINE.search(line)
-            if found and re.search(pattern, found["text"]):
-                rows.append((found["clock"] or "", found["text"][:120], meaning))
+            match = LOG_LINE.search(line)
+            if match and re.search(pattern, match["text"]):
+                rows.append((match["clock"] or "", match["text"][:120], meaning))
                 break
     return Table(("time", log.name, "in plain words"), rows)
 
@@ -273,10 +273,10 @@ def start_seconds(log: Path) -> float:
     times: list[datetime] = []
     for line in text_of(log).splitlines():
         reader.feed(line + "\n")
-        found = LOG_LINE.search(line)
-        if found and found["clock"]:
+        match = LOG_LINE.search(line)
+        if match and match["clock"]:
             # A log has no year. 2028 has a 29 February, so every date exists in it.
-            date = f"2028-{found['date']} {found['clock']}"
+            date = f"2028-{match['date']} {match['clock']}"
             times.append(datetime.strptime(date, "%Y-%m-%d %H:%M:%S"))
         if reader.running:
             break

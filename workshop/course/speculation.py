@@ -35,7 +35,7 @@ __all__ = [
     "lengths",
     "speedup",
     "step_ms",
-    "words",
+    "token_texts",
 ]
 PROMPTS = (
     "San Francisco is a",
@@ -115,7 +115,7 @@ def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
     return reference.load(folder).logits(np.array([ids]))[0].argmax(-1)
 
 
-def words(ids: Sequence[int]) -> list[str]:
+def token_texts(ids: Sequence[int]) -> list[str]:
     """Return the text of each token."""
     return [reference.decode([int(token)]) for token in ids]
 

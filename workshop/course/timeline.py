@@ -83,4 +83,4 @@ def draw(spans: Sequence[Span]):
         description += f" ended {span.ended:.2f}."
     title = f"{len(spans)} requests in {total:.1f} seconds"
     seconds = "seconds since the first was sent"
-    return figure(parts(spans), "stacked", xlabel=seconds, title=title, words=description)
+    return figure(parts(spans), "stacked", xlabel=seconds, title=title, description=description)
