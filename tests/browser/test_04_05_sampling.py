@@ -88,7 +88,7 @@ def drive_viewer(page: Page, url: str, shot: str) -> None:
     assert "stands in the text" in shown.inner_text()
     page.shot(shot)
     page.page.get_by_role("button", name="processed").click()
-    page.page.get_by_text("surprise, processed").wait_for(timeout=20_000)
+    page.page.get_by_text("surprise, processed").wait_for(timeout=60_000)
     whole(page)
 
 

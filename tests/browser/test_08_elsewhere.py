@@ -71,4 +71,4 @@ def change_bits(page: Page) -> None:
     handle.focus()
     for _ in range(2):
         page.page.keyboard.press("ArrowLeft")
-    page.page.locator("[aria-label*='2.25 bits a weight']").wait_for(timeout=10_000)
+    page.page.locator("[aria-label*='2.25 bits a weight']").wait_for(timeout=60_000)

@@ -50,12 +50,12 @@ def test_the_first_link_of_the_course_shows_the_glossary(page, opened):
     page.open(url)
     page.page.locator(".jp-RenderedMarkdown a[href*='docs/']").first.click()
     tab = page.page.locator(".lm-TabBar-tab", has_text="glossary.md")
-    tab.wait_for(timeout=20_000)
-    page.page.locator(".jp-MarkdownViewer h1", has_text="Glossary").wait_for(timeout=20_000)
+    tab.wait_for(timeout=60_000)
+    page.page.locator(".jp-MarkdownViewer h1", has_text="Glossary").wait_for(timeout=60_000)
     page.shot("glossary_in_lab")
     # and from there to a notebook
     page.page.locator(".jp-MarkdownViewer a[href*='01_memory']").first.click()
-    page.page.locator(".lm-TabBar-tab", has_text="01_memory.ipynb").wait_for(timeout=20_000)
+    page.page.locator(".lm-TabBar-tab", has_text="01_memory.ipynb").wait_for(timeout=60_000)
 
 
 def test_a_terminal_of_jupyterlab_runs_workshop(page, opened):
@@ -65,12 +65,12 @@ def test_a_terminal_of_jupyterlab_runs_workshop(page, opened):
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^New$")).hover()
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Terminal$")).click()
     terminal = page.page.locator(".jp-Terminal .xterm-screen")
-    terminal.wait_for(timeout=20_000)
+    terminal.wait_for(timeout=60_000)
     page.page.wait_for_timeout(1500)
     terminal.click()
     page.page.keyboard.type("workshop --version > from_terminal.txt 2>&1\n")
     written = opened[1] / "from_terminal.txt"
-    for _ in range(100):
+    for _ in range(300):
         if written.is_file() and written.read_text():
             break
         page.page.wait_for_timeout(200)

@@ -44,7 +44,7 @@ def test_it_draws_as_it_computes_and_is_whole(page, url):
     assert widget.picture() != before
     page.shot("load_explorer_piles_up")
     widget.control("model").locator("select").select_option(label="llama-3.1-70b")
-    page.page.get_by_text("does not fit").wait_for(timeout=10_000)
+    page.page.get_by_text("does not fit").wait_for(timeout=60_000)
     gpus = widget.control("GPUs").locator(".noUi-handle")
     for _ in range(2):
         gpus.press("ArrowRight")

@@ -174,9 +174,9 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         page.run_all()
         assert not page.failures()
         inside = page.page.frame_locator(".xray-frame")
-        inside.get_by_text("No step to show yet.").wait_for(timeout=10_000)
+        inside.get_by_text("No step to show yet.").wait_for(timeout=60_000)
         growing.write_text("".join(lines[:10]))
-        inside.get_by_text("of 9", exact=False).first.wait_for(timeout=10_000)
+        inside.get_by_text("of 9", exact=False).first.wait_for(timeout=60_000)
         frame = next(
             one
             for one in page.page.frames
@@ -197,7 +197,7 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         page.page.keyboard.press(str(frame.evaluate("x.steps[asked].question.right") + 1))
         page.page.locator(".jp-CodeCell").last.locator(".cm-content").click()
         page.page.keyboard.press("Shift+Enter")
-        page.page.get_by_text("(1, 1)").wait_for(timeout=10_000)
+        page.page.get_by_text("(1, 1)").wait_for(timeout=60_000)
         height = page.page.locator(".xray-frame").bounding_box()["height"]
         assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, (
             "nothing of it is cut"

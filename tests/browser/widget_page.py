@@ -144,7 +144,7 @@ class Widget:
         """Press a button with these words."""
         self.changes(lambda: self.root.get_by_role("button", name=button).first.click())
 
-    def changes(self, act: Callable[[], object], seconds: float = 5) -> str:
+    def changes(self, act: Callable[[], object], seconds: float = 20) -> str:
         """Do something and wait until the picture says something else; return what it says then."""
         before = self.picture()
         act()
