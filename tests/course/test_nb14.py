@@ -1,4 +1,4 @@
-"""Notebook 14's helpers: sessions as they are sent, records without vLLM, and hits as the live servers have them."""
+"""Notebook 14's helpers: sessions as they are sent, and records without vLLM. The notebook itself compares live hits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from workshop.course import nb13, nb14
 from workshop.errors import BadInput
 from workshop.servers import machine
-
-BLOCK_TOKENS = 32
 
 
 def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(run_to_its_end):
@@ -68,24 +66,3 @@ def test_too_little_memory_shows_what_was_recorded(monkeypatch, capsys):
 
 def test_rows_of_the_former_notebook_13_are_still_found():
     assert nb13.LoadExplorer is nb14.LoadExplorer and nb13.simulated is not None
-
-
-@pytest.mark.live
-def test_prefix_hits_of_sessions_are_those_of_the_live_servers_to_the_token(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
-    pair = nb14.servers()
-    assert pair is not None, "this machine has too little memory"
-    try:
-        for options in (
-            {"caching": False, "turns": 2},
-            {"time_line": "end", "turns": 3},
-            {"sessions": 3, "turns": 4, "route": "round-robin"},
-            {"sessions": 9, "route": "small"},
-        ):
-            rows = nb14.converse(pair, **options)
-            measured = [row["cached"] for row in rows]
-            assert measured == [row["cached_simulated"] for row in rows], options
-            assert not any(cached % BLOCK_TOKENS for cached in measured)
-        assert measured[-1] == 480, "of nine sessions the system prompt alone is left"
-    finally:
-        nb14.stop()

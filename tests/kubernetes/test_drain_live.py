@@ -109,7 +109,7 @@ def _stream(address: str, ending: Ending) -> None:
         "stream": True,
     }
     try:
-        with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=300) as answer:
+        with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: {"):
                     choice = json.loads(line.removeprefix("data: "))["choices"][0]
