@@ -4,7 +4,7 @@
 IN := sh locks/start.sh
 export PYTHON
 
-ONE_AT_A_TIME := live or starts or slurm# tests that share a server or the SLURM bed, or start servers
+ONE_AT_A_TIME := live or starts or browser or slurm# tests that share a server, a browser or the SLURM bed
 .PHONY: help workshop test bench slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 

@@ -16,7 +16,7 @@ from workshop.client.sampling_settings import Settings
 
 pytestmark = pytest.mark.live
 
-# Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on, on three prompts.
+# Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on, on two prompts.
 # WORKSHOP_TRUTH=all draws for every setting and prompt of docs/sampling.md, as benchmarks/sampling/truth.py does.
 ALL = os.environ.get("WORKSHOP_TRUTH") == "all"
 ENOUGH = {
@@ -29,7 +29,7 @@ ENOUGH = {
     *(case for case, _ in truth.WRONG.values()),
 }
 CASES = [case for case in truth.CASES if ALL or case.name in ENOUGH]
-PROMPTS = truth.PROMPTS if ALL else truth.PROMPTS[:3]
+PROMPTS = truth.PROMPTS if ALL else truth.PROMPTS[:2]
 
 _servers: dict[str, truth.Server] = {}  # samples are drawn once and serve several tests
 

@@ -266,7 +266,7 @@ def test_so_many_figures_are_within_the_goals():
         f"{sum(met)} of {len(met)} figures are within the goals"
         in (ROOT / "docs/simulate.md").read_text()
     )
-    assert sum(met) / len(met) > 0.77
+    assert sum(met) / len(met) > 0.76
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from test_server import workshop
 pytestmark = pytest.mark.slurm
 ONE_NODE = ("--nodes=1", "--gpus-per-node=1")
 START_S = 240.0
+ROWS = 100
 
 
 def ids(path) -> list[str]:
@@ -27,7 +28,7 @@ def folder(cluster, request):
     """A folder of the teacher's with a file of prompts in it."""
     path = cluster.course / request.node.name.split("[")[0]
     path.mkdir()
-    rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a"} for n in range(300)]
+    rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a"} for n in range(ROWS)]
     (path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for each in (path, path / "prompts.jsonl"):
         os.chown(each, 7001, 7001)
@@ -56,7 +57,7 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))
     cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
     before = len(ids(answers))
-    assert 20 <= before < 300, "the batch was to be stopped in its middle"
+    assert 20 <= before < ROWS, "the batch was to be stopped in its middle"
     assert (folder / "prompts.jsonl").exists()
 
     # a job's credential is revoked for the second in which it was requeued; no event says that it
@@ -70,7 +71,7 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
     assert job.until_over(START_S + 200) == "COMPLETED", job.text()
-    assert sorted(ids(answers)) == sorted(f"row-{n}" for n in range(300)), "every row once"
+    assert sorted(ids(answers)) == sorted(f"row-{n}" for n in range(ROWS)), "every row once"
     assert not cluster.leftovers()
 
 
@@ -83,7 +84,7 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
             "max_tokens": length,
             "min_tokens": length,
         }
-        for n in range(300)
+        for n in range(ROWS)
         for length in [2 if n % 2 else 40]
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -109,5 +110,5 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
         "what succeeds leaves no record"
     )
     out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))
-    assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(300)), out
+    assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(ROWS)), out
     assert not cluster.leftovers()

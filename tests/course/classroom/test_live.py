@@ -71,7 +71,7 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
         "--url",
         server.url,
         "--seconds",
-        "60",
+        "30",
         "--max-ttft",
         "300",
         "--max-e2el",
