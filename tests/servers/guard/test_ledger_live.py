@@ -16,7 +16,7 @@ from workshop.servers.guard import keys
 
 pytestmark = pytest.mark.live
 TOKENS = 12
-LONG = 200  # of an answer that its client leaves
+LONG = 1000  # tokens of an answer that its client leaves
 
 
 @dataclass
