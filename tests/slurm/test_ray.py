@@ -16,7 +16,7 @@ import pytest
 from needs import lacking
 
 RAY = os.environ.get("WORKSHOP_TEST_RAY", "")
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
 SHIM = Path(__file__).parent / "ray_on_cpu"  # vLLM refuses Ray on a CPU: test only
 
 
@@ -43,8 +43,8 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
         ENGINE="ray",
         site=f"export PYTHONPATH={paths}:${{PYTHONPATH:-}} RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1",
     )
-    job.until("[workshop] Ray has its 2 nodes", 120)
-    job.until("[workshop] ready after", 300)
+    job.until("[workshop] Ray has its 2 nodes", 300)
+    job.until("[workshop] ready after", 600)
     ask = "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)"
     out = cluster.run(
         "notebook",

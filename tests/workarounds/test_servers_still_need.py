@@ -23,7 +23,7 @@ from workshop.teaching_model import FOLDER as TEACHING_FOLDER
 from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
-READY_WITHIN_S = 300.0
+READY_WITHIN_S = 600.0
 SURVIVES_S = 10.0
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
