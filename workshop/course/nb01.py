@@ -1,5 +1,4 @@
-"""What notebook 01 begins with: where its sliders stand, and how far each calculator is off on
-every recorded run.
+"""What notebook 01 begins with: its sliders, and the errors of calculators on recorded runs.
 
 >>> from workshop.course import nb01
 >>> nb01.TIGHT["gpus"], nb01.TIGHT["requests"]

@@ -176,8 +176,9 @@ def hand_log() -> Path:
 
 
 def hand_started(port: int = HAND_PORT) -> str:
-    """Return in one sentence whether the server that was started by hand answers on this machine's
-    port.
+    """Return in one sentence whether the server that was started by hand answers.
+
+    It is looked for on this machine's port.
     """
     try:
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
@@ -331,8 +332,9 @@ def submission(name: str, **options) -> Table:
 
 
 def submit(name: str, **options) -> str:
-    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is
-    none.
+    """Submit the job once, and return its number.
+
+    Without SLURM nothing is submitted, and the number is "recorded".
 
     In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty
     of them.
