@@ -4,8 +4,8 @@
 IN := sh locks/start.sh
 export PYTHON
 
-SERVERS := live or starts or browser# tests that share a server or a browser, or start servers
-.PHONY: help workshop test test-servers test-slurm bench slides site lite planner assignment lock docs
+ONE_AT_A_TIME := live or starts or browser or slurm# tests that share a server, a browser or the SLURM bed
+.PHONY: help workshop test bench slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -16,15 +16,8 @@ workshop:   ## set everything up, start a server, open JupyterLab on the first n
 	@$(IN) -- workshop lab
 
 test:       ## set up and run every test that this machine can run
-	@$(IN) dev -- python -P -m pytest -n 2 --dist loadfile -m "not ($(SERVERS) or slurm)"; quick=$$?; \
-	$(MAKE) --no-print-directory --keep-going -j 2 test-servers test-slurm && exit $$quick
-
-test-servers:
-	@$(IN) dev -- python -P -m pytest -m "($(SERVERS)) and not slurm"
-
-test-slurm: # beside those with servers, which leave a core idle; what it prints comes at its end
-	@mkdir -p .ci/output; \
-	$(IN) dev -- python -P -m pytest -m slurm > .ci/output/slurm.log 2>&1; code=$$?; cat .ci/output/slurm.log; exit $$code
+	@$(IN) dev -- python -P -m pytest -n 2 --dist loadfile -m "not ($(ONE_AT_A_TIME))"; quick=$$?; \
+	$(IN) dev -- python -P -m pytest -m "$(ONE_AT_A_TIME)" && exit $$quick
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py
