@@ -4,7 +4,6 @@
 IN := sh locks/start.sh
 export PYTHON
 
-ONE_AT_A_TIME := live or starts or browser or slurm# tests that share a server, a browser or the SLURM bed
 .PHONY: help workshop test bench slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
@@ -16,8 +15,7 @@ workshop:   ## set everything up, start a server, open JupyterLab on the first n
 	@$(IN) -- workshop lab
 
 test:       ## set up and run every test that this machine can run
-	@$(IN) dev -- python -P -m pytest -n 2 --dist loadfile -m "not ($(ONE_AT_A_TIME))"; quick=$$?; \
-	$(IN) dev -- python -P -m pytest -m "$(ONE_AT_A_TIME)" && exit $$quick
+	@$(IN) dev -- python -P tests/run_all.py
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py

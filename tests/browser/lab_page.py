@@ -80,6 +80,7 @@ class Page:
 
     def __init__(self, page):
         self.page, self.elsewhere, self.errors = page, [], []
+        page.set_default_timeout(90_000)  # other tests may keep both cores busy
         page.on("request", lambda request: self._request(request.url))
         page.on("console", lambda message: self._console(message))
 

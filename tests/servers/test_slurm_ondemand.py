@@ -273,9 +273,9 @@ def press(page: str, address: str, log: Path) -> dict:
     deadline = time.monotonic() + 90
     while True:
         try:
-            opener.open(address + target, urllib.parse.urlencode(fields).encode(), timeout=10)
+            opener.open(address + target, urllib.parse.urlencode(fields).encode(), timeout=60)
             return json.load(
-                opener.open(address + target.removesuffix("login") + "api/contents", timeout=10)
+                opener.open(address + target.removesuffix("login") + "api/contents", timeout=60)
             )
         except OSError:
             if time.monotonic() > deadline:

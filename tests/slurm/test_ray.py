@@ -63,8 +63,8 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
     ]
     assert pids, cluster.processes("node02")
     os.kill(pids[0], signal.SIGKILL)
-    assert job.until_over(60) == "FAILED"
-    assert time.monotonic() - began < 30
+    assert job.until_over(90) == "FAILED"
+    assert time.monotonic() - began < 90
     record = json.loads((cluster.bed / "home/teacher/.workshop/servers/ray.json").read_text())
     assert record["state"] == "failed" and record["reason"], job.text("error")[-3000:]
     assert not cluster.leftovers()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
-WITHIN_S = 30.0  # from a fault to a job that has ended with its reason
+WITHIN_S = 90.0  # from a fault to a job that has ended with its reason; alone it takes less than 30
 START_S = 480.0  # two engines start on two cores, beside other tests
 TWO_NODES = ("--nodes=2", "--gpus-per-node=1")
 

@@ -85,7 +85,7 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     )
     assert [each["name"] for each in listed] == ["mine"] and "api_key" not in listed[0]
     again = subprocess.run(
-        [*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=30
+        [*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=120
     )
     assert again.returncode == 1 and "is ready at" in again.stderr
 
@@ -101,7 +101,7 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     with pytest.raises(WorkshopError, match="has failed"):
         workshop.connect()
     assert time.monotonic() - began < 60, "nobody is left hanging"
-    wait_until(lambda: not session_of(record.pid), 30, "nothing is left running")
+    wait_until(lambda: not session_of(record.pid), 90, "nothing is left running")
 
 
 def test_ctrl_c_in_the_foreground_leaves_nothing():
@@ -132,7 +132,7 @@ def test_a_killed_watcher_takes_the_engine_with_it():
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    wait_until(lambda: getattr(records.read("orphan"), "pid", None), 30, "the engine must start")
+    wait_until(lambda: getattr(records.read("orphan"), "pid", None), 120, "the engine must start")
     pid = records.read("orphan").pid
     wait_until(lambda: len(session_of(pid)) > 1, READY_S, "the engine has processes of its own")
     process.kill()

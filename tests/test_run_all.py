@@ -1,0 +1,54 @@
+"""`make test` runs each test in one of its parts, and what failed once more."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import run_all
+
+MARKERS = ("live", "starts", "browser", "slurm")
+
+
+@pytest.fixture
+def run_of(monkeypatch):
+    """Replace pytest by exit codes: {part: [first, second]}; return the options of each run."""
+    runs = []
+
+    def replace(codes: dict[str, list[int]]) -> list[tuple[str, ...]]:
+        def run(part: str, *options: str) -> int:
+            runs.append((part, *options))
+            return codes[part].pop(0)
+
+        monkeypatch.setattr(run_all, "run", run)
+        monkeypatch.setattr(
+            run_all, "run_beside_slurm", lambda: {part: run(part) for part in ("servers", "slurm")}
+        )
+        return runs
+
+    return replace
+
+
+def test_every_test_belongs_to_one_part():
+    for count in range(len(MARKERS) + 1):
+        for marked in itertools.combinations(MARKERS, count):
+            values = {marker: marker in marked for marker in MARKERS}
+            parts = [part for part, marks in run_all.MARKS.items() if eval(marks, {}, values)]
+            assert len(parts) == 1, (marked, parts)
+
+
+def test_what_failed_runs_once_more_and_decides(run_of):
+    runs = run_of({"quick": [0], "servers": [1, 0], "slurm": [0]})
+    assert run_all.main() == 0
+    assert runs[-1] == ("servers", "--last-failed", "--last-failed-no-failures", "none")
+
+
+def test_what_fails_twice_fails(run_of):
+    run_of({"quick": [1, 1], "servers": [0], "slurm": [1, 0]})
+    assert run_all.main() == 1
+
+
+def test_a_part_that_could_not_run_fails_at_once(run_of):
+    runs = run_of({"quick": [2], "servers": [0], "slurm": [5]})
+    assert run_all.main() == 5
+    assert len(runs) == 3
