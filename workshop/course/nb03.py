@@ -28,6 +28,7 @@ from IPython.display import display
 
 from workshop.course import recorded_data
 from workshop.course.exercise_sets.e03_server import CAUSES
+from workshop.course.readable_numbers import figure_of
 from workshop.course.tables import WORDS, Table
 from workshop.course.widgets.controls import View
 from workshop.course.widgets.loading.view import (
@@ -305,21 +306,12 @@ def compared(log: Path, model: str | Path | None = None, gpu: str | None = None)
         if row.error_percent is not None:
             error = f"{row.error_percent:+.2f} %"
         name = QUANTITIES[row.quantity]
-        rows.append((name, _number(row.predicted), _number(row.actual), error))
+        rows.append((name, figure_of(row.predicted), figure_of(row.actual), error))
     name_of_model = model or facts.model
     assert name_of_model is not None  # reconcile refuses a log without a model
     limit_s = start_budget_s(weight_bytes(load_model(name_of_model)))
     rows.append(("seconds to start", f"at most {limit_s:.0f}", f"{start_seconds(log):.0f}", ""))
     return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
-
-
-def _number(value: float | None) -> str:
-    """Return whole numbers with commas, others with two decimals."""
-    if value is None:
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.2f}"
 
 
 def submission(name: str, **options) -> Table:

@@ -17,6 +17,15 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def figure_of(value: float | None) -> str:
+    """Return a whole number with commas, another with two decimals, and a dash for an unknown one."""
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}"
+
+
 def counted(n: int, what: str) -> str:
     """Return how many there are: 1 token, 8,192 tokens."""
     if n == 1:

@@ -10,6 +10,7 @@ from inference_planner.catalog import list_gpus, load_gpu, load_model
 
 from workshop.course import recorded_data
 from workshop.course.html import Html, bold, div, join, panel, span, tag
+from workshop.course.readable_numbers import figure_of
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, choice, made, set_shown
 from workshop.engine import log as engine_log
@@ -141,7 +142,7 @@ def _with_unit(value: float | None, unit: str) -> Html:
     small = ""
     if value is not None:
         small = tag("small", unit, cls="ink-muted")
-    return span(f"{_number(value)} ", small, cls="number")
+    return span(f"{figure_of(value)} ", small, cls="number")
 
 
 def _bar(error: float | None) -> Html:
@@ -165,17 +166,9 @@ def _colour(error: float) -> str:
     return style.BAD
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.2f}"
-
-
 def _spoken(row: Row) -> str:
-    sentence = f"{row.quantity}: predicted {_number(row.predicted)}"
-    sentence += f", actual {_number(row.actual)} {row.unit}"
+    sentence = f"{row.quantity}: predicted {figure_of(row.predicted)}"
+    sentence += f", actual {figure_of(row.actual)} {row.unit}"
     if row.error_percent is not None:
         sentence += f", error {row.error_percent:+.1f} percent"
     return sentence
