@@ -1,4 +1,4 @@
-"""What would help: changes of a deployment, and the advice of a plan.
+"""Say what would help: changes of a deployment, and the advice of a plan.
 
 Each change is a flag of vLLM and the deployment after it.
 

@@ -1,4 +1,4 @@
-"""What a plan rests on: the nearest measurement, and where the sizes come from.
+"""Say what a plan rests on: the nearest measurement, and where the sizes come from.
 
 The nearest measurement is its ground. This module has the words for both.
 
@@ -81,7 +81,7 @@ def model_of(run: dict[str, Any]) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Kind:
-    """What two cases have in common if the measurement of one holds for the other.
+    """Hold what two cases have in common if the measurement of one holds for the other.
 
     It then tells the memory and speed of the other.
 

@@ -1,4 +1,4 @@
-"""What a kind of attention says of itself.
+"""Define what a kind of attention says of itself.
 
 It knows its cache, states, weights, split over ranks, memory peak, blocks and time.
 
