@@ -1,25 +1,39 @@
 """`workshop bench` beside plain `vllm bench serve`: the same server, load and seed, so the figures must agree.
 
-    python benchmarks/bench_client.py [--pairs 8]
+    python benchmarks/bench_client.py [--pairs 6] [--fixed]
 
-The server runs without prefix caching, since both clients send the same prompts. The clients take turns at being
-first. Prints a table of medians, and how much the runs of `vllm bench serve` differ among themselves.
+The server runs without prefix caching, since both clients send the same prompts, and both send four requests before
+they measure. The clients take turns at being first. Prints a table of medians, the median of the pairs' ratios, and how
+much the runs of `vllm bench serve` differ among themselves. With --fixed the server is benchmarks/fixed_server.py, whose
+every answer takes the same time: on two cores a real engine's own runs differ by a fifth, and that hides the clients.
+Nothing else may run on the machine: about 20 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+
+from workshop.servers import local
+from workshop.servers.local import supervise
+from workshop.servers.record_file import ServerRecord
 
 SEED = 20261125
 LOADS = {"8 requests at once": {"concurrency": 8}, "10 requests per second": {"rate": 10}}
-REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = 160, 128, 32
+REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = 400, 128, 32
+TEACHING_MODEL, _ = local.resolve_model(None)
+WARM_UPS = 4  # as many as `workshop bench` sends
 VLLM = """
 from workshop.workarounds import cpu_package_name
 cpu_package_name.apply()
@@ -29,7 +43,7 @@ main()
 FIGURES = ("tokens_per_s", "ttft_p50_ms", "tpot_p50_ms", "e2el_p50_ms")
 
 
-def with_workshop(server, load: dict) -> dict[str, float]:
+def with_workshop(server: ServerRecord, load: dict) -> dict[str, float]:
     """Return the figures of one `workshop bench --json` by their names in FIGURES."""
     option = "--concurrencies" if "concurrency" in load else "--rates"
     command = [
@@ -38,8 +52,10 @@ def with_workshop(server, load: dict) -> dict[str, float]:
         "-m",
         "workshop",
         "bench",
-        "--name",
-        server.name,
+        "--url",
+        server.url,
+        "--tokenizer",
+        TEACHING_MODEL,
         "--no-predict",
         "--json",
     ]
@@ -52,7 +68,10 @@ def with_workshop(server, load: dict) -> dict[str, float]:
         str(SEED),
     ]
     command += ["--prompt", str(PROMPT_TOKENS), "--output", str(OUTPUT_TOKENS)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    environment = {**os.environ, "WORKSHOP_API_KEY": server.api_key or ""}
+    printed = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment
+    ).stdout
     point = json.loads(printed)["points"][0]
     figures = {"tokens_per_s": point["tokens_per_s"]}
     for measure in ("ttft", "tpot", "e2el"):
@@ -60,11 +79,8 @@ def with_workshop(server, load: dict) -> dict[str, float]:
     return figures
 
 
-def with_vllm(server, load: dict) -> dict[str, float]:
+def with_vllm(server: ServerRecord, load: dict) -> dict[str, float]:
     """Return the figures of one `vllm bench serve` by their names in FIGURES."""
-    from workshop.servers import local
-
-    tokenizer, _ = local.resolve_model(None)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-P", "-c", VLLM, "bench", "serve"]
         command += [
@@ -73,7 +89,7 @@ def with_vllm(server, load: dict) -> dict[str, float]:
             "--model",
             server.model,
             "--tokenizer",
-            tokenizer,
+            TEACHING_MODEL,
         ]
         command += ["--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)]
         command += [
@@ -83,6 +99,8 @@ def with_vllm(server, load: dict) -> dict[str, float]:
             str(REQUESTS),
             "--seed",
             str(SEED),
+            "--num-warmups",
+            str(WARM_UPS),
         ]
         command += [
             "--ignore-eos",
@@ -112,7 +130,9 @@ def with_vllm(server, load: dict) -> dict[str, float]:
     return figures
 
 
-def compare(server, load: dict, pairs: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+def compare(
+    server: ServerRecord, load: dict, pairs: int
+) -> list[tuple[dict[str, float], dict[str, float]]]:
     """Return the figures of `workshop bench` and of `vllm bench serve`, pair by pair; each is first in every other pair."""
     with_vllm(server, load)  # warms the server up
     results = []
@@ -137,29 +157,65 @@ def show(name: str, results: list[tuple[dict[str, float], dict[str, float]]]) ->
         ours = statistics.median(pair[0][figure] for pair in results)
         all_theirs = [pair[1][figure] for pair in results]
         theirs = statistics.median(all_theirs)
+        ratio = statistics.median(pair[0][figure] / pair[1][figure] for pair in results)
         quartiles = statistics.quantiles(all_theirs, n=4)
         spread = 100 * (quartiles[2] - quartiles[0]) / theirs
         print(
-            f"  {figure:<14} workshop {ours:8.2f}   vllm {theirs:8.2f}   {100 * (ours / theirs - 1):+.1f} %"
-            f"   (half of vllm's own runs lie within {spread:.1f} %)"
+            f"  {figure:<14} workshop {ours:8.2f}   vllm {theirs:8.2f}   pair by pair {100 * (ratio - 1):+.1f} %"
+            f"   (half of vllm's own runs lie within {spread:.1f} %)",
+            flush=True,
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=8)
-    options = parser.parse_args()
-    from workshop.servers import local
-    from workshop.servers.local import supervise
+@contextlib.contextmanager
+def real_server() -> Iterator[ServerRecord]:
+    """Serve the teaching model without prefix caching."""
+    server = supervise.start(local.prepare(vllm_args=("--no-enable-prefix-caching",)))
+    try:
+        yield server
+    finally:
+        supervise.stop(server.name)
 
+
+@contextlib.contextmanager
+def fixed_server() -> Iterator[ServerRecord]:
+    """Serve answers that all take the same time."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    model = Path(TEACHING_MODEL).name
+    script = Path(__file__).with_name("fixed_server.py")
+    process = subprocess.Popen([sys.executable, "-P", str(script), str(port), model])
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        wait_for(f"{url}/models")
+        yield ServerRecord(name="fixed", url=url, model=model, api_key="")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(url: str) -> None:
+    """Return once the address answers."""
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(url).close()
+            return
+        time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+def main() -> int:
+    """Compare both clients on one server."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--fixed", action="store_true", help="a server of fixed times")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-client-") as folder:
         os.environ["WORKSHOP_HOME"] = folder
-        server = supervise.start(local.prepare(vllm_args=("--no-enable-prefix-caching",)))
-        try:
+        with fixed_server() if options.fixed else real_server() as server:
             for name, load in LOADS.items():
                 show(name, compare(server, load, options.pairs))
-        finally:
-            supervise.stop(server.name)
     return 0
 
 
