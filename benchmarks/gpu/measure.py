@@ -5,7 +5,7 @@
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
 each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool,
-"prompts": [1024, 8192], "energy": bool, "processor": bool}; "prompts" times the first token after a lone prompt of each
+"prompts": [1024, 8192], "energy": bool, "processor": bool, "limit_s": when it is ended}; "prompts" times the first token after a lone prompt of each
 length, "energy" reads NVML's counter around one stream and each batch; without speed a job ends when the
 memory is measured. A model is a catalog name or a folder with a config.json. Jobs run side by side as long as GPUs
 are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
@@ -279,6 +279,9 @@ def run_all(jobs: list[dict], out: Path, budget_s: float) -> None:
             waiting.remove(job)
         for item in list(running):
             job, gpus, at, process = item
+            if process.poll() is None and time.time() - at > job.get("limit_s", budget_s):
+                os.killpg(process.pid, 9)
+                process.wait()
             if process.poll() is not None:
                 running.remove(item)
                 free |= set(gpus)
