@@ -84,9 +84,9 @@ def solution(*keys: str) -> Solution | None:
         times = "twice"
         if tries == 1:
             times = "once"
+        print(f"Held back until you have tried {times} more: run the cell above with your answer.")
         print(
-            f"Held back until you have tried {times} more: run the cell above with your answer. A "
-            "wrong answer opens a hint, and when the hints are open, this cell shows the solution."
+            "A wrong answer opens a hint, and when the hints are open, this cell shows the solution."
         )
         return None
     shell = None
