@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 
 from workshop.course import exercise_sets
 from workshop.course.exercises import all_exercises, of_notebook
+from workshop.course.judging import Exercise
 from workshop.engine.exact import plan
 from workshop.servers import machine
 
@@ -142,6 +144,49 @@ def test_no_text_near_an_exercise_says_its_number(notebook):
             each for each in said if all_exercises()[key].test(float(each.replace(",", ""))) is None
         ]
         assert not told, f"{key}: who reads on is told {told}"
+
+
+def values_of_assertions(source: str) -> list[object]:
+    """Return the numbers, lists and dictionaries that the assertions of a cell compare with."""
+    values: list[object] = []
+    for statement in ast.walk(ast.parse(source)):
+        if not isinstance(statement, ast.Assert):
+            continue
+        for part in ast.walk(statement.test):
+            try:
+                value = ast.literal_eval(part)
+            except (ValueError, TypeError):
+                continue
+            if isinstance(value, str):
+                values += [float(number) for number in re.findall(r"\d+\.\d+", value)]
+            else:
+                values.append(value)
+    return values
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_visible_assertion_behind_an_exercise_has_its_answer(notebook):
+    code = [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code" and not cell["metadata"].get("jupyter")
+    ]
+    sources = ["".join(cell["source"]) for cell in code]
+    for key in of_notebook(notebook.stem):
+        exercise = all_exercises()[key]
+        if exercise.options:
+            continue
+        at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
+        for source in sources[at + 1 : at + 4]:
+            told = [value for value in values_of_assertions(source) if accepts(exercise, value)]
+            assert not told, f"{key}: whoever reads on is told {told}"
+
+
+def accepts(exercise: Exercise, value: object) -> bool:
+    try:
+        return exercise.test(value) is None
+    except Exception:  # a judge of another shape cannot read this value
+        return False
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -29,7 +29,7 @@ def test_every_parser_of_the_table_is_one_of_vllms():
         "".join(c["source"]) for c in cells if "| `--tool-call-parser` |" in "".join(c["source"])
     ]
     rows = ROW.findall(table)
-    assert len(rows) == 10
+    assert len(rows) == 11
     tools, thoughts = registered("tool_parsers"), registered("reasoning")
     for tool, thought in rows:
         assert tool in tools
