@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import click
 import pytest
 
 from workshop.cli import COMMANDS, group
+from workshop.course.classroom.report import Criteria
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text()
@@ -71,10 +73,54 @@ def test_every_section_that_the_guide_names_is_in_its_notebook():
             )
 
 
-@pytest.mark.parametrize(("title", "minutes"), [("90 minutes", 90), ("Three hours", 180)])
-def test_minutes_add_up(title, minutes):
+def rows_of(title: str) -> list[tuple[int, str]]:
+    """The rows of a schedule in minutes: how many, and what is done."""
     part = re.search(rf"### {title}.*?\n\n", GUIDE + "\n\n", re.DOTALL)[0]
-    assert sum(map(int, re.findall(r"^\| (\d+) \|", part, re.MULTILINE))) == minutes
+    rows = re.findall(r"^\| (\d+) (\|.*)$", part, re.MULTILINE)
+    return [(int(minutes), rest) for minutes, rest in rows]
+
+
+def minutes_of(number: str) -> int:
+    """The minutes that a notebook says it takes."""
+    return int(re.search(r"(\d+) minutes", cells(number)[0])[1])
+
+
+@pytest.mark.parametrize(("title", "minutes"), [("90 minutes", 90), ("Three hours", 180)])
+def test_minutes_add_up_and_are_enough_for_whole_notebooks(title, minutes):
+    rows = rows_of(title)
+    assert sum(count for count, _ in rows) == minutes
+    for count, rest in rows:
+        for number in re.findall(r"notebook (\d+), all", rest):
+            assert minutes_of(number) <= count, rest
+
+
+def slides() -> list:
+    """The slides of the three hours, in their order."""
+    sys.path.insert(0, str(ROOT / "slides"))
+    try:
+        import deck
+    finally:
+        sys.path.remove(str(ROOT / "slides"))
+    return deck.slides("workshop")
+
+
+def test_three_hours_have_the_minutes_of_the_slides():
+    by_part: dict[str, float] = {}
+    for slide in slides():
+        part = "break" if slide.title == "Break" else slide.part.partition("_")[2]
+        by_part[part] = by_part.get(part, 0) + slide.minutes
+    for minutes, rest in rows_of("Three hours"):
+        part = re.search(r"slides \*([\w ]+)\*|\*(break)\*", rest)
+        assert abs(minutes - by_part.pop(part[1] or part[2])) <= 0.5, rest
+    assert not by_part
+
+
+def test_three_hours_name_the_sections_of_the_exercise_slides():
+    schedule = " ".join(rest for _, rest in rows_of("Three hours"))
+    for slide in slides():
+        for _, heading, _ in slide.wheres:
+            if heading != "Your turn":  # several sections have this name
+                assert f'"{heading}"' in schedule, slide.title
 
 
 def days() -> list[list[tuple[int, str]]]:
@@ -91,7 +137,7 @@ def test_a_day_runs_forward_and_gives_each_notebook_its_minutes(rows):
         assert at < end
         taught += 0 if re.match(r"\| \*(break|lunch)", rest) else end - at
         for number in re.findall(r"notebook (\d+), all", rest):
-            assert int(re.search(r"(\d+) minutes", cells(number)[0])[1]) <= end - at, rest
+            assert minutes_of(number) <= end - at, rest
     assert "*end*" in rows[-1][1] and taught <= 8 * 60
     print(f"{taught} minutes are taught")
 
@@ -109,6 +155,23 @@ def test_nobody_sits_for_more_than_two_hours_without_a_break(rows):
             began = at
         if re.match(r"\| \*(break|lunch)", rest):
             began = None
+
+
+def test_the_server_of_the_day_lasts_from_an_hour_before_to_the_end():
+    longest = max(rows[-1][0] - rows[0][0] for rows in days())  # minutes
+    part = GUIDE.partition("## On the day")[2].partition("## ")[0]
+    hours = re.search(r"workshop slurm submit 70b .*--time=(\d+):00:00", part)
+    assert 60 * int(hours[1]) >= longest + 60
+    script = (ROOT / "slurm" / "70b.sbatch").read_text()
+    assert "--time=08:00:00" in script and "ends after eight hours" in GUIDE
+
+
+def test_the_guide_names_what_a_class_must_keep_to_hold():
+    criteria = Criteria()
+    first, whole = f"{criteria.p95_ttft_s:g} s", f"{criteria.p95_e2el_s:g} s"
+    assert (
+        f"95 of 100 first tokens within {first} and 95 of 100 whole answers within {whole}" in GUIDE
+    )
 
 
 def test_every_check_of_the_guide_names_a_wrong_answer():

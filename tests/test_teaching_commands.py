@@ -59,6 +59,8 @@ DAY_BEFORE = (
     "workshop share 70b --group my_class --to /shared/class",
     "workshop classroom --learners 30 --name 70b",
     "workshop classroom --learners 30",
+    "workshop share 70b --stop",
+    "workshop stop 70b",
 )
 KEYS = (
     "workshop keys add --roster class.csv",
@@ -76,6 +78,11 @@ LEARNER = (
     "workshop test post",
     "workshop kernel install",
     "workshop fresh 01_memory",
+)
+MORNING = (
+    "workshop slurm submit 70b --learners 30 --reservation=course --time=12:00:00",
+    "workshop slurm logs 70b --follow",
+    "workshop share 70b --group my_class --to /shared/class",
 )
 ON_THE_DAY = (
     "workshop servers",
@@ -98,8 +105,8 @@ WITHOUT_A_CLUSTER = (
 )
 # Not for a test of this file: what runs them, or why they are no whole command.
 ELSEWHERE = {
-    "workshop reconcile LOG": "tests/engine",
-    "workshop serve MODEL --host 0.0.0.0 --learners 30": "tests/servers/guard",
+    "workshop reconcile LOG": "tests/engine/test_reconcile.py",
+    "workshop serve MODEL --host 0.0.0.0 --learners 30": "tests/cli/test_serve.py",
     "workshop keys add NAME": "keys add ada",
     "workshop share": "a name of a command",
 }
@@ -115,8 +122,19 @@ def printed() -> set[str]:
 
 
 def test_every_command_of_the_page_is_run_here_or_named_where():
-    run_here = {*WEEKS_BEFORE, *DAY_BEFORE, *KEYS, *LEARNER, *ON_THE_DAY, *WITHOUT_A_CLUSTER}
+    whole_day = {*MORNING, *ON_THE_DAY}
+    run_here = {*WEEKS_BEFORE, *DAY_BEFORE, *KEYS, *LEARNER, *whole_day, *WITHOUT_A_CLUSTER}
     assert printed() == run_here | set(ELSEWHERE)
+
+
+def test_the_files_that_run_the_other_commands_have_their_words():
+    files = {line: ROOT / name for line, name in ELSEWHERE.items() if name.startswith("tests/")}
+    for line, file in files.items():
+        command, *options = line.split()[1:]
+        text = file.read_text()
+        assert command in text and all(
+            f'"{word}"' in text for word in options if word.startswith("--")
+        )
 
 
 class Cluster:
@@ -276,7 +294,7 @@ def test_weeks_before_on_a_login_node_with_the_base_set(cluster, monkeypatch, wo
 
 
 def test_the_day_before(cluster, model_server, quick_class, workshop_home):
-    submit, status, logs, share, first_class, second_class = DAY_BEFORE
+    submit, status, logs, share, first_class, second_class, *end = DAY_BEFORE
     cluster.run(submit)
     assert "waits in the queue" in cluster.run(status).output
     running(cluster, model_server, workshop_home)
@@ -285,11 +303,18 @@ def test_the_day_before(cluster, model_server, quick_class, workshop_home):
     assert (cluster.shared / "class" / "70b.json").is_file()
     assert "It will hold" in cluster.run(first_class).output
     cluster.run(second_class)
+    for line in end:
+        cluster.run(line)
+    assert records.own() == []
+    assert not (cluster.shared / "class" / "70b.json").exists()
 
 
 def test_on_the_day_and_in_the_evening(cluster, model_server, quick_class, workshop_home):
+    submit, *when_it_runs = MORNING
+    assert "--time=12:00:00" in cluster.run(submit).output
     running(cluster, model_server, workshop_home)
-    cluster.run("workshop share 70b --group my_class --to /shared/class")
+    for line in when_it_runs:
+        cluster.run(line)
     line = next(
         line for line in GUIDE.splitlines() if line.startswith("mkdir /shared/class/progress")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 from needs import lacking
+
+from workshop.course.exercises import all_exercises
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "locks"))
@@ -84,6 +87,39 @@ def test_the_lab_opens_on_the_course(environment, tmp_path):
     finally:
         process.terminate()
         process.wait(30)
+
+
+GRADE = """
+import json, sys
+import workshop
+assert workshop.__file__.startswith(sys.prefix), workshop.__file__
+file = {}
+exec(open(sys.argv[1]).read(), file)
+(suite,) = file["test"]["suites"]
+lines = [line.removeprefix(">>> ") for line in suite["cases"][0]["code"].splitlines()[:-1]]
+names = json.loads(sys.argv[2])
+exec("\\n".join(lines[:-1]), names)
+print(json.dumps(eval(lines[-1], names)))
+"""
+
+
+def test_an_assignment_is_graded_with_the_wheels_that_it_holds(environment, tmp_path):
+    """A grader has the wheels of the assignment, the packages that they need, and nothing else."""
+    folder = tmp_path / "assignment"
+    make = [sys.executable, "-P", ROOT / "docs" / "assignment.py", "01_memory", "--to", folder]
+    run(*make)
+    python = environment / "python"
+    uv = Path(sysconfig.get_path("scripts")) / "uv"
+    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "--reinstall"]
+    run(*install, "--offline", *sorted(folder.glob("*.whl")))
+    exercise = all_exercises()["memory.training"]
+    letters = {exercise.judge(letter) is None: letter for letter in exercise.options}
+    for right in (True, False):
+        test = folder / "tests" / "memory_training.py"
+        answer = json.dumps({"memory_training": letters[right]})
+        command = [python, "-I", "-c", GRADE, test, answer]
+        graded = run(*command, env=elsewhere(tmp_path), cwd=tmp_path)
+        assert json.loads(graded.splitlines()[-1]) is right
 
 
 def with_address(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -28,6 +28,7 @@ def asked(monkeypatch) -> dict:
         (["--learners", "30"], 30),
         (["--learners=30", "some/model"], 30),
         (["some/model", "--learners", "1"], 1),
+        (["some/model", "--host", "0.0.0.0", "--learners", "30"], 30),
         ([], 0),
     ],
     ids=str,
@@ -36,6 +37,7 @@ def test_the_size_of_a_class_is_ours_and_not_vllms(asked, args, learners):
     CliRunner().invoke(serve.command, args)
     assert asked["learners"] == learners and asked["vllm_args"] == ()
     assert asked["model"] == ("some/model" if "some/model" in args else None)
+    assert asked["host"] == ("0.0.0.0" if "--host" in args else "127.0.0.1")
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "3.5"])
