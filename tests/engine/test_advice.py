@@ -20,14 +20,40 @@ DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 PUBLIC = DATA / "public"
 CONFIGS = LOGS / "configs"
-# excerpts of public logs: the GPU of the report, and the model where the log does not name it
-PUBLIC_RUNS = {
-    "awq_4060.log": ("rtx-4060", None),
-    "deepseek_v4_gh200.log": ("gh200", None),
-    "gpt_oss_h100.log": ("h100", "gpt-oss-120b"),
-    "mamba_l40s.log": ("l40s", None),
-    "distill_4090.log": ("rtx-4090", None),
+# Excerpts of public logs: the GPU of the report, the model where the log does not name it, and what
+# else the report says of the run.
+PUBLIC_RUNS: dict[str, dict[str, Any]] = {
+    "awq_4060.log": {"gpu": "rtx-4060"},
+    "deepseek_v4_gh200.log": {"gpu": "gh200"},
+    "gpt_oss_h100.log": {"gpu": "h100", "model": "gpt-oss-120b", "vllm_version": "0.10.1"},
+    "mamba_l40s.log": {"gpu": "l40s"},
+    "distill_4090.log": {"gpu": "rtx-4090"},
+    "llama_70b_h100_v1.log": {
+        "gpu": "h100",
+        "model": "llama-3.1-70b",
+        "vllm_version": "0.7.0",
+        "gpu_memory_utilization": 0.98,
+    },
+    "llama_8b_h100.log": {"gpu": "h100"},
+    "qwen3.6_nvfp4_5090.log": {"gpu": "rtx-5090"},
+    # Qwen3.6 27B has the shape of Qwen3.5 27B
+    "qwen3.6_autoround_3090.log": {"gpu": "rtx-3090", "model": "qwen3.5-27b"},
+    "qwen_vl_a100.log": {"gpu": "a100-40gb"},
+    "gemma4_eagle_5090.log": {"gpu": "rtx-5090"},
+    "granite_l40s.log": {"model": "granite-3.1-3b-a800m", "vllm_version": "0.7.2"},
+    "qwen_t4.log": {"gpu": "t4"},
+    "qwen3_next_h200.log": {},
+    "llama_8b_a100.log": {"gpu": "a100-40gb"},
+    "qwen3_radeon.log": {"gpu_memory_gib": 15.98},
+    "opt_v100.log": {"gpu": "v100-16gb"},
+    "deepseek_v3_dp8.log": {"gpu": "h200"},
+    "alpaca_7b.log": {"gpu": "rtx-4090", "model": "llama-2-7b"},
+    "llama_8b_fp8.log": {"gpu": "h100"},
+    "qwen_vl_a100_0.7.3.log": {"gpu": "a100-40gb"},
+    "qwen_t4_0.7.3.log": {"gpu": "t4"},
 }
+# It ends before its engine has loaded anything.
+NOT_COMPARED = {"qwen3_npu.log"}
 START = """INFO 11-20 10:00:00 [core.py:114] Initializing a V1 LLM engine (v0.32.0) with config: \
 model='meta-llama/Llama-3.1-8B-Instruct', dtype=torch.bfloat16, max_seq_len={length}, tensor_parallel_size=1, \
 pipeline_parallel_size=1, quantization=None, enforce_eager=False, kv_cache_dtype=auto, device_config=cuda
@@ -46,8 +72,7 @@ NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasin
 @lru_cache
 def public(name: str) -> tuple[EngineLog, Reconciliation]:
     read = engine_log.read(PUBLIC / name)
-    gpu, model = PUBLIC_RUNS[name]
-    return read, reconcile(read, model, gpu)
+    return read, reconcile(read, **PUBLIC_RUNS[name])
 
 
 def check(read: EngineLog, result: Reconciliation) -> None:
@@ -66,6 +91,19 @@ def check(read: EngineLog, result: Reconciliation) -> None:
             assert not (read.kv_cache_dtype or "").startswith("fp8")
         elif item.flag == "--enforce-eager":
             assert not read.enforce_eager
+            assert read.cuda_graph_gib is None or read.cuda_graph_estimate_gib is not None
+        elif item.flag.endswith("parallel-size") and (read.data_parallel_size or 1) > 1:
+            gpus = re.search(r"on (\d+) GPUs", item.effect)
+            assert gpus is not None and int(gpus[1]) >= 2 * read.data_parallel_size
+        if read.mamba_blocks is not None and item.flag == "--gpu-memory-utilization":
+            assert "--max-num-seqs" in item.effect or enough_blocks(read, item.value)
+
+
+def enough_blocks(read: EngineLog, share: float) -> bool:
+    """Return True if blocks for all requests fit into a share of 44.4 GiB, of which 0.92 were used."""
+    assert read.available_kv_gib and read.mamba_blocks and read.max_num_seqs
+    available_gib = read.available_kv_gib + 44.4 * (share - 0.92)
+    return read.mamba_blocks * available_gib / read.available_kv_gib >= read.max_num_seqs
 
 
 RECORDED = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
@@ -87,6 +125,10 @@ def test_no_advice_contradicts_a_log_of_a_cpu(path):
 @pytest.mark.parametrize("name", PUBLIC_RUNS)
 def test_no_advice_contradicts_a_public_log(name):
     check(*public(name))
+
+
+def test_every_public_log_is_checked():
+    assert {path.name for path in PUBLIC.glob("*.log")} == {*PUBLIC_RUNS, *NOT_COMPARED}
 
 
 @settings(max_examples=40, deadline=None)
@@ -166,3 +208,53 @@ def test_a_request_takes_what_the_log_says_and_not_what_another_release_would():
     assert read.needed_kv_gib == 6.66
     eager = next(item for item in result.advice if item.flag == "--enforce-eager")
     assert "1.03 requests of 30,000 tokens" in eager.effect
+
+
+def effect_of(name: str, flag: str) -> str:
+    return next(item.effect for item in public(name)[1].advice if item.flag == flag)
+
+
+def test_more_memory_for_mamba_blocks_comes_with_the_requests_that_have_one():
+    """44.4 GiB × 0.03 more for 8.82 GiB make 184 blocks 211, and 256 requests were to run."""
+    effect = effect_of("mamba_l40s.log", "--gpu-memory-utilization")
+    seqs = re.search(r"--max-num-seqs (\d+)", effect)
+    assert seqs is not None and 184 < int(seqs[1]) <= 222
+
+
+def test_graphs_that_were_captured_after_sizing_bring_nothing():
+    """Qwen3-Next under 0.10.2: 44.59 GiB for the KV cache, then 2.37 GiB of graphs beside it.
+
+    125.83 GiB less 74.28 of weights, 5.58 of activations and 1.38 of other memory are 44.59.
+    """
+    read, _ = public("qwen3_next_h200.log")
+    assert read.available_kv_gib == pytest.approx(125.83 - 74.28 - 5.58 - 1.38, abs=0.011)
+    assert "--enforce-eager" not in advice_of("qwen3_next_h200.log")
+
+
+def test_more_gpus_for_replicas_are_counted_for_all_of_them():
+    effect = effect_of("deepseek_v3_dp8.log", "--tensor-parallel-size")
+    assert "on 16 GPUs, 2 for each of the 8 replicas" in effect
+
+
+def test_a_smaller_batch_shrinks_the_part_of_a_request_that_does_not_grow():
+    """The log: 6.66 GiB for 30,000 tokens and 5.44 for 13,528, so 2.22 of the 6.66 grow.
+
+    A smaller batch frees 3.2 GiB by the plan, and 8.7 GiB hold fewer than four times 2.22; the
+    advice was 9.04 requests.
+    """
+    grows = (6.66 - 5.44) / (30000 - 13528) * 30000
+    effect = effect_of("deepseek_v4_gh200.log", "--max-num-batched-tokens")
+    requests = re.search(r"([\d.]+) requests of 30,000", effect)
+    assert requests is not None and float(requests[1]) < (5.44 + 3.3) / grows
+
+
+def test_a_length_too_short_for_an_image_says_so_and_limits_of_images_are_offered():
+    """vllm issue 16570: 0.04 GiB for the KV cache of Qwen2.5-VL 72B, whose image may take 16,384."""
+    assert "too short for a large image" in effect_of("qwen_vl_a100.log", "--max-model-len")
+    assert "--limit-mm-per-prompt" in advice_of("qwen_vl_a100.log")
+
+
+def test_another_accelerator_is_called_by_its_name():
+    read = engine_log.read(PUBLIC / "qwen3_npu.log")
+    assert read.error is not None
+    assert "NPUs" in read.error.what and "GPU" not in read.error.what

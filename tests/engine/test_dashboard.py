@@ -34,6 +34,19 @@ def test_panels_lie_side_by_side_and_have_a_question_and_a_help():
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
 
 
+def test_variables_and_options_have_the_keys_of_grafanas_published_types():
+    """Of @grafana/schema 13.2.3: VariableModel, VariableOption, VizLegendOptions, VizTooltipOptions."""
+    written = dashboard.dashboard()
+    for variable in written["templating"]["list"]:
+        assert "definition" not in variable
+        assert set(variable.get("current", {"text": "", "value": ""})) == {"text", "value"}
+    for panel in written["panels"]:
+        assert {"calcs", "displayMode", "placement", "showLegend"} <= set(
+            panel["options"]["legend"]
+        )
+        assert set(panel["options"]["tooltip"]) == {"mode", "sort"}
+
+
 @pytest.mark.parametrize("expression", dashboard.expressions())
 def test_an_expression_is_balanced_and_asks_one_server_or_all(expression):
     assert expression.count("(") == expression.count(")")

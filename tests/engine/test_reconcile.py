@@ -181,7 +181,7 @@ def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     )
 
 
-def test_a_folder_that_is_here_goes_before_the_catalogue_s_model_of_its_name(tmp_path):
+def test_a_folder_that_is_here_goes_before_the_catalogs_model_of_its_name(tmp_path):
     (folder := tmp_path / "llama-3.1-8b").mkdir()
     (folder / "config.json").write_text(TINY.read_text())
     (path := tmp_path / "vllm.log").write_text(

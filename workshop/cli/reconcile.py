@@ -1,5 +1,6 @@
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,6 +35,24 @@ NUMBERS = ("predicted", "actual", "error")
     help="Pipeline stages of the run, if the log does not say them.",
 )
 @click.option(
+    "--vllm-version",
+    metavar="VERSION",
+    help="vLLM of the run, such as 0.10.1, if the log does not say it.",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    type=float,
+    metavar="SHARE",
+    help="Share of the GPU that the run took, if the log does not say it.",
+)
+@click.option(
+    "--gpu-memory",
+    "gpu_memory_gib",
+    type=float,
+    metavar="GIB",
+    help="Memory of one GPU as vLLM sees it, if the log does not say it; with --gpu or without.",
+)
+@click.option(
     "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
 )
 @click.option(
@@ -55,6 +74,9 @@ def command(
     gpu: str | None,
     tensor_parallel_size: int | None,
     pipeline_parallel_size: int | None,
+    vllm_version: str | None,
+    gpu_memory_utilization: float | None,
+    gpu_memory_gib: float | None,
     record: Path | None,
     keep: bool,
     forget: bool,
@@ -79,15 +101,18 @@ def command(
     if anonymise:
         _anonymise(log)
         return
-    sizes = {
+    of_the_run: Any = {
         "tensor_parallel_size": tensor_parallel_size,
         "pipeline_parallel_size": pipeline_parallel_size,
+        "vllm_version": vllm_version,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "gpu_memory_gib": gpu_memory_gib,
     }
     read = engine_log.read(log)
     if keep or forget:
-        _keep_or_forget(make_case(read, model, gpu, **sizes), keep, as_json)
+        _keep_or_forget(make_case(read, model, gpu, **of_the_run), keep, as_json)
         return
-    result = reconcile(read, model, gpu, record, **sizes)
+    result = reconcile(read, model, gpu, record, **of_the_run)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:

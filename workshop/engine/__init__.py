@@ -1,1 +1,1 @@
-"""What vLLM says: its log, metrics, steps and model classes, and how they compare with the plan."""
+"""Read what vLLM says (log, metrics, steps, model classes), and compare it with the plan."""

@@ -68,6 +68,9 @@ def reconcile(
     *,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
+    vllm_version: str | None = None,
+    gpu_memory_utilization: float | None = None,
+    gpu_memory_gib: float | None = None,
 ) -> Reconciliation:
     """Compare a log with the plan of the same run.
 
@@ -78,9 +81,13 @@ def reconcile(
         record: a file that the run is added to, in the form of planner/inference_planner/data/runs.
         tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
         pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
+        vllm_version: release; needed if the log does not say it.
+        gpu_memory_utilization: needed if the log does not say it and it is not vLLM's default.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size.
 
     Raises:
-        BadInput: this is no vLLM log, or the model or the GPU is unknown or not that of the log.
+        BadInput: this is no vLLM log, the model or the GPU is unknown, or an argument contradicts
+            the log.
         WorkshopError: the log ends before there is anything to compare; the message says why.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
@@ -90,6 +97,9 @@ def reconcile(
         gpu,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
+        vllm_version=vllm_version,
+        gpu_memory_utilization=gpu_memory_utilization,
+        gpu_memory_gib=gpu_memory_gib,
     )
     if record:
         recording.record(case, record)
@@ -405,8 +415,12 @@ def _graphs_row(case: LoggedRun) -> Row:
     free_gib = plan.gpu_memory_gib - plan.requested_gib_per_gpu
     reason = (
         f"taken after the KV cache is sized, from the {free_gib:.2f} GiB that "
-        "--gpu-memory-utilization leaves; the plan reserves nothing for them"
+        "--gpu-memory-utilization leaves; the plan reserves "
     )
+    if graphs and graphs[0].bytes:
+        reason += f"{graphs[0].bytes / GIB:.2f} GiB for them"
+    else:
+        reason += "nothing for them"
     return _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB", reason)
 
 

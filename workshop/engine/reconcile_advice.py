@@ -5,12 +5,14 @@ module starts from the memory and tokens that the log measured, and says what ea
 """
 
 import itertools
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inference_planner import advise as planned
-from inference_planner import kv_cache
+from inference_planner import encoders, kv_cache, refusals, versions
 from inference_planner.attention import main_kind
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
@@ -19,7 +21,7 @@ from inference_planner.ranks import tp_problem
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_case import LoggedRun, size_words
-from workshop.engine.reconcile_release import is_of_v0
+from workshop.engine.reconcile_release import is_of_v0, release_of
 
 WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
@@ -28,6 +30,9 @@ CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
 # compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
 FP8_OF_V0 = 8.0
 ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
+# since then memory is set aside for CUDA graphs before the KV cache is sized: "default since
+# v0.21.0" in v1/worker/gpu_worker.py of 0.32
+SETS_GRAPHS_ASIDE = "0.21"
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,21 @@ def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
             return False
         return log.quantization is None
     if advice.flag == "--enforce-eager":
-        return not log.enforce_eager
+        return not log.enforce_eager and sets_graphs_aside(log)
     return True
+
+
+def sets_graphs_aside(log: EngineLog) -> bool:
+    """Return False if CUDA graphs took none of the KV cache's memory.
+
+    Releases before SETS_GRAPHS_ASIDE capture them afterwards, and so does a start whose log has
+    their size and no estimate.
+    """
+    if log.cuda_graph_estimate_gib is not None:
+        return True
+    release = release_of(log)
+    is_before = release is not None and versions.is_before(release, SETS_GRAPHS_ASIDE)
+    return not is_before and log.cuda_graph_gib is None
 
 
 def _free_share(log: EngineLog) -> float:
@@ -117,30 +135,77 @@ def _order(change: _Gain) -> tuple[bool, float]:
     return change.advice.flag.endswith("parallel-size"), -change.gain_percent
 
 
+def _available_gib(case: LoggedRun) -> float:
+    """Return the GiB of a rank's KV cache: the log's, or the plan's if another rank decided."""
+    if case.log.available_kv_gib is not None and case.stage.tightest:
+        return case.log.available_kv_gib
+    planned_before = case.base.fit
+    return planned_before.available[planned_before.tightest] / GIB
+
+
+def _available_gib_after(case: LoggedRun, after: Deployment) -> float:
+    """Return the GiB of a rank's KV cache after a change: the log's plus the planned difference."""
+    planned_before = case.base.fit
+    planned_after = fit(after)
+    difference_bytes = (
+        planned_after.available[planned_after.tightest]
+        - planned_before.available[planned_before.tightest]
+    )
+    return _available_gib(case) + difference_bytes / GIB
+
+
 def _tokens(case: LoggedRun, after: Deployment) -> float:
     """Return the KV tokens after a change.
 
     The memory is the log's plus the planned difference, the bytes of a token are the planned ones.
     """
-    planned_before = case.base.fit
-    planned_after = fit(after)
-    expected_gib = planned_before.available[planned_before.tightest] / GIB
-    available_gib = expected_gib
-    if case.log.available_kv_gib is not None and case.stage.tightest:
-        available_gib = case.log.available_kv_gib
-    size_gib = available_gib + planned_after.available[planned_after.tightest] / GIB - expected_gib
+    size_gib = _available_gib_after(case, after)
     if size_gib <= 0:
         return 0.0
-    if (
-        case.log.needed_kv_gib
-    ):  # by the log's bytes of a request, of which the plan knows the growth alone
-        growth = planned_after.needed / planned_before.needed
-        return size_gib / (case.log.needed_kv_gib * growth) * case.max_model_len
+    if case.log.needed_kv_gib:
+        return size_gib / _needed_gib(case, case.log.needed_kv_gib, after) * case.max_model_len
     logged_tokens = _logged_tokens(case)
+    available_gib = _available_gib(case)
     if not logged_tokens or available_gib <= 0:  # nothing to scale: the planned bytes a token alone
         return size_gib / _gib_per_token(after)
     growth = _gib_per_token(case.base.deployment) / _gib_per_token(after)
     return logged_tokens * size_gib / available_gib * growth
+
+
+def _needed_gib(case: LoggedRun, logged_gib: float, after: Deployment) -> float:
+    """Return the GiB of a request of full length after a change, by the log's figures.
+
+    The error of such a start has two points: the GiB of a request of full length, and the longest
+    request that fits. They show the part of a request that does not grow with its length (windows,
+    states), and the part that does. Each changes by the factor that the plan has for it.
+
+    Args:
+        logged_gib: what a request of full length needs by the log.
+    """
+    before = case.base.deployment
+    shorter = case.log.estimated_max_model_len or 0
+    fitting_gib = case.log.available_kv_gib or 0.0
+    if not 0 < shorter < case.max_model_len or not 0 < fitting_gib < logged_gib:
+        return logged_gib * fit(after).needed / fit(before).needed
+    length = case.max_model_len
+    growing_gib = (logged_gib - fitting_gib) / (length - shorter) * length
+    growing_gib = min(growing_gib, logged_gib)
+    fixed_gib = logged_gib - growing_gib
+    fixed_before, growing_before = _planned_parts(before, length)
+    fixed_after, growing_after = _planned_parts(after, length)
+    if fixed_before > 0:
+        fixed_gib *= fixed_after / fixed_before
+    if growing_before > 0:
+        growing_gib *= growing_after / growing_before
+    return fixed_gib + growing_gib
+
+
+def _planned_parts(d: Deployment, length: int) -> tuple[int, int]:
+    """Return the planned bytes of a request: those that a longer one needs as well, and others."""
+    needed = fit(d.with_settings(max_model_len=length)).needed
+    twice_as_long = fit(d.with_settings(max_model_len=2 * length)).needed
+    growing = min(twice_as_long - needed, needed)
+    return needed - growing, growing
 
 
 def _logged_tokens(case: LoggedRun) -> int | None:
@@ -189,7 +254,7 @@ def _on_gpu(case: LoggedRun) -> list[_Gain]:
         return [_Gain(math.inf, leave_out), *_longer(case)]
     if case.log.mamba_blocks is not None:
         return [*_fewer_requests(case.log.mamba_blocks), *_more_blocks(case)]
-    return [*_shorter(case), *_changes(case), *_longer(case)]
+    return [*_shorter(case), *_changes(case), *_fewer_items(case), *_longer(case)]
 
 
 def _fewer_requests(blocks: int) -> list[_Gain]:
@@ -203,7 +268,8 @@ def _fewer_requests(blocks: int) -> list[_Gain]:
 def _more_blocks(case: LoggedRun) -> list[_Gain]:
     """Return the changes that give Mamba blocks more memory.
 
-    Another length or KV dtype makes none of the blocks smaller.
+    Another length or KV dtype makes none of the blocks smaller. A change after which there are
+    still fewer blocks than requests names the --max-num-seqs that goes with it.
     """
     more_memory = ("--gpu-memory-utilization", "--quantization", "--tensor-parallel-size")
     return [change for change in _changes(case) if change.advice.flag in more_memory]
@@ -220,12 +286,87 @@ def _changes(case: LoggedRun) -> list[_Gain]:
     changes += itertools.islice(planned.more_gpus(d), 1)
     gains = []
     for change in changes:
-        note = change.note
-        if change.with_it:
-            note += f", with {change.with_it}"
         tokens = _tokens(case, change.after)
-        gains.append(_brings(case, change.flag, change.value, tokens, note))
+        gains.append(_brings(case, change.flag, change.value, tokens, _note(case, change)))
     return gains
+
+
+def _note(case: LoggedRun, change: planned.Change) -> str:
+    """Return what a change costs, where it runs, and the flags that belong to it."""
+    after = change.after
+    note = change.note
+    if change.rule == "more_gpus" and after.dp > 1:
+        note = f"on {after.gpus} GPUs, {after.replica_gpus} for each of the {after.dp} replicas"
+    if change.with_it:
+        note += f", with {change.with_it}"
+    seqs = _seqs_that_start(case, after)
+    if seqs < after.settings.max_num_seqs:
+        note += f", with --max-num-seqs {seqs}, since each running request needs a Mamba block"
+    return note
+
+
+def _seqs_that_start(case: LoggedRun, after: Deployment) -> int:
+    """Return max_num_seqs after a change, or the Mamba blocks if they are fewer.
+
+    The blocks are the log's, times what the plan says that the change brings.
+    """
+    seqs = after.settings.max_num_seqs
+    if not refusals.needs_state_blocks(after):
+        return seqs
+    blocks = case.log.mamba_blocks
+    if blocks is None:
+        started = case.log.error is None and case.log.kv_cache_tokens is not None
+        if started or not refusals.exceeds_state_blocks(after):
+            return seqs
+        return refusals.seqs_that_start(after)
+    before = _planned_blocks(case.base.deployment, _available_gib(case))
+    if not before:
+        return seqs
+    growth = _planned_blocks(after, _available_gib_after(case, after)) / before
+    return max(1, min(seqs, int(blocks * growth)))
+
+
+def _planned_blocks(d: Deployment, available_gib: float) -> int:
+    """Return the blocks that so much memory on each rank holds."""
+    available_bytes = [round(max(0.0, available_gib) * GIB)] * d.pp
+    layout = fit(d).layout
+    return kv_cache.capacity(layout, d.stages, available_bytes, d.settings.max_model_len).blocks
+
+
+def _fewer_items(case: LoggedRun) -> Iterator[_Gain]:
+    """Yield limits of images and videos in a prompt, which the profile run then does not encode."""
+    d = case.base.deployment
+    encoder = encoders.encoder(case.model, case.max_model_len)
+    if encoder is None or case.model.text_only:
+        return
+    allowed = encoders.allowed_modalities(d.settings, encoder)
+    limits = []
+    if len(allowed) > 1 and "image" in allowed:
+        others = dict.fromkeys(allowed, 0)
+        limits.append((others | {"image": 1}, "prompts may then hold one image and nothing else"))
+    if allowed:
+        limits.append((dict.fromkeys(encoder.items, 0), "prompts may then hold text alone"))
+    for counts, note in limits:
+        after = d.with_settings(limit_mm_per_prompt=tuple(counts.items()))
+        if encoders.skips_tower(after.model, after.settings):
+            after = replace(after, model=replace(after.model, text_only=True))
+        value = json.dumps(counts)
+        if is_of_v0(case.log):
+            value = ",".join(f"{name}={count}" for name, count in counts.items())
+        tokens = _tokens(case, after)
+        yield _brings(case, "--limit-mm-per-prompt", f"'{value}'", tokens, note)
+
+
+def _too_short_for_images(case: LoggedRun, length: int) -> str:
+    """Say that the largest image takes more tokens than a request of this length; else ""."""
+    encoder = encoders.encoder(case.model, case.max_model_len)
+    if encoder is None or case.model.text_only:
+        return ""
+    image = encoder.items.get("image")
+    allowed = encoders.allowed_modalities(case.base.deployment.settings, encoder)
+    if image is None or "image" not in allowed or image.tokens <= length:
+        return ""
+    return f"; too short for a large image, which takes {image.tokens:,} tokens"
 
 
 def _highest_share(case: LoggedRun) -> float:
@@ -246,9 +387,10 @@ def _shorter(case: LoggedRun) -> list[_Gain]:
         effect = f"the longest request that fits, as vLLM estimates; one of {length:,} does not"
         if not whole_blocks:
             return []
+        effect += _too_short_for_images(case, whole_blocks)
         return [_Gain(math.inf, Advice("--max-model-len", whole_blocks, effect))]
     if tokens < length:
-        return _longest(tokens, length, block)
+        return _longest(case, tokens, block)
     if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * block:
         return []
     half = max(block, length // 2)
@@ -259,12 +401,14 @@ def _shorter(case: LoggedRun) -> list[_Gain]:
     return [_Gain(100.0, Advice("--max-model-len", half, effect))]
 
 
-def _longest(tokens: float, length: int, block: int) -> list[_Gain]:
+def _longest(case: LoggedRun, tokens: float, block: int) -> list[_Gain]:
     """Advise the longest request that fits, if one of full length does not."""
     longest = (int(tokens) // block - NULL_BLOCKS) * block
     if longest <= 0:
         return []
-    effect = f"the longest request that fits; one of {length:,} does not"
+    effect = f"the longest request that fits; one of {case.max_model_len:,} does not"
+    if case.gpu is not None:
+        effect += _too_short_for_images(case, longest)
     return [_Gain(math.inf, Advice("--max-model-len", longest, effect))]
 
 
@@ -290,7 +434,7 @@ def _on_cpu(case: LoggedRun) -> list[_Gain]:
     if case.kv_bytes:
         tokens = case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens
         if tokens < case.max_model_len:
-            changes += _longest(tokens, case.max_model_len, CPU_BLOCK_SIZE)
+            changes += _longest(case, tokens, CPU_BLOCK_SIZE)
         changes.append(_twice_the_space(case, case.kv_bytes))
         changes += _twice_the_ranks(case, case.kv_bytes)
     return [*changes, *_longer(case)]

@@ -67,18 +67,30 @@ def _cards_with_room(used_gib: float) -> list[str]:
     return names
 
 
-def find_gpu(log: EngineLog, requested: str | GPU | None, assumed: list[str]) -> GPU:
+def find_gpu(
+    log: EngineLog,
+    requested: str | GPU | None,
+    assumed: list[str],
+    memory_gib: float | None = None,
+) -> GPU:
     """Return the GPU of a log: the requested one, one that a line names, or one with its memory.
 
-    Raises BadInput: none of these is known.
+    Args:
+        memory_gib: what the user says of the memory of one GPU, GiB.
+
+    Raises BadInput: none of these is known, or the log says another memory.
     """
+    if memory_gib is not None:
+        _check_given_memory(log, memory_gib)
     if requested is not None:
-        return load_gpu(requested)
+        return load_card(requested, memory_gib)
     if log.gpu:
         card = _gpu_by_name(log.gpu)
         if card:
             assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
-            return card
+            return load_card(card, memory_gib)
+    if memory_gib is not None:
+        return load_card(None, memory_gib)
     total = log.profile.get("total_gpu_memory_gib")
     same: list[GPU] = []
     for name in list_gpus():
@@ -99,6 +111,15 @@ def find_gpu(log: EngineLog, requested: str | GPU | None, assumed: list[str]) ->
         names = ", ".join(card.name for card in same)
         remedy = f"With {total} GiB it may be: {names}. {remedy}"
     raise BadInput("The log does not name its GPU (vLLM's logs do not).", remedy)
+
+
+def _check_given_memory(log: EngineLog, memory_gib: float) -> None:
+    total_gib = log.profile.get("total_gpu_memory_gib")
+    if total_gib and abs(memory_gib / total_gib - 1) > SAME_MEMORY:
+        raise BadInput(
+            f"The log reports {total_gib:g} GiB on a GPU, not {memory_gib:g}.",
+            "Leave --gpu-memory out, or give the log's.",
+        )
 
 
 # Words behind a card's name that make it another card, with other memory or speed.

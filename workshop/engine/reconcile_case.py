@@ -26,6 +26,7 @@ from workshop.engine.reconcile_card import check_memory, find_gpu, with_logged_m
 from workshop.engine.reconcile_model import (
     find_model,
     moe_backend,
+    quantization_of_name,
     quantization_of_weights,
     quantization_to_plan,
     with_quantization,
@@ -36,10 +37,13 @@ from workshop.engine.reconcile_release import (
     is_of_v0,
     nearest_version,
     old_batch,
+    release_of,
+    with_version,
 )
 from workshop.engine.reconcile_split import parallel_sizes
 from workshop.errors import BadInput, WorkshopError
 
+SHARE_ROUNDING = 0.0051  # a log may print two decimals of gpu_memory_utilization
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
 
@@ -188,7 +192,8 @@ class LoggedRun:
         of both.
         """
         log = self.log
-        old = log.version is not None and versions.is_before(log.version, "0.20")
+        release = release_of(log)
+        old = release is not None and versions.is_before(release, "0.20")
         if old and log.kv_cache_tokens and log.max_concurrency and _has_groups(self.model):
             return round(log.max_concurrency * self.max_model_len)
         return log.kv_cache_tokens
@@ -230,6 +235,9 @@ def make_case(
     *,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
+    vllm_version: str | None = None,
+    gpu_memory_utilization: float | None = None,
+    gpu_memory_gib: float | None = None,
 ) -> LoggedRun:
     """Find the model and the GPU of a log, and its settings.
 
@@ -239,22 +247,31 @@ def make_case(
         gpu: catalog name or GPU; None takes the one that the log names.
         tensor_parallel_size: ranks of a stage, where the log does not say it.
         pipeline_parallel_size: stages, where the log does not say it.
+        vllm_version: release, where the log does not say it.
+        gpu_memory_utilization: share of the GPU's memory, where the log does not say it.
+        gpu_memory_gib: memory of one GPU in GiB, where the log does not say it.
 
     Raises:
-        BadInput: the model or the GPU is neither in the log nor given, or does not belong to the
-            log.
+        BadInput: the model or the GPU is neither in the log nor given, or what is given
+            contradicts the log.
         WorkshopError: the log ends before there is anything to compare.
     """
     assumed: list[str] = []
+    if vllm_version is not None:
+        log = with_version(log, vllm_version)
+    if gpu_memory_utilization is not None:
+        log = _with_utilization(log, gpu_memory_utilization)
     _check_something_to_compare(log)
     config = with_quantization(find_model(log, model, assumed), log, assumed)
     config = _with_logged_length(log, config, assumed)
-    card = _card(log, gpu, assumed)
+    card = _card(log, gpu, gpu_memory_gib, assumed)
     settings = _settings(log, config, assumed)
     settings |= parallel_sizes(log, tensor_parallel_size, pipeline_parallel_size, assumed)
     if settings["quantization"] is None:
         ranks_of_replica = settings["tensor_parallel_size"] * settings["pipeline_parallel_size"]
-        settings["quantization"] = quantization_of_weights(log, config, ranks_of_replica, assumed)
+        settings["quantization"] = quantization_of_name(
+            log, config, ranks_of_replica, assumed
+        ) or quantization_of_weights(log, config, ranks_of_replica, assumed)
     if not config.moe:  # replicas of a dense model share nothing: each is a run of its own
         settings |= {"data_parallel_size": None, "enable_expert_parallel": False}
     parts_of_an_expert = None  # as many as there are ranks of tensor parallelism
@@ -286,13 +303,34 @@ def _with_logged_length(log: EngineLog, model: ModelConfig, assumed: list[str]) 
     return replace(model, max_position_embeddings=length)
 
 
-def _card(log: EngineLog, requested: str | GPU | None, assumed: list[str]) -> GPU | None:
+def _with_utilization(log: EngineLog, share: float) -> EngineLog:
+    """Return the log with a gpu_memory_utilization that it does not say itself.
+
+    Raises BadInput: it is no share, or the log says another one.
+    """
+    flag = "--gpu-memory-utilization"
+    if not 0 < share <= 1:
+        raise BadInput(f"{flag} {share:g} is no share.", "Give a number above 0, and at most 1.")
+    logged = log.gpu_memory_utilization
+    if logged and abs(logged - share) > SHARE_ROUNDING:
+        raise BadInput(
+            f"The log is of {flag} {logged:g}, not {share:g}.",
+            f"Leave {flag} out, or give the log's.",
+        )
+    return replace(log, gpu_memory_utilization=logged or share)
+
+
+def _card(
+    log: EngineLog, requested: str | GPU | None, memory_gib: float | None, assumed: list[str]
+) -> GPU | None:
     """Return the GPU of a log with the memory that it prints; None for a log of a CPU."""
     if log.platform == "cpu":
         if requested is not None:
             assumed.append(f"The log is of a CPU, so --gpu {requested} was not used.")
+        if memory_gib is not None:
+            assumed.append("The log is of a CPU, so --gpu-memory was not used.")
         return None
-    card = find_gpu(log, requested, assumed)
+    card = find_gpu(log, requested, assumed, memory_gib)
     check_memory(log, card)
     return with_logged_memory(log, card, assumed)
 
@@ -352,7 +390,8 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
     """Return plan()'s keywords for the run of the log; vLLM's defaults fill the gaps."""
     version = nearest_version(log, assumed)
     v0 = is_of_v0(log)
-    old = v0 or (log.version is not None and versions.is_before(log.version, "0.21"))
+    release = release_of(log)
+    old = v0 or (release is not None and versions.is_before(release, "0.21"))
     share = log.gpu_memory_utilization
     if not share and old:
         share = DEFAULT_UTILIZATION_BEFORE_0_21

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner import moe_backends, ranks
-from inference_planner.catalog import ModelConfig, list_models, load_model
+from inference_planner.catalog import ModelConfig, list_models, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
@@ -35,7 +35,7 @@ def find_model(
     Raises BadInput: neither is known, or the given one has another architecture than the log's.
     """
     if requested is not None:
-        model = load_model(requested)
+        model = _as_logged(load_model(requested), log)
         if log.architecture and model.architecture != log.architecture:
             raise BadInput(
                 f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
@@ -44,7 +44,7 @@ def find_model(
         return model
     for name in _names(log):
         with suppress(BadInput):
-            model = load_model(name)
+            model = _as_logged(load_model(name), log)
             if log.architecture in (None, model.architecture):
                 assumed.append(
                     f"The model was taken to be {model.name}, since the log says {log.model!r}."
@@ -60,11 +60,18 @@ def find_model(
     name = (log.model or "")[:LONGEST_NAME]
     how = "not at all"
     if name:
-        how = f"only as {name!r}, which is not in the catalogue and no folder here"
+        how = f"only as {name!r}, which is not in the catalog and no folder here"
     raise BadInput(
         f"The log names its model {how}.",
-        "Add --model with a catalogue name or the model's folder (or its config.json).",
+        "Add --model with a catalog name or the model's folder (or its config.json).",
     )
+
+
+def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
+    """Return a text model of the catalog with its encoder, where the log's run loaded both."""
+    if log.architecture == model.text_of:
+        return with_encoder(model)
+    return model
 
 
 # What publishers add to a model's name without changing its shape.
@@ -183,13 +190,17 @@ def _names(log: EngineLog) -> list[str]:
 SAME_BYTES = {"ptpc_fp8": "fp8", "fp8_per_tensor": "fp8", "fp8_per_block": "fp8", "cpu_awq": "awq"}
 
 
+# What `--quantization` may say, with the layout that it usually has.
+FORMATS = {**quant.METHODS, "bitsandbytes": quant.BITSANDBYTES}
+
+
 def _method(name: str) -> str:
     """Return one name for a method that vLLM calls by several.
 
-    awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4.
+    awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4, auto-round is inc.
     """
     method = name.lower().replace("-", "_").removesuffix("_marlin")
-    method = method.removeprefix("gpt_oss_").removeprefix("auto_")
+    method = quant.SAME.get(method, method).replace("-", "_")
     return SAME_BYTES.get(method, method)
 
 
@@ -202,9 +213,17 @@ CONTAINERS = (
     "quark",
     "torchao",
     "inc",
+    "bitsandbytes",
 )
 
 OF_WIDTH = {4: "awq", 8: "fp8"}  # which of the planner's formats stands for a width in bits
+
+
+def _of_width(method: str, width: int) -> str:
+    """Return the planner's format for a container's width: its own, if that is the usual one."""
+    if method in ("bitsandbytes", "inc") and FORMATS[method].weight_bits == width:
+        return method
+    return OF_WIDTH[width]
 
 
 def _width_of_name(name: str) -> int | None:
@@ -227,7 +246,7 @@ def with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) ->
         model_method = model.quantization.method
         if _method(model_method) == method:
             return model
-    formats = {_method(name): value for name, value in reversed(quant.METHODS.items())}
+    formats = {_method(name): value for name, value in reversed(FORMATS.items())}
     says_width = method in formats and method not in CONTAINERS
     if model_method and not says_width:
         assumed.append(
@@ -239,7 +258,7 @@ def with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) ->
     if width and not says_width:
         assumed.append(
             f"The log's quantization={shown} does not say its width, "
-            f"and its model's name says {width} bits: {OF_WIDTH[width]} was taken."
+            f"and its model's name says {width} bits: {_of_width(method, width)} was taken."
         )
         return model  # plan() quantizes it, by `_settings`
     if method not in formats:
@@ -261,12 +280,58 @@ def quantization_to_plan(log: EngineLog, model: ModelConfig) -> str | None:
     """Return plan()'s `quantization` for a 16-bit checkpoint that the run loads in fewer bits."""
     if model.quantization is not None or not log.quantization:
         return None
-    names = {_method(name): name for name in reversed(quant.METHODS)}
+    names = {_method(name): name for name in reversed(FORMATS)}
     width = _width_of_name(log.model or "")
     method = _method(log.quantization)
     if width and (method in CONTAINERS or method not in names):
-        return OF_WIDTH[width]
+        return _of_width(method, width)
     return names.get(method)
+
+
+# What the end of a checkpoint's name says of its format.
+FORMAT_OF_NAME = {"awq": "awq", "gptq": "gptq", "bnb": "bitsandbytes", "mxfp4": "mxfp4"}
+
+
+def _format_of_name(name: str) -> str | None:
+    """Return the planner's format that a checkpoint's name ends in, as in "-FP8"; else None."""
+    last = re.split(r"[/\\\\]", name[-4000:].rstrip("/"))[-1][:LONGEST_NAME]
+    for word, method in FORMAT_OF_NAME.items():
+        if re.search(rf"(?i)[-_.]{word}(?![a-z0-9])", last):
+            return method
+    width = _width_of_name(last)
+    if width is None:
+        return None
+    return OF_WIDTH[width]
+
+
+def quantization_of_name(
+    log: EngineLog, model: ModelConfig, ranks_of_replica: int, assumed: list[str]
+) -> str | None:
+    """Return the quantization that the name of a log's checkpoint says; None if it says none.
+
+    Only a log that names no quantization is asked, and a model in 16 bit. The log's weights decide
+    if it has them, and so does a configuration that says quantization=None.
+    """
+    if model.quantization or log.quantization:
+        return None
+    method = _format_of_name(log.model or "")
+    if method is None:
+        return None
+    if log.weights_gib is None:
+        if "quantization" in log.config:
+            return None
+    else:
+        sizes_gib = []
+        for config in (model, model.with_quantization(quant.from_name(method))):
+            sizes_gib.append(whole_bytes(config) / GIB / ranks_of_replica)
+        in_16_bit, quantized = (abs(size / log.weights_gib - 1) for size in sizes_gib)
+        if in_16_bit <= quantized:
+            return None
+    assumed.append(
+        f"The log names no quantization, and its model is {(log.model or '')[-LONGEST_NAME:]!r}: "
+        f"{method} was taken."
+    )
+    return method
 
 
 def quantization_of_weights(

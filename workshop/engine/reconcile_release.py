@@ -1,15 +1,58 @@
 """Find the formulas for the release that a log is of, and say where it has none."""
 
+from dataclasses import replace
+
 from inference_planner import versions
 from inference_planner.catalog import ModelConfig, families
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_model import LONGEST_NAME
+from workshop.errors import BadInput
 
 WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
 SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
 # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 SMALLEST_DEFAULT_BATCH = 2048
+ENDS_V0 = "0.11"  # the first release without the V0 engine
+OLDEST_OF_A_PLAN = ".".join(map(str, versions.OLDEST))
+
+
+def with_version(log: EngineLog, version: str) -> EngineLog:
+    """Return the log with a version that it does not say itself.
+
+    Raises BadInput: this is no release, or the log contradicts it.
+    """
+    name = versions.plain(version)
+    flag = "--vllm-version"
+    if not versions.RELEASE.fullmatch(name):
+        raise BadInput(
+            f"{flag} {version[:LONGEST_NAME]} is no release of vLLM.", "Give one such as 0.32.0."
+        )
+    numbers = versions.numbers(name)[:3]
+    if log.version is not None:
+        if versions.numbers(log.version)[: len(numbers)] != numbers:
+            raise BadInput(
+                f"The log is of vLLM {log.version[:LONGEST_NAME]}, not {name}.",
+                f"Leave {flag} out, or give the log's.",
+            )
+        return log
+    newest = log.newest_release
+    if newest is not None and numbers[:2] > versions.numbers(newest):
+        raise BadInput(
+            f"Lines of the log are of vLLM {newest} or before, not {name}.",
+            f"Leave {flag} out, or give the release of the run.",
+        )
+    if log.engine == "V0" and not versions.is_before(name, ENDS_V0):
+        raise BadInput(
+            f"The log is of the V0 engine, which ended before vLLM {ENDS_V0}, not of {name}.",
+            f"Leave {flag} out, or give the release of the run.",
+        )
+    return replace(log, version=name)
+
+
+def release_of(log: EngineLog) -> str | None:
+    """Return the log's version, or the newest release that prints such lines; None if unknown."""
+    return log.version or log.newest_release
 
 
 def old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
@@ -36,12 +79,16 @@ def is_of_v0(log: EngineLog) -> bool:
 
 def outside_words(log: EngineLog) -> str:
     """Return a sentence if the formulas do not cover a log's release, else an empty text."""
-    if log.version is None:
+    release = release_of(log)
+    if release is None:
         return ""
     oldest = next(iter(versions.TABLE))
-    if not versions.is_before(log.version, oldest) or versions.same_minor(log.version, oldest):
+    if not versions.is_before(release, oldest) or versions.same_minor(release, oldest):
         return ""
-    what = f"vLLM {log.version[:LONGEST_NAME]} is outside of the releases that the formulas are of"
+    name = release[:LONGEST_NAME]
+    if log.version is None:
+        name += " or before"
+    what = f"vLLM {name} is outside of the releases that the formulas are of"
     if is_of_v0(log):
         return (
             f"{what}: those of the V0 engine rest on five public logs, "
@@ -60,16 +107,27 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
         if log.version is not None and versions.is_before(log.version, "0.6.6"):
             return versions.V0_ENGINE_OF_0_6_4.name
         return versions.V0_ENGINE.name
-    version = log.version
-    if version is None:
-        assumed.append(f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed.")
+    release = release_of(log)
+    if release is None:
+        assumed.append(
+            f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed. "
+            "Otherwise add --vllm-version."
+        )
         return versions.DEFAULT
-    nearest = versions.nearest(version)
+    if log.version is None:
+        assumed.append(
+            "The log does not say its version of vLLM; the form of its lines is that of "
+            f"{release} or before."
+        )
     outside = outside_words(log)
     if outside:
         assumed.append(outside)
-    elif not versions.same_minor(nearest, version):
+        if versions.is_before(release, OLDEST_OF_A_PLAN):
+            return OLDEST_OF_A_PLAN
+        return ".".join(map(str, versions.numbers(release)[:3]))
+    nearest = versions.nearest(release)
+    if not versions.same_minor(nearest, release):
         assumed.append(
-            f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known."
+            f"The log is of vLLM {release}; the formulas are those of {nearest}, the nearest known."
         )
     return nearest

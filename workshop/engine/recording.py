@@ -150,7 +150,8 @@ def kept_run(case: LoggedRun) -> dict[str, Any]:
     version = case.log.version or ""
     if not SHORT.fullmatch(version):
         raise BadInput(
-            "The log does not say its version of vLLM.", "Give the log from its first line on."
+            "The log does not say its version of vLLM.",
+            "Give the log from its first line on, or add --vllm-version.",
         )
     run = described(case)
     del run["name"]
@@ -247,7 +248,8 @@ def record(case: LoggedRun, file: Path) -> dict[str, Any]:
     version = case.log.version or ""
     if not SHORT.fullmatch(version):
         raise BadInput(
-            "The log does not say its version of vLLM.", "Give the log from its first line on."
+            "The log does not say its version of vLLM.",
+            "Give the log from its first line on, or add --vllm-version.",
         )
     head = {
         "hardware": f"{case.card.title}, {case.card.engine_gib:.1f} GiB each for the engine",

@@ -53,6 +53,8 @@ class EngineLog:
     """Everything that a log says; None, empty or False where it is silent."""
 
     version: str | None = None
+    # the newest release that printed the form of its lines, where the version is missing
+    newest_release: str | None = None
     # what was given; 0.6's Namespace lists every argument
     args: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings

@@ -81,6 +81,7 @@ USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's
 SERVER = re.compile(
     r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b"
 )
+LINES_OF_VLLM = 2  # with facts; fewer may be another program's
 HARMLESS = ("DEBUG", "INFO", "WARNING")
 # a traceback's frames quote source code, error messages and all
 CODE = re.compile(r'^ {4,}|^ {2}File "')
@@ -101,6 +102,7 @@ class Reader:
         self.message = "starting"
         self.recognised = False
         self.mentions_vllm = False
+        self.lines_with_facts = 0
         self.first_line = ""
         self._rest = ""
         self._stopping = False
@@ -175,7 +177,10 @@ class Reader:
             self.mentions_vllm = "vllm" in line.text.lower() or bool(USAGE.search(line.text))
         if line.level is not None and ".py:" in line.source:
             self.recognised = True
-        if has_facts and self.mentions_vllm and self.log.says_what_fits:
+        self.lines_with_facts += has_facts
+        # Where a terminal cut off the words of vLLM's logger, two lines must have facts.
+        is_vllms = self.mentions_vllm or self.lines_with_facts >= LINES_OF_VLLM
+        if has_facts and is_vllms and self.log.says_what_fits:
             self.recognised = True
         if not self.log.server:
             of_server = line.process.endswith("APIServer")

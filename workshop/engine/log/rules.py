@@ -17,6 +17,7 @@ from dataclasses import fields
 from typing import Any
 
 from inference_planner.moe_backends import BACKENDS
+from inference_planner.versions import is_before
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
@@ -223,6 +224,17 @@ def _blocks(log: EngineLog, match: Match, line: Line) -> None:
     log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
 
 
+def _up_to(release: str) -> Apply:
+    """Return a rule's third part for a form of lines that no release after `release` prints."""
+
+    def keep(log: EngineLog, match: Match, line: Line) -> None:
+        earlier = log.newest_release
+        if earlier is None or is_before(release, earlier):
+            log.newest_release = release
+
+    return keep
+
+
 def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
     log.max_concurrency = min(decimal(match[2]), log.max_concurrency or math.inf)
     log.max_model_len = log.max_model_len or whole(match[1])
@@ -317,6 +329,12 @@ ROWS: tuple[Row, ...] = (
     ("Loading weights took", r"Loading weights took [\d.]+"),
     ("oading took", "Model loading took <weights_gib> Gi?B"),
     ("weights took", "Loading model weights took <weights_gib> GB"),
+    # Forms of lines that date a log. Tokens instead of blocks, and "Model loading took", came with
+    # 0.8. Public logs have four decimals in 0.10.2, and two in 0.19.2.
+    ("weights took", r"Loading model weights took [\d.]+ GB", _up_to("0.8")),
+    (" blocks: ", r"# \w+ blocks: \d+", _up_to("0.8")),
+    ("oading took", r"Model loading took [\d.]+ GB and", _up_to("0.8")),
+    ("oading took", r"Model loading took \d+\.\d{4} GiB and", _up_to("0.18")),
     ("Available KV", "Available KV cache memory: <available_kv_gib>"),
     ("for KV cache", r"(?:Explicitly|Auto) set \(<requested_kv_gib>/[\d.]+\) GiB for KV cache"),
     ("VLLM_CPU_KVCACHE_SPACE", "is not set, using <requested_kv_gib> by default"),
