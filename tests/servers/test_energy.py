@@ -7,37 +7,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from small_nvml import fake_nvml
 from small_server import record, serving
 
 from workshop.batch.progress import Summary
 from workshop.cli import group
 from workshop.servers import energy, gpus, processes, records
 from workshop.servers.gpus import Gpu
-
-
-class Refused(Exception):
-    """Stands for NVMLError."""
-
-
-def fake_nvml(counters: dict[str, int]):
-    """Return a module like pynvml whose GPUs have these counters, in millijoules."""
-
-    def consumption(handle: str) -> int:
-        if handle not in counters:
-            raise Refused("Not Supported")
-        return counters[handle]
-
-    return SimpleNamespace(
-        NVMLError=Refused,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlDeviceGetTotalEnergyConsumption=consumption,
-    )
 
 
 @pytest.fixture

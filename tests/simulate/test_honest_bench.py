@@ -120,6 +120,16 @@ def test_a_closed_loop_sends_the_next_request_when_one_is_answered():
     assert predicted["tokens_per_s"] == pytest.approx(1.0)
 
 
+def test_goodput_is_predicted_under_the_same_limits():
+    load = points.Load(requests=12, prompt_tokens=8, output_tokens=2, concurrency=2)
+    # the first request alone does not wait: its first token comes after 1 s, all others' after 3 s
+    predicted = prediction.predict(one_at_a_time, load, seed=0, limits={"ttft": 2000.0})
+    assert predicted["goodput_per_s"] == pytest.approx(1 / 24)
+    predicted = prediction.predict(one_at_a_time, load, seed=0, limits={"tpot": 1000.0})
+    assert predicted["goodput_per_s"] == pytest.approx(12 / 24)
+    assert prediction.predict(one_at_a_time, load, seed=0)["goodput_per_s"] is None
+
+
 def vllm_result(**more) -> dict:
     return {
         "date": "20261101-120000",
@@ -159,6 +169,24 @@ def test_two_results_with_the_same_prompts_may_have_measured_the_cache(tmp_path)
         "other.json": ["seed unknown"],
     }
     assert first.figures["ttft"] == {"p50": 80.0, "p95": None, "p99": 300.0, "mean": 95.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "slow_client_unknown"),
+    [
+        ({"start_times": [number / 4 for number in range(200)]}, False),
+        ({}, True),  # without --save-detailed
+        ({"request_rate": "inf", "start_times": [0.0] * 200, "max_concurrency": 8}, True),
+    ],
+)
+def test_what_a_file_cannot_rule_out_is_named(tmp_path, more, slow_client_unknown):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(vllm_result(**more)))
+    (measurement,) = results.read([path])
+    sentences = " ".join(results.unknown(measurement))
+    assert "Whether another process answered" in sentences
+    assert ("Whether the client was slower than its load" in sentences) == slow_client_unknown
+    assert "send_times_known" not in measurement.to_dict()
 
 
 def test_guidellms_report_is_read(tmp_path):

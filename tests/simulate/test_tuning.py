@@ -5,10 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+from workshop.cli import group
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.simulate import tuning
 from workshop.simulate.arrivals import drawn
+from workshop.simulate.load import on_plan
+from workshop.simulate.sessions import Sessions, drawn_sessions
 from workshop.simulate.tuning import Choice, candidates
 
 
@@ -33,8 +38,10 @@ def choice(
     return Choice({"quantization": None, "kv_cache_dtype": "auto", **asked}, simulation, price)
 
 
-def search(max_gpus: int = 16) -> tuning._Search:
-    return tuning._Search("llama-3.1-8b", "h100", [], {}, None, max_gpus, lambda text: None)
+def search(max_gpus: int = 16, arrivals=(), slo=None) -> tuning._Search:
+    return tuning._Search(
+        "llama-3.1-8b", "h100", arrivals, slo or {}, None, max_gpus, lambda text: None
+    )
 
 
 def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
@@ -128,3 +135,39 @@ def test_verify_serves_the_best_three_with_a_replicas_share_of_the_load(monkeypa
     with pytest.raises(BadInput, match="takes 2 GPUs, and this machine has 1"):
         tuning.verify("llama-3.1-8b", "h100", choices, **load)
     assert len(served) == 3, "before any server starts"
+
+
+def test_tune_sends_all_turns_of_a_session_to_one_replica():
+    """Six sessions on two replicas: a turn on the other replica would compute its history again."""
+    options = {"tensor_parallel_size": 1, "max_model_len": 16384}
+    load = drawn_sessions(Sessions(sessions=6, turns=(5, 5), think_s=0.5, seed=2))
+    # a limit that every request keeps
+    choice_of_sessions = search(arrivals=load, slo={"ttft": 60_000.0}).attempt(options, 2)
+    assert choice_of_sessions is not None and choice_of_sessions.router == "prefix"
+    p = plan("llama-3.1-8b", "h100", **options)
+    rates = {}
+    for router in ("prefix", "least-busy"):
+        simulation = on_plan(p, load, replicas=2, router=router)
+        rates[router] = simulation.to_dict()["prefix_hit_rate"]
+    tuned = choice_of_sessions.simulation.to_dict()["prefix_hit_rate"]
+    assert tuned == rates["prefix"] > rates["least-busy"] + 0.05
+
+
+def test_tune_sends_single_requests_to_the_least_busy_replica():
+    assert search(arrivals=drawn(burst=4)).router == "least-busy"
+
+
+def test_verify_refuses_sessions_before_anything_is_simulated_or_served(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a server or a simulation was started")
+
+    monkeypatch.setattr(tuning, "on_a_new_server", never)
+    monkeypatch.setattr(tuning, "on_plan", never)
+    single = choice(1, tensor_parallel_size=1, max_model_len=8192)
+    with pytest.raises(BadInput, match="--verify cannot send sessions"):
+        tuning.verify("llama-3.1-8b", "h100", [single], sessions=3)
+    words = ["tune", "llama-3.1-8b", "--gpu", "h100", "--sessions", "3", "--slo", "ttft=1s"]
+    result = CliRunner().invoke(group, [*words, "--verify"])
+    assert isinstance(result.exception, BadInput)
+    assert "--verify cannot send sessions" in str(result.exception)
+    assert "workshop bench --sessions" in result.exception.remedy

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 HEADER = (
     f"{'':<14}{'tokens/s':>10}{'ttft p50':>10}{'p95':>9}{'tpot p50':>10}{'p95':>9}{'goodput/s':>11}"
 )
+PICTURE_WIDTH, PICTURE_HEIGHT = 900, 560  # pixels
+PANELS = {"ttft": "TTFT p95, ms", "tpot": "TPOT p95, ms"}
+GOODPUT = "goodput, requests per second"
 PLAN_OPTIONS = [option for option in plan_command.params if option.name in (*PLACE, *ENGINE)]
 
 
@@ -187,7 +190,7 @@ def _measure_random(
                 point = points.measure(
                     server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
                 )
-                measured.append(_with_prediction(point, load, simulate))
+                measured.append(_with_prediction(point, load, slo, simulate))
     return measured
 
 
@@ -255,14 +258,16 @@ def _uses_a_gpu() -> bool:
     return bool(gpus.visible())
 
 
-def _with_prediction(point: Point, load: Load, simulate: Simulate | None) -> Point:
+def _with_prediction(point: Point, load: Load, slo: str | None, simulate: Simulate | None) -> Point:
     from dataclasses import replace
 
     from workshop.simulate.bench import prediction
+    from workshop.simulate.report import parse_slo
 
     if simulate is None:
         return point
-    return replace(point, predicted=prediction.predict(simulate, load, point.seed))
+    predicted = prediction.predict(simulate, load, point.seed, parse_slo(slo))
+    return replace(point, predicted=predicted)
 
 
 def as_text(model: str, measured: list[Point], predicts: bool) -> str:
@@ -278,9 +283,9 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
         figures = {f"{name}_ms": values for name, values in point.figures.items()}
         lines.append(_row(point.load.name, point.tokens_per_s, figures, point.goodput_per_s))
         if point.predicted:
-            lines.append(
-                _row("  simulated", point.predicted["tokens_per_s"], point.predicted, None)
-            )
+            predicted = point.predicted
+            goodput = predicted["goodput_per_s"]
+            lines.append(_row("  simulated", predicted["tokens_per_s"], predicted, goodput))
     if not random_prompts:
         lines += [_hits(point) for point in measured]
     if not predicts:
@@ -324,23 +329,53 @@ def _row(name: str, tokens_per_s: float, figures: dict[str, Any], goodput: float
 
 
 def drawing(measured: list[Point]) -> str:
-    """Return the points as SVG: tokens/s over the load, measured and simulated."""
-    from workshop.course.figure import figure, svg
+    """Return the points as SVG, measured and simulated, over the load.
 
-    tokens_per_s: dict[str, dict[float, float]] = {"measured": {}}
+    The panels are tokens/s, TTFT, TPOT and, with an SLO, goodput. One without values is left out.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.style import context
+
+    from workshop.course.figure import STYLE, draw, svg
+
+    curves = _curves(measured)
+    with context(STYLE):
+        layout = ConstrainedLayoutEngine(hspace=0.08)
+        drawn = Figure(figsize=(PICTURE_WIDTH / 72, PICTURE_HEIGHT / 72), layout=layout)
+        drawn.suptitle(
+            "What the server answered at each load", x=0.01, ha="left", size=15, weight="bold"
+        )
+        for place, (panel, lines) in enumerate(curves.items(), 1):
+            axes = drawn.add_subplot(2, 2, place)
+            axes.set_title(panel, size=13)
+            axes.set_xlabel(measured[0].load.counts)
+            draw(axes, lines, "line")
+    return svg(drawn, alone=True)
+
+
+def _curves(measured: list[Point]) -> dict[str, dict[str, dict[float, float]]]:
+    """Return {panel: {"measured" or "simulated": {amount of the load: value}}}."""
+    curves: dict[str, dict[str, dict[float, float]]] = {}
+
+    def add(panel: str, line: str, amount: float, value: float | None) -> None:
+        if value is not None:
+            curves.setdefault(panel, {}).setdefault(line, {})[amount] = value
+
     for point in measured:
         amount = point.load.amount
-        tokens_per_s["measured"][amount] = point.tokens_per_s
-        if point.predicted:
-            simulated = tokens_per_s.setdefault("simulated", {})
-            simulated[amount] = point.predicted["tokens_per_s"]
-    drawn = figure(
-        tokens_per_s,
-        xlabel=measured[0].load.counts,
-        ylabel="tokens/s",
-        title="What the server answered at each load",
-    )
-    return svg(drawn, alone=True)
+        add("tokens/s", "measured", amount, point.tokens_per_s)
+        for name, panel in PANELS.items():
+            add(panel, "measured", amount, point.figures[name]["p95"])
+        add(GOODPUT, "measured", amount, point.goodput_per_s)
+        predicted = point.predicted
+        if predicted is None:
+            continue
+        add("tokens/s", "simulated", amount, predicted["tokens_per_s"])
+        for name, panel in PANELS.items():
+            add(panel, "simulated", amount, predicted[f"{name}_ms"]["p95"])
+        add(GOODPUT, "simulated", amount, predicted["goodput_per_s"])
+    return curves
 
 
 def _read_files(files: tuple[str, ...], as_json: bool) -> None:

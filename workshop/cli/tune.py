@@ -38,14 +38,15 @@ from workshop.servers import gpus
     help="Serve the best three here and measure with vllm bench serve.",
 )
 @json_option(
-    "{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens, kwh_per_million_tokens}]}"
+    "{choices: [{command, gpus, replicas, router, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens, kwh_per_million_tokens}]}"
 )
 def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
     It tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
     max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
-    requests within the limits and latency, the best first.
+    requests within the limits and latency, the best first. All turns of a session go to one
+    replica, other requests to the least busy one.
 
     \b
       workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms --price 2.5
@@ -57,8 +58,12 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     read = inputs(model, options["trace"])
     if plot:
         check_output(plot, force=force, inputs=read)
-    from workshop.simulate.tuning import tune, verify
+    from workshop.simulate.load import arriving
+    from workshop.simulate.tuning import STICKY_ROUTER, refuse_sessions, tune, verify
 
+    if verified:
+        arrivals, _ = arriving(options)
+        refuse_sessions(arrivals)
     if verified and not gpus.visible():
         raise BadInput(
             "--verify serves the best choices here, and this machine has no GPU.",
@@ -89,6 +94,8 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     if rows[0]["kwh_per_million_tokens"] is not None:
         kwh = " · ".join(f"{row['gpus']} GPUs {row['kwh_per_million_tokens']:.2f}" for row in rows)
         lines.append(f"kWh per million tokens, in the same order: {kwh}")
+    if any(row["replicas"] > 1 and row["router"] == STICKY_ROUTER for row in rows):
+        lines.append("Several replicas need a sticky router: all turns of a session go to one.")
     say("\n".join(lines), err=to_stderr)
 
 

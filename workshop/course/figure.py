@@ -176,7 +176,8 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
         "weight": "bold",
     }
     if not names:
-        height = axes.figure.get_figheight() * 72
+        rows = axes.get_subplotspec().get_gridspec().nrows
+        height = axes.figure.get_figheight() * 72 / rows
         apart = 2.4 * axes.xaxis.label.get_size() / height * axes.get_ylim()[1]
         for (label, xs, _), y in zip(series, spread(last_values, apart), strict=True):
             axes.annotate(label, (xs[-1], y), va="center", **beside)

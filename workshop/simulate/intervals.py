@@ -1,4 +1,4 @@
-"""How far the figures of a simulated load may be off.
+"""Computes how far the figures of a simulated load may be off.
 
 Nine of ten measured figures lie between low and high.
 

@@ -9,12 +9,13 @@ starts a server for it; `workshop tune --verify` uses that for its best choices.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -288,21 +289,43 @@ def _record(name: str) -> ServerRecord:
 def trace_of(arrivals: Sequence[Arrival]) -> str:
     """Return the requests as a trace of Mooncake's form, with times in s.
 
-    All prompts have different beginnings.
+    A hash id stands for CHUNK_TOKENS tokens. Prompts that begin with the same pieces share the ids
+    of the whole chunks in them; all other chunks are different.
     """
     lines = []
-    next_hash = 0
+    new_ids = itertools.count()
+    shared_ids: dict[tuple[int | None, tuple[str, ...]], int] = {}
     for arrival in arrivals:
+        hash_ids: list[int] = []
+        before = None
+        for chunk in _shared_chunks(arrival):
+            key = (before, chunk)
+            if key not in shared_ids:
+                shared_ids[key] = next(new_ids)
+            before = shared_ids[key]
+            hash_ids.append(before)
         chunks = -(-arrival.prompt_tokens // CHUNK_TOKENS)
+        hash_ids += itertools.islice(new_ids, chunks - len(hash_ids))
         row = {
             "timestamp": arrival.arrival_s,
             "input_length": arrival.prompt_tokens,
             "output_length": arrival.output_tokens,
-            "hash_ids": list(range(next_hash, next_hash + chunks)),
+            "hash_ids": hash_ids,
         }
         lines.append(json.dumps(row) + "\n")
-        next_hash += chunks
     return "".join(lines)
+
+
+def _shared_chunks(arrival: Arrival) -> Iterator[tuple[str, ...]]:
+    """Yield, for each whole chunk of the prompt's named pieces, the piece of each of its tokens."""
+    names = itertools.chain.from_iterable(
+        itertools.repeat(name, tokens) for name, tokens in arrival.named_pieces
+    )
+    while True:
+        chunk = tuple(itertools.islice(names, CHUNK_TOKENS))
+        if len(chunk) < CHUNK_TOKENS:
+            return
+        yield chunk
 
 
 def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:

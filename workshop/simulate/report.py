@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -86,7 +86,7 @@ class Outcome:
     def e2el_ms(self) -> float:
         return (self.last_s - self.arrival_s) * 1e3
 
-    def meets(self, slo: dict[str, float]) -> bool:
+    def meets(self, slo: Mapping[str, float]) -> bool:
         """Return True if no limit (ms) is exceeded."""
         return all((getattr(self, f"{name}_ms") or 0.0) <= limit for name, limit in slo.items())
 

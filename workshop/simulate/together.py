@@ -1,4 +1,4 @@
-"""How many tokens per second a server writes while many requests decode at once.
+"""Computes how many tokens per second a server writes while many requests decode at once.
 
 It is one step of the simulation's clock.
 """

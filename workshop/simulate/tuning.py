@@ -46,6 +46,7 @@ VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
+STICKY_ROUTER = "prefix"  # of sessions: each turn goes to the replica that has the one before it
 # How far a refused choice is from a possible one: an impossible split is the farthest, then too
 # little memory; nearer ones are the milliseconds that one request alone takes.
 SPLIT = 1e99
@@ -76,6 +77,7 @@ class Choice:
     simulation: Simulation
     usd_per_gpu_hour: float | None
     power: Power | None = None
+    router: str = ROUTER
 
     @property
     def gpus(self) -> int:
@@ -166,6 +168,7 @@ class Choice:
             "command": self.simulation.command,
             "gpus": self.simulation.gpus,
             "replicas": self.simulation.replicas,
+            "router": self.router,
             "goodput_per_s": self.simulation.goodput_per_s,
             "slo_share": self.simulation.slo_share,
             "tokens_per_s": self.simulation.tokens_per_s,
@@ -262,8 +265,11 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
     returns for each choice.
 
     Raises:
-        BadInput: there are fewer GPUs here than a choice needs; raised before any server starts.
+        BadInput: the load has sessions, or there are fewer GPUs here than a choice needs; raised
+            before any server starts.
     """
+    arrivals, _ = arriving(options)
+    refuse_sessions(arrivals)
     plans = []
     needed = 0
     for choice in choices[:VERIFIED]:
@@ -277,13 +283,27 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
             f" and this machine has {present}."
         )
         raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
-    arrivals, _ = arriving(options)
     results = []
     for p, choice in zip(plans, choices, strict=False):
         arguments = flag_words(flags(p.deployment))
         load = arrivals[:: choice.simulation.replicas]
         results.append(on_a_new_server(served(p.deployment), arguments, load))
     return results
+
+
+def has_sessions(arrivals: Sequence[Arrival]) -> bool:
+    """Return True if a request of the load waits for the answer to another one."""
+    return any(arrival.follows is not None for arrival in arrivals)
+
+
+def refuse_sessions(arrivals: Sequence[Arrival]) -> None:
+    """Raise BadInput if the load has sessions, which `--verify` cannot send."""
+    if has_sessions(arrivals):
+        raise BadInput(
+            "--verify cannot send sessions: vllm bench serve sends each request at a fixed time, "
+            "and a turn has to wait for the answer before it.",
+            "Leave --verify out, serve the choice, and measure it with `workshop bench --sessions`.",
+        )
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
@@ -351,6 +371,7 @@ class _Search:
         self.model = model
         self.gpu = gpu
         self.arrivals = arrivals
+        self.router = STICKY_ROUTER if has_sessions(arrivals) else ROUTER
         self.slo = slo
         self.price = price
         self.power = power
@@ -383,13 +404,15 @@ class _Search:
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
             return self.refuse(MEMORY, BadInput(problem, remedy))
         try:
-            simulation = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
+            simulation = on_plan(
+                p, self.arrivals, replicas=replicas, router=self.router, slo=self.slo
+            )
         except BeyondReach as error:
             remedy = "Give a larger limit, more --max-gpus or a faster --gpu."
             return self.refuse(error.least_ms, BadInput(error.message, remedy))
         except BadInput as error:
             return self.refuse(0, error)
-        choice = Choice(plan_options, simulation, self.price, self.power)
+        choice = Choice(plan_options, simulation, self.price, self.power, self.router)
         self.tried.append(choice)
         # more GPUs shorten the latency, which is of interest up to a point
         if choice.share >= ENOUGH:

@@ -1,4 +1,4 @@
-"""What can spoil a measurement.
+"""Finds what can spoil a measurement.
 
 Each fault is one sentence, from figures that were observed beside the measurement.
 """

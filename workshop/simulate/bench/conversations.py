@@ -18,12 +18,13 @@ import psutil
 
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
+from workshop.servers import energy
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.bench import checks, points
 from workshop.simulate.bench.checks import Fault
 from workshop.simulate.bench.points import MEASURES, Point, SessionLoad
-from workshop.simulate.bench.prediction import Simulate, figures_of, times_ms
+from workshop.simulate.bench.prediction import Simulate, figures_of, goodput, times_ms
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
@@ -60,7 +61,7 @@ def measure(
     slo: str | None = None,
     simulate: Simulate | None = None,
 ) -> Point:
-    """Send all turns of all sessions, and look for what could spoil the figures.
+    """Send all turns of all sessions after a warm-up, and look for what could spoil the figures.
 
     Args:
         server: where it is, and its key.
@@ -74,14 +75,19 @@ def measure(
     """
     arrivals = drawn_sessions(options)
     load = SessionLoad(options, len(arrivals))
+    limits = parse_slo(slo)
     fault = checks.other_process(server)
+    longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens)
+    points.warm_up(server, model, longest.prompt_tokens, longest.output_tokens)
     before = points.metrics_of(server)
+    joules_before = points.joules_of(server)
     own = psutil.Process()
     cpu_before_s = sum(own.cpu_times()[:2])
     began = time.perf_counter()
     outcomes = asyncio.run(send(server, model, arrivals))
     seconds = time.perf_counter() - began
     cpu_share = (sum(own.cpu_times()[:2]) - cpu_before_s) / seconds
+    joules_after = points.joules_of(server)
     after = points.metrics_of(server)
     faults = [fault] if fault else []
     share = None
@@ -95,27 +101,20 @@ def measure(
     figures = {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
-    limits = parse_slo(slo)
-    output_tokens = 0
-    good_requests = 0
-    for outcome in outcomes:
-        output_tokens += outcome.output_tokens
-        good_requests += outcome.meets(limits)
-    goodput = None
-    if limits:
-        goodput = good_requests / seconds
+    output_tokens = sum(outcome.output_tokens for outcome in outcomes)
     return Point(
         load=load,
         seed=options.seed,
         seconds=seconds,
         tokens_per_s=output_tokens / seconds,
         requests_per_s=len(outcomes) / seconds,
-        goodput_per_s=goodput,
+        goodput_per_s=goodput(outcomes, limits, seconds),
         figures=figures,
         prefix_hit_share=share,
         client_cpu_share=cpu_share,
+        energy=energy.between(joules_before, joules_after, output_tokens),
         faults=faults,
-        predicted=predict(simulate, arrivals) if simulate else None,
+        predicted=predict(simulate, arrivals, limits) if simulate else None,
     )
 
 
@@ -157,15 +156,21 @@ def hits_of_sessions(
     return share, Fault("prefixes lost", sentence)
 
 
-def predict(simulate: Simulate, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    """Return the simulated figures as `prediction.predict` has them, and prefix_hit_share."""
+def predict(
+    simulate: Simulate, arrivals: Sequence[Arrival], limits: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the simulated figures as `prediction.predict` has them, and prefix_hit_share.
+
+    Args:
+        limits: of the SLO in ms by name (ttft, tpot, e2el); empty without an SLO.
+    """
     outcomes = simulate(arrivals)
     hit_tokens = 0
     prompt_tokens = 0
     for outcome in outcomes:
         hit_tokens += outcome.hit_tokens
         prompt_tokens += outcome.prompt_tokens
-    return {**figures_of(outcomes), "prefix_hit_share": hit_tokens / prompt_tokens}
+    return {**figures_of(outcomes, limits), "prefix_hit_share": hit_tokens / prompt_tokens}
 
 
 async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:

@@ -107,7 +107,8 @@ class Point:
     figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without
     an SLO.
     prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the
-    same figures and tokens_per_s from the simulation; None if nothing could be simulated.
+    same figures, tokens_per_s and goodput_per_s from the simulation; None if nothing could be
+    simulated.
     """
 
     load: Load | SessionLoad
@@ -193,15 +194,15 @@ def measure(
     """
     seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
     fault = checks.other_process(server)
-    _warm_up(server, model, load)
+    warm_up(server, model, load.prompt_tokens, load.output_tokens)
     before = metrics_of(server)
-    joules_before = _joules(server)
+    joules_before = joules_of(server)
     options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
     if sender is None:
         ran = client.run(server, options, ("--ignore-eos",))
     else:
         ran = sender.run(options, ("--ignore-eos",))
-    joules_after = _joules(server)
+    joules_after = joules_of(server)
     after = metrics_of(server)
     faults = [fault] if fault else []
     accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
@@ -263,8 +264,8 @@ def _goodput(slo: str | None) -> dict[str, str | list[str]]:
     return {"--goodput": [f"{name}:{limit:g}" for name, limit in limits.items()]}
 
 
-def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
-    """Send a few other prompts of the same length, so that nothing is compiled while it counts.
+def warm_up(server: ServerRecord, model: str, prompt_tokens: int, output_tokens: int) -> None:
+    """Send a few other prompts of this length, so that nothing is compiled while it counts.
 
     vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits
     the prefix cache.
@@ -275,11 +276,11 @@ def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
         base_url=server.url, headers=headers, timeout=WARMUP_S, trust_env=False
     ) as http:
         for _ in range(WARMUPS):
-            prompt = [dice.randrange(*WARMUP_IDS) for _ in range(load.prompt_tokens)]
+            prompt = [dice.randrange(*WARMUP_IDS) for _ in range(prompt_tokens)]
             body = {
                 "model": model,
                 "prompt": prompt,
-                "max_tokens": min(load.output_tokens, WARMUP_TOKENS),
+                "max_tokens": min(output_tokens, WARMUP_TOKENS),
                 "ignore_eos": True,
             }
             try:
@@ -291,8 +292,8 @@ def _warm_up(server: ServerRecord, model: str, load: Load) -> None:
                 ) from None
             if answer.status_code != 200:
                 raise WorkshopError(
-                    f"{server.url} refuses a prompt of {load.prompt_tokens} tokens: {answer.text[:300]}",
-                    "Check --prompt and --output, and the key in WORKSHOP_API_KEY.",
+                    f"{server.url} refuses a prompt of {prompt_tokens:,} tokens: {answer.text[:300]}",
+                    "Check the lengths of prompts and answers, and the key in WORKSHOP_API_KEY.",
                 )
 
 
@@ -304,7 +305,7 @@ def metrics_of(server: ServerRecord) -> Metrics | None:
         return None  # behind a gateway that hides them
 
 
-def _joules(server: ServerRecord) -> float | None:
+def joules_of(server: ServerRecord) -> float | None:
     """Return the reading of the GPUs' counters; None of a server on another machine."""
     return energy.taken_joules() if server.where == "local" else None
 

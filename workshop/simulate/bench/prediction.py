@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -81,23 +81,26 @@ def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
     return simulate
 
 
-def predict(simulate: Simulate, load: Load, seed: int) -> dict[str, Any]:
-    """Return the simulated tokens_per_s, and summaries of ttft_ms, tpot_ms and e2el_ms.
+def predict(
+    simulate: Simulate, load: Load, seed: int, limits: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Return the simulated figures of a load.
 
-    A summary has p50, p95, p99 and mean.
+    They are tokens_per_s, goodput_per_s (None without limits), and summaries of ttft_ms, tpot_ms
+    and e2el_ms. A summary has p50, p95, p99 and mean.
+
+    Args:
+        limits: of the SLO in ms by name (ttft, tpot, e2el).
     """
     if load.rate is not None:
         outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
     else:
         outcomes = _closed_loop(simulate, load, load.concurrency or 1)
-    return figures_of(outcomes)
+    return figures_of(outcomes, limits or {})
 
 
-def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return tokens_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms.
-
-    The outcomes are measured or simulated.
-    """
+def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return tokens_per_s, goodput_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms."""
     first_s = math.inf
     last_s = -math.inf
     tokens = 0
@@ -105,10 +108,24 @@ def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         first_s = min(first_s, outcome.arrival_s)
         last_s = max(last_s, outcome.last_s)
         tokens += outcome.output_tokens
-    result: dict[str, Any] = {"tokens_per_s": tokens / (last_s - first_s)}
+    seconds = last_s - first_s
+    result: dict[str, Any] = {
+        "tokens_per_s": tokens / seconds,
+        "goodput_per_s": goodput(outcomes, limits, seconds),
+    }
     for name in MEASURES:
         result[f"{name}_ms"] = percentiles(times_ms(outcomes, name))
     return result
+
+
+def goodput(
+    outcomes: Sequence[Outcome], limits: Mapping[str, float], seconds: float
+) -> float | None:
+    """Return the requests a second that met the limits; None without limits."""
+    if not limits:
+        return None
+    met = sum(outcome.meets(limits) for outcome in outcomes)
+    return met / seconds
 
 
 def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:

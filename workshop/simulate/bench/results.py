@@ -37,7 +37,11 @@ REMEDY = "Give a file of `vllm bench serve --save-result`, or GuideLLM's benchma
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement of a file. prompts: what tells its prompts apart, where the file has it."""
+    """One measurement of a file.
+
+    prompts: what tells its prompts apart, where the file has it. send_times_known: the file has a
+    rate and when each request was sent, so a slow client would show.
+    """
 
     source: str
     tool: str
@@ -48,12 +52,14 @@ class Measurement:
     figures: Figures
     seed: int | None = None
     prompts: str = ""
+    send_times_known: bool = False
     faults: list[Fault] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `--json` prints it."""
         data = asdict(self)
         del data["prompts"]
+        del data["send_times_known"]
         for measure, values in data.pop("figures").items():
             data[f"{measure}_ms"] = values
         return data
@@ -135,6 +141,7 @@ def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
         figures=figures,
         seed=seed,
         prompts=prompts,
+        send_times_known=_number(rate) is not None and len(starts_s) > 1,
         faults=faults,
     )
 
@@ -307,11 +314,18 @@ def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
 
 
 def unknown(measurement: Measurement) -> list[str]:
-    """Return what no result file can show, in one sentence each."""
+    """Return what a result file cannot show, in one sentence each."""
     missing = [name for name in MEASURES if measurement.figures[name]["p50"] is None]
     sentences = [
-        "Whether the prefix cache was hit, and who else used the server: /metrics shows it."
+        "Whether the prefix cache was hit, and who else used the server: /metrics shows it.",
+        "Whether another process answered, such as an old server that was not stopped: the file does "
+        "not name the process.",
     ]
+    if not measurement.send_times_known:
+        sentences.append(
+            "Whether the client was slower than its load: no rate with the times of sending was read "
+            "from the file."
+        )
     if missing:
         sentences.append(f"{', '.join(missing)}: not in the file.")
     return sentences

@@ -1,0 +1,93 @@
+"""What `workshop bench` prints and draws: each measured figure has the simulated one beside it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from workshop.cli import bench
+from workshop.simulate.bench.points import Load, Point
+from workshop.simulate.report import Outcome
+
+RATES = (1.0, 4.0, 16.0)
+
+
+def figures(scale: float, tpot_ms: float | None) -> dict[str, dict[str, float | None]]:
+    """Return the percentiles of ttft, tpot and e2el."""
+    p50 = {"ttft": 100 * scale, "tpot": tpot_ms, "e2el": 400 * scale}
+    result = {}
+    for name, value in p50.items():
+        worse = None if value is None else 2 * value
+        result[name] = {"p50": value, "p95": worse, "p99": worse, "mean": value}
+    return result
+
+
+def point(rate: float, goodput: float | None = 0.9, tpot_ms: float | None = 8.0) -> Point:
+    load = Load(requests=100, prompt_tokens=256, output_tokens=64, rate=rate)
+    simulated = {f"{name}_ms": times for name, times in figures(1.1 * rate, tpot_ms).items()}
+    return Point(
+        load=load,
+        seed=1,
+        seconds=10.0,
+        tokens_per_s=64 * rate,
+        requests_per_s=rate,
+        goodput_per_s=None if goodput is None else goodput * rate,
+        figures=figures(rate, tpot_ms),
+        prefix_hit_share=0.0,
+        client_cpu_share=0.2,
+        predicted={
+            "tokens_per_s": 60 * rate,
+            "goodput_per_s": None if goodput is None else 0.75 * rate,
+            **simulated,
+        },
+    )
+
+
+def test_the_simulated_line_ends_with_the_simulated_goodput():
+    text = bench.as_text("m", [point(4.0)], predicts=True)
+    header, measured, simulated = text.splitlines()[1:4]
+    assert header.endswith("goodput/s")
+    assert measured.startswith("4 a second") and measured.endswith(" 3.60")
+    assert simulated.startswith("  simulated") and simulated.endswith(" 3.00")
+    without = bench.as_text("m", [point(4.0, goodput=None)], predicts=True)
+    assert without.splitlines()[3].endswith(" –")
+
+
+def test_the_limits_reach_the_prediction_of_a_load_of_random_prompts():
+    def simulate(arrivals):
+        """Give half of the requests their first token within a second."""
+        outcomes = []
+        for number, arrival in enumerate(arrivals):
+            first_s = arrival.arrival_s + 0.5 + number % 2
+            last_s = first_s + 1.0
+            outcomes.append(Outcome(arrival.arrival_s, 256, first_s, last_s, arrival.output_tokens))
+        return outcomes
+
+    load = Load(requests=100, prompt_tokens=256, output_tokens=64, rate=4.0)
+    predicted = bench._with_prediction(point(4.0), load, "ttft=1s", simulate).predicted
+    assert predicted is not None
+    # 50 of the 100 requests, in the 25 s that they take to arrive and the last one to be answered
+    assert predicted["goodput_per_s"] == pytest.approx(2.0, rel=0.1)
+    predicted = bench._with_prediction(point(4.0), load, None, simulate).predicted
+    assert predicted is not None and predicted["goodput_per_s"] is None
+
+
+def titles(picture: str) -> set[str]:
+    """Return the texts of a picture that name a panel."""
+    texts = set(re.findall(r">([^<>]+)</text>", picture))
+    return texts & {"tokens/s", *bench.PANELS.values(), bench.GOODPUT}
+
+
+def test_the_picture_has_a_panel_for_each_figure():
+    picture = bench.drawing([point(rate) for rate in RATES])
+    assert titles(picture) == {"tokens/s", "TTFT p95, ms", "TPOT p95, ms", bench.GOODPUT}
+    assert picture.count(">measured</text>") == picture.count(">simulated</text>") == 4
+    assert picture.count(">requests per second</text>") == 4
+
+
+def test_a_panel_without_values_is_left_out():
+    without_slo = bench.drawing([point(rate, goodput=None) for rate in RATES])
+    assert titles(without_slo) == {"tokens/s", "TTFT p95, ms", "TPOT p95, ms"}
+    one_token = bench.drawing([point(rate, goodput=None, tpot_ms=None) for rate in RATES])
+    assert titles(one_token) == {"tokens/s", "TTFT p95, ms"}

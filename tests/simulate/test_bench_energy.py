@@ -1,0 +1,163 @@
+"""`workshop bench` reads the energy counter around a load, after the warm-up. The NVML here is a fake one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+import small_server
+from small_nvml import fake_nvml
+
+from workshop.cli import bench as bench_command
+from workshop.servers import gpus
+from workshop.servers.gpus import Gpu
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate.bench import conversations, points
+from workshop.simulate.bench.client import ClientRun
+from workshop.simulate.bench.points import Point
+from workshop.simulate.report import Outcome
+from workshop.simulate.sessions import Sessions
+
+GPU = "GPU-a"
+MILLIJOULES = 3000  # of each request of the planted server
+SESSIONS = Sessions(
+    sessions=2, turns=(3, 3), think_s=0.01, system=8, prompt=(4, 4), tool=(4, 4), output=(5, 5)
+)
+
+
+class Planted:
+    """A server whose GPU takes some energy for each request, and what was asked of it in order."""
+
+    def __init__(self) -> None:
+        self.counters = {GPU: 1_000_000}
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.asked: list[str] = []
+
+    def answered(self, requests: int, prompt_tokens: int) -> None:
+        """Count requests, and the energy that they took."""
+        self.requests += requests
+        self.prompt_tokens += prompt_tokens
+        self.counters[GPU] += requests * MILLIJOULES
+
+    def metrics(self) -> str:
+        counters = {
+            "request_success": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "prefix_cache_hits": self.prompt_tokens // 2,
+        }
+        lines = []
+        for name, value in counters.items():
+            lines.append(f"# TYPE vllm:{name} counter\nvllm:{name}_total {float(value)}\n")
+        return "".join(lines)
+
+    def answer(self, body: dict) -> str:
+        self.answered(1, len(body["prompt"]))
+        if not body.get("stream"):
+            self.asked.append("warm-up")
+            return "{}"
+        self.asked.append("turn")
+        tokens = [{"choices": [{"text": "a", "token_ids": [7]}]}] * body["max_tokens"]
+        return "".join(f"data: {json.dumps(token)}\n\n" for token in tokens) + "data: [DONE]\n\n"
+
+
+@pytest.fixture
+def planted(monkeypatch) -> Planted:
+    server = Planted()
+    monkeypatch.setattr(gpus, "visible", lambda: [Gpu("H100", 1, 1, uuid=GPU)])
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(server.counters))
+    return server
+
+
+@pytest.fixture
+def record(planted) -> Iterator[ServerRecord]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            planted.asked.append("/metrics")
+            self.reply(planted.metrics())
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(planted.answer(body))
+
+        def reply(self, text: str):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    with small_server.serving(Handler) as url:
+        yield ServerRecord(name="one", url=f"{url}/v1", model="m", api_key="", pid=os.getpid())
+
+
+class Sender:
+    """Stands for vLLM's client: it counts what its load would leave behind."""
+
+    def __init__(self, server: Planted):
+        self.server = server
+
+    def run(self, options, flags=()) -> ClientRun:
+        sent = int(options["--num-prompts"])
+        self.server.answered(sent, sent * int(options["--random-input-len"]))
+        self.server.asked.append("load")
+        result = {
+            "duration": 10.0,
+            "output_throughput": 64.0,
+            "request_throughput": 2.0,
+            "total_output_tokens": sent * int(options["--random-output-len"]),
+        }
+        return ClientRun(result, None)
+
+
+def in_text(point: Point) -> str:
+    return bench_command.as_text("m", [point], predicts=False)
+
+
+def test_a_point_counts_the_joules_of_its_load_without_the_warm_up(planted, record):
+    load = points.Load(requests=20, prompt_tokens=16, output_tokens=32, concurrency=4)
+    point = points.measure(record, "m", "a/hub-id", load, sender=Sender(planted))  # pyright: ignore[reportArgumentType]
+    assert point.to_dict()["energy"]["joules"] == 20 * MILLIJOULES / 1000
+    assert point.to_dict()["energy"]["joules_per_token"] == round(3 / 32, 4)
+    assert "· 4 at once: 0.09 joules per written token" in in_text(point)
+    assert planted.asked == ["warm-up"] * points.WARMUPS + ["/metrics", "load", "/metrics"]
+
+
+def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, record):
+    point = conversations.measure(record, "m", SESSIONS)
+    assert point.load.requests == 6
+    assert point.to_dict()["energy"]["joules"] == 6 * MILLIJOULES / 1000
+    assert point.to_dict()["energy"]["joules_per_token"] == 3 / 5
+    assert "· 2 sessions: 0.60 joules per written token" in in_text(point)
+    turns = ["turn"] * 6
+    assert planted.asked == ["warm-up"] * points.WARMUPS + ["/metrics", *turns, "/metrics"]
+    assert "other requests" not in [fault.kind for fault in point.faults]
+
+
+def test_a_server_on_another_machine_has_no_energy(planted, record):
+    elsewhere = ServerRecord(**{**vars(record), "where": "slurm"})
+    point = conversations.measure(elsewhere, "m", SESSIONS)
+    assert point.energy is None and "joules" not in in_text(point)
+
+
+def test_the_predicted_goodput_of_sessions_stands_beside_the_measured_one(planted, record):
+    def simulate(arrivals):
+        outcomes = []
+        for number, arrival in enumerate(arrivals):
+            first_s = 2.0 if number else 0.5  # the first request alone has its token within 1 s
+            outcome = Outcome(0.0, arrival.prompt_tokens, first_s, 4.0, arrival.output_tokens)
+            outcomes.append(outcome)
+        return outcomes
+
+    point = conversations.measure(record, "m", SESSIONS, slo="ttft=1s", simulate=simulate)
+    assert point.predicted is not None
+    assert point.predicted["goodput_per_s"] == pytest.approx(1 / 4)
+    assert point.goodput_per_s == pytest.approx(6 / point.seconds)
+    without = conversations.measure(record, "m", SESSIONS, simulate=simulate)
+    assert without.predicted is not None and without.predicted["goodput_per_s"] is None
