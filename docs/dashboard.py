@@ -14,6 +14,7 @@ SERVERS = 'instance=~"$server"'  # the variable of the dashboard: one server, or
 WINDOW = "$__rate_interval"
 COLUMNS = 24  # of Grafana's grid
 HEIGHT = 8
+LEGEND = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def dashboard() -> dict:
                     "h": HEIGHT,
                 },
                 "fieldConfig": {"defaults": defaults, "overrides": []},
-                "options": {"legend": {"displayMode": "list", "placement": "bottom"}},
+                "options": {"legend": LEGEND, "tooltip": {"mode": "multi", "sort": "desc"}},
                 "targets": targets,
             }
         )
@@ -172,7 +173,6 @@ def dashboard() -> dict:
         "type": "query",
         "datasource": source,
         "query": {"query": "label_values(vllm:num_requests_running, instance)", "refId": "server"},
-        "definition": "label_values(vllm:num_requests_running, instance)",
         "multi": True,
         "includeAll": True,
         "allValue": ".*",
@@ -184,7 +184,6 @@ def dashboard() -> dict:
         "label": "Prometheus",
         "type": "datasource",
         "query": "prometheus",
-        "current": {},
     }
     return {
         "title": "vLLM: a server, or a class of servers",
