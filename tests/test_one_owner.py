@@ -1,4 +1,4 @@
-"""One owner each for how a file is replaced whole, and for how a time is written."""
+"""One owner each for how a file is replaced, how a time is written, and the bytes of a GiB."""
 
 import os
 import re
@@ -70,3 +70,21 @@ def test_no_other_module_makes_a_file_whole_by_itself():
         if re.search(r"mkstemp\(|NamedTemporaryFile\(", text):
             by_itself.append(path.relative_to(PACKAGE).as_posix())
     assert not by_itself, "take files.replacement"
+
+
+def test_the_bytes_of_a_gib_have_one_owner():
+    """catalog/gpus.py of the planner; servers/disk.py runs in pods, which have no catalog."""
+    planner = PACKAGE.parent / "planner" / "inference_planner"
+    owners = set()
+    for folder in (PACKAGE, planner):
+        for path in folder.rglob("*.py"):
+            if re.search(r"^GIB\b[^=\n]*=(?!=)", path.read_text(encoding="utf-8"), re.MULTILINE):
+                owners.add(path.relative_to(folder).as_posix())
+    assert owners == {"catalog/gpus.py", "servers/disk.py"}
+
+
+def test_the_catalog_has_one_spelling():
+    planner = PACKAGE.parent / "planner" / "inference_planner"
+    for folder in (PACKAGE, planner):
+        for path in folder.rglob("*.py"):
+            assert "catalogue" not in path.read_text(encoding="utf-8").lower(), path

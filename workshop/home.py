@@ -1,4 +1,4 @@
-"""Where the workshop keeps what it must remember: $WORKSHOP_HOME, by default ~/.workshop."""
+"""Find the folder of the workshop's own files: $WORKSHOP_HOME, by default ~/.workshop."""
 
 import os
 from pathlib import Path

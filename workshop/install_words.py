@@ -1,4 +1,4 @@
-"""How this copy of the workshop was installed, and remedies in words that fit it.
+"""Say how this copy of the workshop was installed, and word remedies so that they fit it.
 
 A checkout has a Makefile and slurm/site.sh to edit. An installed wheel has neither: its users run pip, and keep a
 `site.sh` of their own (`workshop slurm site`).

@@ -1,4 +1,4 @@
-"""How this package starts Python: no process takes code from the current folder.
+"""Start Python so that no process takes code from the current folder.
 
 `python -m MODULE` and `python -c CODE` put the current folder first in sys.path, and so does an empty or relative
 entry of PYTHONPATH. A file named json.py there would run in place of the standard library's. Whatever starts Python

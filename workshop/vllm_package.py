@@ -1,4 +1,4 @@
-"""Which vLLM is installed beside us, and the environment for using its code without serving a model."""
+"""Find the vLLM that is installed beside us, and the environment for using its code alone."""
 
 import importlib.metadata
 

@@ -1,4 +1,4 @@
-"""How many requests a server is sent at once."""
+"""Decide how many requests a server is sent at once."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Which answers are worth another attempt, and when.
+"""Decide which answers are worth another attempt, and when.
 
 The statuses are those of openai-python (3.52, `_base_client._should_retry`), with 425 of RFC 8470.
 """

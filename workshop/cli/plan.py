@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
-    MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face
+    MODEL is a catalog name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face
     config.json. Exit code 0 if it fits, 1 if not, 2 for wrong use.
 
     \b

@@ -1,4 +1,4 @@
-"""What a server says about each token's probability, as tidy rows.
+"""Turn what a server says about each token's probability into tidy rows.
 
 It reads completions, chats, and the logprobs of a prompt.
 

@@ -1,4 +1,4 @@
-"""What notebooks of earlier releases import as `given` and `elsewhere`.
+"""Names that notebooks of earlier releases import as `given` and `elsewhere`.
 
 Learners have copies of them. Today these names are in `workshop.course.nb01`, `nb02`, …
 """

@@ -1,4 +1,4 @@
-"""What notebook 01 begins with: its sliders, and the errors of calculators on recorded runs.
+"""Helpers of notebook 01: its sliders, and the errors of calculators on recorded runs.
 
 >>> from workshop.course import nb01
 >>> nb01.TIGHT["gpus"], nb01.TIGHT["requests"]

@@ -1,4 +1,4 @@
-"""What notebook 02 begins with: the clusters to decide for, and a small MLP to split.
+"""Helpers of notebook 02: the clusters to decide for, and a small MLP to split.
 
 >>> from workshop.course import nb02
 >>> [matrix.shape for matrix in nb02.toy()]             # x, W1, W2

@@ -1,4 +1,4 @@
-"""What notebook 04 uses: the logprobs of all tokens that could come next.
+"""Helpers of notebook 04: the logprobs of all tokens that could come next.
 
 >>> from workshop import connect
 >>> from workshop.course import nb04

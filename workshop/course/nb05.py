@@ -1,4 +1,4 @@
-"""What notebook 05 uses: labels that are chosen by comparing texts.
+"""Helpers of notebook 05: labels that are chosen by comparing texts.
 
 >>> from workshop import connect
 >>> from workshop.course import nb05

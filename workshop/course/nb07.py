@@ -1,4 +1,4 @@
-"""What notebook 07 uses: texts with known labels, vLLM inside of a Python process, and the teaching model.
+"""Helpers of notebook 07: texts with labels, vLLM in a Python process, the teaching model.
 
 >>> from workshop.course import nb07
 >>> nb07.CAPITALS["Denver"]

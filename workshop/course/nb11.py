@@ -1,4 +1,4 @@
-"""What notebook 11 measures and simulates, recorded for a machine without vLLM.
+"""Helpers of notebook 11: its measurements and simulations, recorded for use without vLLM.
 
 >>> from workshop.course import nb11
 >>> sorted(nb11.engine_lab()["budgets"])                # tokens of a step

@@ -1,4 +1,4 @@
-"""What notebooks draw with: `figure` for numbers, and schematic pictures.
+"""Draw numbers with `figure`, and schematic pictures, for notebooks.
 
 Some tables come from the recorded runs.
 

@@ -1,4 +1,4 @@
-"""What was measured of the quantized teaching model, as data and as a table.
+"""The measurements of the quantized teaching model, as data and as a table.
 
 Measured by benchmarks/quantization.
 """

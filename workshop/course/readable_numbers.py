@@ -2,7 +2,7 @@
 
 import math
 
-GIB = 1 << 30
+from inference_planner.catalog.gpus import GIB, MIB
 
 
 def number(value: float) -> str:
@@ -35,7 +35,7 @@ def counted(n: int, what: str) -> str:
 
 def size(count: float) -> str:
     """Return bytes in the largest binary unit that leaves at least 1: 128 KiB, 22.8 MiB."""
-    for unit, scale in (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:,.1f} {unit}".replace(".0 ", " ")
     return f"{count:,.0f} bytes"

@@ -1,4 +1,4 @@
-"""What a folder lies on: who else sees it, and how much this user may still write there."""
+"""Describe what a folder lies on: who else sees it, and how much this user may write there."""
 
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""What this machine or cluster has and lacks for the course, and the remedy for each lack."""
+"""Check what this machine or cluster lacks for the course, and name a remedy for each lack."""
 
 import importlib.metadata
 import os

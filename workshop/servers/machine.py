@@ -1,4 +1,4 @@
-"""What this machine has: processors, memory, addresses, ports, as far as this session may use them.
+"""Describe this machine: processors, memory, addresses and ports that this session may use.
 
 A job on shared nodes takes the interface that is needed and no other, and ports of its own.
 """

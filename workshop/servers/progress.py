@@ -1,4 +1,4 @@
-"""How far something is, in one small value that watchers pass on. Standard library only."""
+"""The progress of a task: one small value that watchers pass on. Standard library only."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How long a server may take to start: time to read the weights, and an allowance for the rest.
+"""Compute how long a server may take to start: to read its weights, and an allowance.
 
 Standard library only.
 

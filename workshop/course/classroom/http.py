@@ -1,4 +1,4 @@
-"""How a simulated learner talks to the server.
+"""The HTTP connection of a simulated learner.
 
 Asks what the server allows, and sends one request, recording the times of its tokens.
 """

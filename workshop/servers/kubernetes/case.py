@@ -1,4 +1,4 @@
-"""What the templates need, computed from a plan and the options of a cluster."""
+"""Compute what the templates need from a plan and the options of a cluster."""
 
 import hashlib
 import math
@@ -7,6 +7,7 @@ import shlex
 
 from inference_planner import machines, versions
 from inference_planner.catalog import list_gpus, load_gpu
+from inference_planner.catalog.gpus import GIB
 from inference_planner.command import check_starts, flag_words, flags
 from inference_planner.parallelism import Plan
 
@@ -17,7 +18,6 @@ from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import MODELS, PORT, PROBE_EVERY_S, read_template
 from workshop.servers.start_time import start_budget_s
 
-GIB = 1 << 30
 MASTER_PORT = 29501
 PVC_MARGIN = 1.05  # of the volume over the weights: the file system
 PVC_SPARE_GIB = 2  # tokenizer and configs

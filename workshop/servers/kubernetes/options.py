@@ -1,4 +1,4 @@
-"""What a plan does not say about a cluster, and how each of it must look."""
+"""The options of a cluster that a plan does not have, and how each of them must look."""
 
 import re
 from dataclasses import dataclass, field, fields

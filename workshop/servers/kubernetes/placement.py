@@ -1,4 +1,4 @@
-"""Which nodes the download may run on: any that can run its image, at the place of the GPUs."""
+"""Choose the nodes for the download: any that can run its image, at the place of the GPUs."""
 
 # Labels that NVIDIA's feature discovery, GKE, AKS and EKS write on nodes with GPUs.
 GPU_NODE_LABELS = (

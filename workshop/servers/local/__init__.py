@@ -1,4 +1,4 @@
-"""What `workshop serve` starts on this machine: the command, its environment, the checks.
+"""Decide what `workshop serve` starts on this machine: command, environment, checks.
 
 The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
 """

@@ -1,4 +1,4 @@
-"""How the course's JupyterLab is started: with our packages, and nobody's configuration.
+"""Start the course's JupyterLab with our packages, and with nobody's configuration.
 
 A person's or a site's Jupyter configuration may set another address, certificates, a password,
 another folder or other kernels, any of which keeps the course from opening. Jupyter reads none of

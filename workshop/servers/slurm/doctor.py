@@ -1,4 +1,4 @@
-"""What `workshop doctor` says on a SLURM cluster: slurm/site.sh against what the cluster has."""
+"""Compare slurm/site.sh with what the cluster has, for `workshop doctor`."""
 
 import os
 import shlex

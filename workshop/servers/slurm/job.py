@@ -1,4 +1,4 @@
-"""What slurm/job.sh calls on the head node: announce the server, watch its start, note its end.
+"""Announce the server of a SLURM job, watch its start and note its end, for slurm/job.sh.
 
     python -m workshop.servers.slurm.job announce|watch|end …
 

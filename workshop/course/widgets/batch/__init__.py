@@ -1,1 +1,1 @@
-"""How far a batch is, as a bar."""
+"""A bar that shows how far a batch is."""

@@ -1,4 +1,4 @@
-"""How far a batch is, in a notebook: `batch.run(…, report=BatchProgress())`."""
+"""Show how far a batch is, in a notebook: `batch.run(…, report=BatchProgress())`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What fewer bits do to a matrix of weights."""
+"""Show how fewer bits change a matrix of weights."""

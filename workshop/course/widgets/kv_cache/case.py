@@ -1,4 +1,4 @@
-"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, and its picture.
+"""Fill a paged KV cache with a small scheduler that keeps blocks as vLLM does, and draw it.
 
 There are no widgets here.
 

@@ -1,1 +1,1 @@
-"""How long users wait under a load, as a simulation finds it."""
+"""Show how long users wait under a load, as a simulation computes it."""

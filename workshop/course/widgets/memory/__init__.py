@@ -1,1 +1,1 @@
-"""What fills the memory of each GPU, with sliders."""
+"""Show what fills the memory of each GPU, with sliders."""

@@ -1,4 +1,4 @@
-"""What the memory sliders compute: one case, its memory on each GPU, a verdict and remedies.
+"""Compute the memory sliders: one case, its memory on each GPU, a verdict and remedies.
 
 There are no widgets here.
 

@@ -1,1 +1,1 @@
-"""What a server says at /metrics while it works, as charts."""
+"""Draw what a server reports at /metrics while it works, as charts."""

@@ -1,4 +1,4 @@
-"""What a server says at /metrics while it works.
+"""Show what a server reports at /metrics while it works.
 
 Requests running and waiting, tokens per second, and the KV-cache usage.
 """

@@ -1,1 +1,1 @@
-"""Which GPU holds which layers and heads, and what travels between them."""
+"""Show which GPU holds which layers and heads, and what travels between them."""

@@ -1,4 +1,4 @@
-"""What the parallelism explorer computes: who holds what, what travels, a verdict. No widgets.
+"""Compute the parallelism explorer: who holds what, what travels, a verdict. No widgets.
 
 Ranks, divisibility, memory, traffic and the nearest split that fits are workshop.plan's.
 """

@@ -1,4 +1,4 @@
-"""Where the explorer's distributions come from: a server, or a recording of one.
+"""Sources of the explorer's distributions: a server, or a recording of one.
 
 A server is asked for completions, or for chat where it has no completions.
 
