@@ -26,7 +26,7 @@ slides:     ## build the slides of both days: slides/build/*.html and *.pdf (nee
 site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (10 minutes; goes on where it stopped; needs npm)
 	@$(IN) -- python docs/site/build.py
 
-docs:       ## renew every generated page and table of docs/ and the notebooks
+docs:       ## renew the generated pages, tables and pictures (CONTRIBUTING.md names those that take minutes)
 	@$(IN) dev -- python docs/make.py
 
 assignment: ## a notebook for otter-grader, without solutions: make assignment NOTEBOOK=01_memory

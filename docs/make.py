@@ -1,4 +1,4 @@
-"""Renew everything in the repository that a script makes: `make docs`. A test compares each with its source.
+"""Renew the pages, tables and pictures that a script makes without a GPU or hours: `make docs`.
 
 python docs/make.py        renew the pages
 python docs/make.py api    print the page of all names of `workshop`, which is not in git
@@ -11,23 +11,27 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# A script with its arguments -> what it writes. CONTRIBUTING.md names those that a person runs.
 GENERATORS = {
     "docs/glossary.py": "docs/glossary.md and the notebooks' tooltips, from docs/glossary.toml",
     "docs/checks.py": "the checks of docs/teaching.md, from the exercises and notebooks",
     "docs/cards.py": "docs/cards.md, from the public measurements and logs",
     "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
+    "benchmarks/accuracy/accuracy.py": "docs/accuracy.md, its picture and the test vectors, from the recorded runs",
+    "benchmarks/quantization/page.py": "the tables of docs/quantization.md, from the recorded measurement",
+    "benchmarks/exact.py page": "the table of architectures in docs/exact.md, from the recorded builds",
+    "slides/figures.py": "slides/figures, from what the planner computes",
 }
+# pages of some hundred generated lines, printed when somebody reads them
+PRINTED = {"api": "docs/api.py"}
 
 
-PRINTED = {
-    "api": "docs/api.py"
-}  # pages of some hundred generated lines, printed when somebody reads them
-
-
-def run(script: str) -> int:
-    """Run a script of this repository; return its exit code."""
-    return subprocess.run([sys.executable, "-P", str(ROOT / script)], cwd=ROOT).returncode
+def run(command: str) -> int:
+    """Run a script of this repository with its arguments; return its exit code."""
+    script, *arguments = command.split()
+    words = [sys.executable, "-P", str(ROOT / script), *arguments]
+    return subprocess.run(words, cwd=ROOT).returncode
 
 
 def main(arguments: list[str]) -> int:
@@ -37,9 +41,9 @@ def main(arguments: list[str]) -> int:
             print(f"Give no argument, or one of: {', '.join(PRINTED)}.", file=sys.stderr)
             return 2
         return run(PRINTED[arguments[0]])
-    for script, what in GENERATORS.items():
+    for command, what in GENERATORS.items():
         print(what, flush=True)
-        code = run(script)
+        code = run(command)
         if code:
             return code
     return 0
