@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -90,16 +90,13 @@ def judges(point: dict) -> bool:
 
 
 def plan(point: dict) -> Plan:
-    """Return our plan of a point, which knows if the formulas are those of another version than the point's."""
+    """Return our plan of a point."""
     model = point["model"]
     if point.get("unquantized"):  # the catalog has the FP8 checkpoint alone
         raw = dict(load_model(model).raw)
         del raw["quantization_config"]
         model = from_dict(raw, name=point["published_model"])
-    result = public_points.plan_of({**point, "model": model})
-    if result.vllm_version == point["vllm_version"]:
-        return result
-    return replace(result, ground=result.ground.of_another_version())
+    return public_points.plan_of({**point, "model": model})
 
 
 def memory_rows(point: dict, result: Plan) -> Iterator[Row]:
@@ -200,7 +197,7 @@ def section(point: dict, rows: list[Row]) -> list[str]:
     lines = ["", f"**{point['id']}**: {point['published_model']} on {card}, {version}."]
     lines[-1] += f" Source: {point['source']}."
     if rows:
-        formulas = versions.nearest(point["vllm_version"])
+        formulas = versions.nearest_formulas(point["vllm_version"])
         lines[-1] += f" Ground: {rows[0].basis}."
         if formulas != point["vllm_version"]:
             lines[-1] += f" Formulas of {formulas}."
@@ -235,6 +232,13 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "",
         "How the widths were found is in `planner/inference_planner/intervals.py`: half of the points below set those of "
         "cards that were never measured, the other half judges them.",
+        "",
+        "## How to read an interval",
+        "",
+        "Every figure of a plan has a low and a high value, and nine of ten measured figures are to lie between them. "
+        "The farther a case is from what was measured, the wider its interval: `basis` names that distance, and "
+        "`workshop plan --explain` each doubt that widens it. One start of your own narrows it: "
+        "`workshop reconcile server.log --keep`.",
         "",
         "## What `basis` means",
         "",

@@ -13,7 +13,6 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inference_planner import versions
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
@@ -64,10 +63,9 @@ def model_of(point: dict) -> ModelConfig:
 
 
 def plan_of(point: dict, **changes: object) -> Plan:
-    """Return our plan for a point's settings. The version is the nearest whose formulas the plan has."""
+    """Return our plan for a point's settings and its release."""
     options = {**point["plan"], **changes}
-    version = versions.nearest(point["vllm_version"])
-    return plan(model_of(point), gpu_of(point), vllm_version=version, **options)
+    return plan(model_of(point), gpu_of(point), vllm_version=point["vllm_version"], **options)
 
 
 def arrivals_of(load: dict, traces: Path | None) -> list[Arrival]:

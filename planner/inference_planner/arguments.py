@@ -61,7 +61,7 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--quantization", "-q"): {"help": "vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given."},
     ("--kv-cache-dtype",): {"default": "auto", "help": "auto, bfloat16, float16, fp8, fp8_e4m3 or fp8_e5m2."},
     ("--max-model-len",): {"type": tokens, "help": "Tokens of one request, with its answer.  [default: the model's]"},
-    ("--gpu-memory-utilization",): {"type": float, "help": "Share of the GPU that vLLM takes.  [default: 0.92]"},
+    ("--gpu-memory-utilization",): {"type": float, "help": "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.21]"},
     ("--max-num-batched-tokens",): {"type": tokens, "help": "Tokens of one step.  [default: vLLM's for this GPU]"},
     ("--max-num-seqs",): {"type": tokens, "help": "Requests of one step.  [default: vLLM's for this GPU]"},
     ("--limit-mm-per-prompt",): {"metavar": "JSON", "help": "Most images, videos, … in a prompt, as vLLM takes it: '{\"image\": 4, \"video\": 0}', or image=4,video=0."},
@@ -84,7 +84,7 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--usage",): {"choices": ["serve", "llm"], "help": "serve (default) or llm: whose defaults."},
     ("--network",): {"default": "infiniband-ndr", "help": "Link between nodes."},
     ("--explain",): {**FLAG, "help": "Show every overhead and every part of a step, with its source."},
-    ("--list-models",): {"dest": "listed", "action": "store_const", "const": "models", "help": "Print the catalogue's models."},
-    ("--list-gpus",): {"dest": "listed", "action": "store_const", "const": "gpus", "help": "Print the catalogue's GPUs."},
+    ("--list-models",): {"dest": "listed", "action": "store_const", "const": "models", "help": "Print the catalog's models."},
+    ("--list-gpus",): {"dest": "listed", "action": "store_const", "const": "gpus", "help": "Print the catalog's GPUs."},
     ("--json",): {**FLAG, "dest": "as_json", "help": "Print data instead of text."},
 }  # fmt: skip

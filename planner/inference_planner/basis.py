@@ -26,7 +26,7 @@ from inference_planner.catalog.read import from_dict
 from inference_planner.deployment import Deployment
 from inference_planner.learned import Likeness, correction
 from inference_planner.moe_backends import AUTO
-from inference_planner.versions import is_before
+from inference_planner.versions import is_before, is_outside
 
 RUNS = Path(__file__).parent / "data" / "runs"
 REGISTRIES = Path(__file__).parent / "catalog" / "architectures.json"
@@ -191,8 +191,8 @@ class Ground:
         same_version: this version was measured on some card.
         same_weights: weights stored like these were measured on a card of this generation, where
             they are laid out alike; those of 16 bit are the same everywhere.
-        same_formulas: the formulas are those of the version; False for a log whose version has none
-            of its own.
+        same_formulas: the formulas are those of the version; False for a release that has none of
+            its own.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
     """
 
@@ -202,16 +202,6 @@ class Ground:
     same_weights: bool = False
     same_formulas: bool = True
     learned: bool = False
-
-    def of_another_version(self) -> "Ground":
-        """Return the ground of a case whose version has no formulas.
-
-        Those of another version were used.
-        """
-        basis = self.basis
-        if basis == "measured here":
-            basis = "measured on this kind of GPU"
-        return replace(self, basis=basis, same_version=False, same_formulas=False, learned=False)
 
 
 # The ground of a case for which this site kept a log of the same card, version and kind of model.
@@ -255,7 +245,13 @@ def ground(d: Deployment) -> Ground:
         basis = "measured on this kind of GPU"
     elif of_generation:
         basis = "same generation"
-    return Ground(basis, same_kind, same_version, same_weights)
+    return Ground(
+        basis=basis,
+        same_kind=same_kind,
+        same_version=same_version,
+        same_weights=same_weights,
+        same_formulas=not is_outside(version),
+    )
 
 
 def sizes_from(d: Deployment) -> str:

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="A catalogue name, or a folder with a config.json.",
+        help="A catalog name, or a folder with a config.json.",
     )
     for flags, keywords in ARGUMENTS.items():
         settings: dict[str, Any] = dict(keywords)

@@ -12,7 +12,7 @@ from inference_planner.catalog.config import present
 from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
 from inference_planner.moe_backends import AUTO
-from inference_planner.settings import UTILIZATION, batch_defaults
+from inference_planner.settings import batch_defaults
 
 # vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS,
 # layers/quantization.
@@ -83,7 +83,7 @@ def flags(d: Deployment) -> dict[str, str]:
         ),
         "--gpu-memory-utilization": (
             f"{settings.gpu_memory_utilization:g}",
-            f"{UTILIZATION:g}",
+            f"{settings.version.default_utilization:g}",
         ),
         "--max-num-batched-tokens": (
             settings.max_num_batched_tokens,

@@ -202,7 +202,7 @@ def prepare(
     kind = load_card(gpu, gpu_memory_gib)
     if free_gib is not None:
         share = settings.share_of_free(kind, free_gib)
-        if more.get("gpu_memory_utilization") is None and share < settings.UTILIZATION:
+        if more.get("gpu_memory_utilization") is None and share < version.default_utilization:
             more["gpu_memory_utilization"] = share
     if quantization:
         quantization = quant.canonical(quantization)

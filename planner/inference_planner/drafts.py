@@ -33,13 +33,48 @@ from inference_planner.weights import (
 )
 
 OWN_LAYERS = "mtp"
-HEADS = ("eagle", "eagle3")
+EAGLE3 = "eagle3"
+HEADS = ("eagle", EAGLE3)
 DRAFT_MODEL = "draft_model"
 WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix")
 METHODS = (OWN_LAYERS, *HEADS, DRAFT_MODEL, *WITHOUT_WEIGHTS)
 MOST_TOKENS = 64
 SUFFIX_TOKENS = 24  # suffix_decoding_max_tree_depth, the default of num_speculative_tokens there
 AUXILIARY_LAYERS = 3  # hidden states of so many layers of the model go into an EAGLE-3 head
+# Classes whose decoder sends these hidden states from one pipeline stage to the next: LlamaModel,
+# Qwen2Model and a few others have supports_aux_hidden_states_over_pp, and so have those that are
+# derived from them (vLLM 0.32.0).
+EAGLE3_OVER_STAGES = frozenset(
+    (
+        "DeepseekV4ForCausalLM",
+        "DeepseekV4ForConditionalGeneration",
+        "Ernie4_5ForCausalLM",
+        "IQuestCoderForCausalLM",
+        "InternLM3ForCausalLM",
+        "KimiK3ForConditionalGeneration",
+        "KimiLinearForCausalLM",
+        "LLaMAForCausalLM",
+        "Llama4ForCausalLM",
+        "Llama4ForConditionalGeneration",
+        "LlamaForCausalLM",
+        "LlavaForConditionalGeneration",
+        "MiniMaxM3SparseForCausalLM",
+        "MiniMaxM3SparseForConditionalGeneration",
+        "Ministral3ForCausalLM",
+        "Mistral3ForConditionalGeneration",
+        "MistralForCausalLM",
+        "Phi3ForCausalLM",
+        "PixtralForConditionalGeneration",
+        "Qwen2ForCausalLM",
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen3ForCausalLM",
+        "Qwen3VLForConditionalGeneration",
+        "SarvamMLAForCausalLM",
+        "TeleChat2ForCausalLM",
+        "TeleChat3ForCausalLM",
+        "TeleFLMForCausalLM",
+    )
+)
 DRAFT_VOCABULARY = 32000  # of published EAGLE-3 heads
 MLP_OF_EXPERTS = 4  # hidden sizes: width of a head's MLP where the model's own is not dense
 # Families whose checkpoints have MTP layers, where the config does not say how many; by model_type.

@@ -1,4 +1,4 @@
-"""Which modules a quantization config leaves in 16 bit.
+"""Find the modules that a quantization config leaves in 16 bit.
 
 It names them by full name, prefix, suffix, glob or `re:` pattern.
 """

@@ -48,7 +48,7 @@ CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
-SORTED_LOGIT_BYTES = 39  # of the V0 engine's sampler, with top_k and top_p: versions.py
+SORTED_LOGIT_BYTES = 39  # of a sampler that sorts, with top_k and top_p: versions.py
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 
 
@@ -363,8 +363,8 @@ def graph_estimate(d: Deployment, layers: int) -> int:
     `layers` are those of the rank.
 
     The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's
-    partial sums (`_partial_sums`). Model runner V1 adds so much a graph; V2 sets nothing aside
-    before 0.29.0. From then on it captures all pieces and two full graphs, and takes the second for
+    partial sums (`_partial_sums`). Model runner V1 adds so much a graph, from 0.21.0 on; V2 sets
+    nothing aside before 0.29.0. From then on it captures all pieces and two full graphs, and takes the second for
     all others: 1 MiB each, since capturing it first hands back what the run before it took. Those
     are partial sums again (`_times_summed_again`). With adapters every size is captured twice, with
     and without them.
@@ -382,6 +382,8 @@ def graph_estimate(d: Deployment, layers: int) -> int:
     if settings.adapters:
         cases = settings.adapters.graph_cases
     if runner(m, settings.version) == 1:
+        if not settings.version.graphs_are_profiled:
+            return 0
         graph = FULL_GRAPH + PIECEWISE_GRAPH
         if has_states(m):
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_STATES

@@ -42,11 +42,12 @@ def reasons(plan: Plan) -> list[str]:
 
 def _version(plan: Plan) -> Iterator[str]:
     """Say that a release has no formulas of its own."""
-    name, row = plan.vllm_version, plan.settings.version.name
+    name = plan.vllm_version
+    row = versions.nearest_formulas(name)
     if versions.is_outside(name):
         yield (
             f"There are no formulas for vLLM {name}: those of the nearest release, {row}, are "
-            "used, and the figures may be off by several GiB."
+            "used. The interval beside each figure says how far it may be off."
         )
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from inference_planner import adapters, kv_cache, ranks, settings
 from inference_planner.attention import has_states
-from inference_planner.basis import lacks
+from inference_planner.basis import lacks, registries
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
+from inference_planner.drafts import EAGLE3, EAGLE3_OVER_STAGES
 from inference_planner.errors import BadInput
 from inference_planner.memory import Fit, fit, longest_context
 from inference_planner.settings import DTYPES, NOT_FLOAT16
@@ -306,6 +307,46 @@ def _draft_slots(d: Deployment) -> Finding | None:
     return Finding(what, f"--max-num-batched-tokens {draft.extra_slots + 1}")
 
 
+def _draft_split(d: Deployment) -> Finding | None:
+    problem = _draft_problem(d, d.tp)
+    if not problem:
+        return None
+    usable = (
+        size
+        for size in range(d.tp - 1, 0, -1)
+        if not _draft_problem(d, size) and not ranks.tp_problem(d.model, size, d.experts_cut(size))
+    )
+    return Finding(problem, f"--tensor-parallel-size {next(usable, 1)}")
+
+
+def _draft_problem(d: Deployment, tp: int) -> str:
+    """Return why vLLM cannot split the draft over the ranks of the model, or ""."""
+    draft = d.settings.draft
+    if draft is None:
+        return ""
+    if draft.model:
+        problem = ranks.tp_problem(draft.model, tp)
+        return f"of the draft {draft.model.name}, {problem}" if problem else ""
+    if draft.head and draft.head.heads % tp:
+        return f"{tp} does not divide the draft's {draft.head.heads} attention heads"
+    return ""
+
+
+def _draft_over_stages(d: Deployment) -> Finding | None:
+    draft = d.settings.draft
+    if draft is None or draft.method != EAGLE3 or d.pp == 1:
+        return None
+    architecture = d.model.architecture
+    # an architecture that no release has may come from a plug-in
+    if architecture in EAGLE3_OVER_STAGES or architecture not in registries()["architectures"]:
+        return None
+    what = (
+        f"an EAGLE-3 head reads hidden states of several layers, and vLLM's class of "
+        f"{d.model.name} does not send them from one pipeline stage to the next"
+    )
+    return Finding(what, "--pipeline-parallel-size 1")
+
+
 def _draft_step_with_adapters(d: Deployment) -> Finding | None:
     if d.settings.adapters is None or d.settings.draft is None:
         return None
@@ -549,6 +590,19 @@ ARGUMENT_ROWS = (
         "support the speculative decoding settings",
         "config/vllm.py VllmConfig._set_max_num_scheduled_tokens",
         _draft_slots,
+    ),
+    Refusal(
+        "draft split",
+        "Total number of attention heads … must be divisible by tensor parallel size",
+        "config/speculative.py SpeculativeConfig._verify_args",
+        _draft_split,
+    ),
+    Refusal(
+        "draft over stages",
+        "… does not support eagle3 with pipeline parallelism",
+        "v1/worker/gpu/spec_decode/eagle/eagle3_utils.py verify_supports_aux_hidden_states_over_pp",
+        _draft_over_stages,
+        since="0.32.0",  # older releases were not read for it
     ),
     Refusal(
         "draft tokens with adapters",

@@ -24,7 +24,6 @@ from inference_planner.kv_cache import kv_dtype_bytes
 from inference_planner.versions import Version
 
 USAGES = ("serve", "llm")
-UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
 # vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
 # 78.84 of 79.25, 139.21 of 139.81 GiB free: the most of these, so that what the plan takes is free.
 CONTEXT_GIB = 0.6
@@ -59,7 +58,8 @@ class Settings:
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int = 0
-    gpu_memory_utilization: float = UTILIZATION
+    # `resolve` takes the release's own default where none is given
+    gpu_memory_utilization: float = versions.get(versions.DEFAULT).default_utilization
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
@@ -187,7 +187,9 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
             "Choose llm (the LLM class) or serve (vllm serve).",
         )
     kv_dtype_bytes(model, settings.kv_cache_dtype)
-    share = _checked_share(settings.gpu_memory_utilization)
+    share = version.default_utilization
+    if values.get("gpu_memory_utilization") is not None:
+        share = _checked_share(values["gpu_memory_utilization"], share)
     default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
     limits = {
@@ -262,12 +264,12 @@ def share_of_free(gpu: GPU, free_gib: float) -> float:
     return share
 
 
-def _checked_share(share: object) -> float:
+def _checked_share(share: object, default: float) -> float:
     """Return gpu_memory_utilization. Raises BadInput: it is no number above 0 and at most 1."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise BadInput(
             f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
-            f"vLLM's default is {UTILIZATION}.",
+            f"vLLM's default is {default:g}.",
         )
     return float(share)
 

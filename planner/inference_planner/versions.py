@@ -8,7 +8,6 @@ sizes were measured on an H200.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -59,6 +58,9 @@ class Version:
             was cut out of it (gpu_worker.py, without _scoped_allocator_max_split).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads
             after the first snapshot, and those that the profile run touches first.
+        default_utilization: gpu_memory_utilization where none is given (config/cache.py).
+        graphs_are_profiled: memory for CUDA graphs is set aside with model runner V1. vLLM's own
+            line calls it "enabled (default since v0.21.0)" (gpu_worker.py).
     """
 
     name: str
@@ -84,6 +86,8 @@ class Version:
     graphs_of_whole_steps: bool = True
     may_keep_freed_blocks: bool = False
     small_defaults_on_gb10: bool = False
+    default_utilization: float = 0.92
+    graphs_are_profiled: bool = True
 
 
 V0_25_1 = Version(
@@ -188,14 +192,19 @@ V0_33_0 = Version(
     small_defaults_on_gb10=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
+# 0.10 to 0.20, which were not read: the formulas of the oldest row, with what a later release says
+# of them. `is_outside` is True for all of them.
+BEFORE_0_21 = replace(V0_25_1, name="0.20.0", default_utilization=0.9, graphs_are_profiled=False)
+# The profile run sorts the logits as the V0 engine did, until a Triton kernel for top_k and top_p
+# (pull request 33538, February 2026). Logs of 0.10.0 to 0.11.2 have it, those of 0.18 and 0.19 not.
+BEFORE_0_17 = replace(BEFORE_0_21, name="0.16.0", sampler_logits="sorted in 32 bit")
 # The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the
 # KV cache is sized. Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in
 # one. Up to 0.6.5 the context counts.
 V0_ENGINE = replace(
-    V0_25_1,
+    BEFORE_0_17,
     name="0.7.3",
     compiles_in_profile_run=False,
-    sampler_logits="sorted in 32 bit",
     loads_deep_gemm=False,
     kernels_at_load_bytes=0,
     kernels_at_profile_bytes=32 * MIB,
@@ -203,7 +212,9 @@ V0_ENGINE = replace(
 V0_ENGINE_OF_0_6_4 = replace(V0_ENGINE, name="0.6.4", kernels_at_profile_bytes=358 * MIB)
 ENGINES_V0 = {version.name: version for version in (V0_ENGINE_OF_0_6_4, V0_ENGINE)}
 TABLE = {version.name: version for version in ROWS}
-OLDEST = (0, 10)  # the first release that a plan is made for, with the formulas of the oldest row
+OLDER_ROWS = (BEFORE_0_17, BEFORE_0_21)
+ALL = {version.name: version for version in (*OLDER_ROWS, *ROWS)}
+OLDEST = (0, 10)  # the first release that a plan is made for
 RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")
 DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
@@ -213,17 +224,17 @@ def get(name: str) -> Version:
 
     "v0.32.0" is 0.32.0.
 
-    Releases from 0.10 on that are older than the table take its oldest row: `is_outside` says so.
+    Releases from 0.10 on that are older than the table take the nearest row: `is_outside` says so.
 
     Raises BadInput: the planner has no formulas for it.
     """
     plain_name = plain(name)
     if plain_name in ENGINES_V0:
         return ENGINES_V0[plain_name]
-    if plain_name in TABLE:
-        return TABLE[plain_name]
+    if plain_name in ALL:
+        return ALL[plain_name]
     if RELEASE.fullmatch(plain_name):
-        row = TABLE[nearest(plain_name)]
+        row = ALL[nearest(plain_name)]
         if same_minor(row.name, plain_name) or is_outside(plain_name):
             return row
     raise BadInput(
@@ -237,7 +248,10 @@ def plain(name: str) -> str:
 
 
 def is_outside(name: str) -> bool:
-    """Return True for a release from 0.10 on that is older than every row of the table."""
+    """Return True for a release from 0.10 on that is older than every row of the table.
+
+    Its figures come from another release's formulas.
+    """
     return numbers(name) >= OLDEST and numbers(name)[:2] < numbers(V0_25_1.name)[:2]
 
 
@@ -256,8 +270,20 @@ def same_minor(name: str, other: str) -> bool:
     return numbers(name)[:2] == numbers(other)[:2]
 
 
-def nearest(name: str, among: Iterable[str] = TABLE) -> str:
-    """Return the release with formulas that is nearest to another release."""
+def nearest(name: str) -> str:
+    """Return the release whose row stands for another release: its own, or the nearest.
+
+    An older row stands for all releases before it.
+    """
+    target = numbers(name)[:2]
+    for row in OLDER_ROWS:
+        if target and target <= numbers(row.name)[:2]:
+            return row.name
+    return nearest_formulas(name)
+
+
+def nearest_formulas(name: str) -> str:
+    """Return the release that has formulas of its own and is nearest to another release."""
     target = numbers(name)[:2]
 
     def distance(other: str) -> list[int]:
@@ -265,4 +291,4 @@ def nearest(name: str, among: Iterable[str] = TABLE) -> str:
             abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], target, strict=False)
         ]
 
-    return min(among, key=distance)
+    return min(TABLE, key=distance)

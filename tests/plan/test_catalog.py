@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from inference_planner.catalog import list_models, load_gpu, load_model
+from inference_planner.catalog import list_models, load_gpu, load_model, with_encoder
 from inference_planner.catalog.read import from_dict
 from inference_planner.weights import (
     active_parameters,
@@ -301,3 +301,28 @@ def test_a_model_in_a_cache_of_the_hub_has_its_own_name_not_its_hash(tmp_path):
     plain.mkdir(parents=True)
     (plain / "config.json").write_text(json.dumps(model.raw))
     assert load_model(str(plain)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("model", "published"),
+    # parameters of google/gemma-3-4b-pt, -12b-pt and -27b-pt, with the encoder
+    [
+        ("gemma-3-4b", 4_300_079_472),
+        ("gemma-3-12b", 12_187_325_040),
+        ("gemma-3-27b", 27_432_406_640),
+    ],
+)
+def test_a_text_model_can_be_planned_as_it_is_published(model, published):
+    whole = with_encoder(load_model(model))
+    assert whole.architecture == "Gemma3ForConditionalGeneration" == load_model(model).text_of
+    assert whole.name not in list_models() and not whole.text_of
+    sizes = [
+        plan(part, "h200", tensor_parallel_size=1, max_model_len=4096).weights_gib_per_gpu
+        for part in (load_model(model), whole)
+    ]
+    encoder = published - load_model(model).published_parameters
+    assert (sizes[1] - sizes[0]) * 2**30 == pytest.approx(2 * encoder, rel=0.03)
+
+
+def test_a_model_without_an_encoder_stays_as_it_is():
+    assert with_encoder(load_model("llama-3.1-8b")) is load_model("llama-3.1-8b")

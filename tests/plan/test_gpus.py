@@ -1,4 +1,4 @@
-"""GPUs of the catalogue: what they have, how they are found, and slices of them."""
+"""GPUs of the catalog: what they have, how they are found, and slices of them."""
 
 from __future__ import annotations
 

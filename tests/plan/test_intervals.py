@@ -156,10 +156,46 @@ def test_what_was_predicted_before_measuring_lies_within_the_width_of_its_distan
 
 
 def test_formulas_of_another_version_make_a_case_less_certain():
-    p = plan("llama-3.1-8b", "h100", max_model_len=4096)
-    other = p.ground.of_another_version()
-    half = intervals.spread(p.deployment, p.fit, other).available_gib
-    assert other.basis == "measured on this kind of GPU" and half > p.spread.available_gib + 0.3
+    one = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    known = plan("llama-3.1-8b", "h100", vllm_version="0.25.1", **one)
+    older = plan("llama-3.1-8b", "h100", vllm_version="0.24.0", **one)
+    assert older.spread.available_gib > known.spread.available_gib + 0.3
+    assert older.basis == "measured on this kind of GPU"
+    assert "the formulas of another version" in older.to_dict()["doubts"]
+    assert "the formulas of another version" not in known.to_dict()["doubts"]
+
+
+def test_a_public_log_of_a_release_without_formulas_lies_within():
+    """0.11.2 on an H200: 239,152 tokens (KempnerInstitute/distributed-inference-vllm, workflows/Qwen2.5-32B)."""
+    p = plan(
+        "qwen2.5-32b",
+        "h200",
+        tensor_parallel_size=1,
+        usage="llm",
+        max_model_len=4096,
+        gpu_memory_utilization=0.9,
+        vllm_version="0.11.2",
+    )
+    assert 239_152 in p.intervals["kv_cache_tokens"]
+
+
+def test_a_card_of_another_vendor_is_less_certain():
+    """Qwen2.5-14B on two MI300X under 0.10.0 had 151.25 GiB for the KV cache, by vLLM's own line."""
+    amd = plan(
+        "qwen2.5-14b",
+        "mi300x",
+        tensor_parallel_size=2,
+        max_model_len=4096,
+        gpu_memory_utilization=0.9,
+        vllm_version="0.10.0",
+    )
+    assert 151.25 in amd.intervals["available_kv_gib_per_gpu"]
+    name = "a card of another vendor"
+    assert name in amd.to_dict()["doubts"]
+    for gpu in ("l40s", "b200"):
+        assert name not in plan("llama-3.1-8b", gpu, max_model_len=4096).to_dict()["doubts"]
+    unknown = plan("llama-3.1-8b", gpu_memory_gib=48, max_model_len=4096)
+    assert name not in unknown.to_dict()["doubts"]
 
 
 def test_a_plan_that_may_not_start_says_so():

@@ -25,6 +25,8 @@ DRAFT_MODEL = {
     "speculative_config": {"method": "draft_model", "model": "llama-3.2-1b"},
     "spec_tokens": 2,
 }
+QWEN_DRAFT = {"method": "draft_model", "model": "qwen2.5-0.5b", "num_speculative_tokens": 3}
+EAGLE3 = {"method": "eagle3", "model": "no/such-head", "num_speculative_tokens": 3}
 LORA = {"enable_lora": True}
 SHARDED = {"fully_sharded_loras": True}
 
@@ -125,6 +127,16 @@ CASES = {
         "no slot beside those of the draft",
         "--max-num-batched-tokens 2",
     ),
+    "draft split": (  # config.json of Qwen2.5-0.5B: 14 heads
+        lambda: on("qwen2.5-3b", "l4", speculation={"speculative_config": QWEN_DRAFT}).split(4, 1),
+        "of the draft qwen2.5-0.5b, 4 does not divide the 14 attention heads",
+        "--tensor-parallel-size 2",
+    ),
+    "draft over stages": (
+        lambda: on("gpt-oss-120b", speculation={"speculative_config": EAGLE3}).split(1, 2),
+        "does not send them from one pipeline stage to the next",
+        "--pipeline-parallel-size 1",
+    ),
     "draft tokens with adapters": (
         lambda: on(speculation=DRAFT_MODEL, lora=LORA, max_num_batched_tokens=2048),
         "1,024 requests of 3 tokens each: 3,072",
@@ -190,6 +202,26 @@ def test_the_flag_of_each_row_is_one_with_which_the_row_finds_nothing():
             assert row.find(after) is None, row.name
             tried += 1
     assert tried == 6
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"), [("gpt-oss-120b", True), ("llama-3.1-70b", False), ("qwen3-32b", False)]
+)
+def test_an_eagle3_head_needs_a_class_that_sends_hidden_states_between_stages(model, refused):
+    """vLLM 0.32.0: llama.py and qwen2.py have supports_aux_hidden_states_over_pp, gpt_oss.py has not."""
+    sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 4, "max_model_len": 8192}
+    p = plan(model, "h200", speculative_config=EAGLE3, **sizes)
+    assert bool(p.refusals) == refused and p.fits != refused
+
+
+def test_an_eagle_head_with_heads_that_cannot_be_split_is_refused():
+    d = on("llama-3.1-70b", "h200", speculation={"speculative_config": EAGLE3}).split(2, 1)
+    draft = d.settings.draft
+    assert draft and draft.head and not check(d)
+    odd = d.with_settings(draft=replace(draft, head=replace(draft.head, heads=25)))
+    assert [finding.what for finding in check(odd)] == [
+        "2 does not divide the draft's 25 attention heads"
+    ]
 
 
 def test_rows_hold_from_the_release_that_has_the_check():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from inference_planner.drafts import EAGLE3_OVER_STAGES
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
 from inference_planner.settings import LEAST, NOT_FLOAT16
 from needs import lacking
@@ -25,8 +26,14 @@ from vllm.config import ModelConfig, SchedulerConfig
 from vllm.config.compilation import CompilationConfig, CUDAGraphMode
 from vllm.config.model import _FLOAT16_NOT_SUPPORTED_MODELS, _check_valid_dtype
 from vllm.model_executor.layers.quantization import get_quantization_config
+from vllm.model_executor.models import (
+    deepseek_v2, gpt_oss, granite, llama, mimo, mistral, qwen2, qwen3, qwen3_moe,
+)
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.core.kv_cache_utils import _check_enough_kv_cache_memory
+from vllm.v1.worker.gpu.spec_decode.eagle.eagle3_utils import (
+    verify_supports_aux_hidden_states_over_pp,
+)
 from vllm.v1.worker.utils import request_memory
 
 GIB = 1 << 30
@@ -76,6 +83,23 @@ attempt("pipeline parallel", split, pp=2)
 attempt("decode context parallel", split, tp=8, dcp=2)
 attempt("expert parallel", split, ep=True)
 
+attempt("draft over stages", verify_supports_aux_hidden_states_over_pp, Fake(model=Fake()), "eagle3")
+decoders = {
+    "DeepseekV3ForCausalLM": deepseek_v2.DeepseekV2Model,
+    "GptOssForCausalLM": gpt_oss.GptOssModel,
+    "GraniteForCausalLM": granite.GraniteModel,
+    "LlamaForCausalLM": llama.LlamaModel,
+    "MiMoForCausalLM": mimo.MiMoModel,
+    "MistralForCausalLM": mistral.MistralModel,
+    "Qwen2ForCausalLM": qwen2.Qwen2Model,
+    "Qwen3ForCausalLM": qwen3.Qwen3Model,
+    "Qwen3MoeForCausalLM": qwen3_moe.Qwen3MoeModel,
+}
+over_stages = {
+    name: bool(getattr(decoder, "supports_aux_hidden_states_over_pp", False))
+    for name, decoder in decoders.items()
+}
+
 def dtypes(kind):
     names = kind.get_supported_act_dtypes
     try:
@@ -88,7 +112,7 @@ for name in METHODS:
     kind = get_quantization_config(name)
     names = [str(dtype).removeprefix("torch.") for dtype in dtypes(kind)]
     quantization[name] = [kind.get_min_capability() / 10, names]
-print(json.dumps({"said": said, "quantization": quantization,
+print(json.dumps({"said": said, "quantization": quantization, "over_stages": over_stages,
                   "float16": sorted(_FLOAT16_NOT_SUPPORTED_MODELS)}))
 """
 
@@ -118,6 +142,7 @@ EXECUTED = (
     "pipeline parallel",
     "decode context parallel",
     "expert parallel",
+    "draft over stages",
 )
 
 
@@ -139,6 +164,11 @@ def test_least_capability_and_dtypes_of_each_quantization_are_vllm_s(answers):
             assert LEAST[method] == capability, method
         ours = ACTIVATION_DTYPES.get(method, BOTH_16_BITS)
         assert set(ours) == {name for name in dtypes if "float8" not in name}, method
+
+
+def test_the_decoders_that_send_hidden_states_between_stages_are_vllm_s(answers):
+    for name, sends in answers["over_stages"].items():
+        assert (name in EAGLE3_OVER_STAGES) == sends, name
 
 
 def test_the_models_that_overflow_in_float16_are_vllm_s(answers):

@@ -84,6 +84,80 @@ def test_a_release_before_the_table_is_planned_and_said_to_be_outside(version):
     assert any(f"There are no formulas for vLLM {version}" in reason for reason in p.reasons)
 
 
+@pytest.mark.parametrize(
+    ("version", "share"), [("0.10.2", 0.9), ("0.20.2", 0.9), ("0.21.0", 0.92), ("0.32.0", 0.92)]
+)
+def test_the_default_utilization_is_that_of_the_release(version, share):
+    """vllm/config/cache.py has 0.9 up to 0.20, and 0.92 since."""
+    p = plan("llama-3.1-8b", "h100", vllm_version=version, max_model_len=8192)
+    assert p.settings.gpu_memory_utilization == share
+    assert "--gpu-memory-utilization" not in p.command
+    other = plan(
+        "llama-3.1-8b",
+        "h100",
+        vllm_version=version,
+        max_model_len=8192,
+        gpu_memory_utilization=1.82 - share,
+    )
+    assert f"--gpu-memory-utilization {1.82 - share:g}" in other.command
+
+
+def test_a_card_that_is_nearly_free_keeps_the_default_of_the_release():
+    """More than 0.9 of an H100 is free in both cases."""
+    for version, share in (("0.18.0", 0.9), ("0.32.0", 0.92)):
+        p = plan("llama-3.1-8b", "h100", free_gib=78.5, vllm_version=version, max_model_len=8192)
+        assert p.settings.gpu_memory_utilization == share
+
+
+def test_memory_for_graphs_is_set_aside_from_0_21_on():
+    """gpu_worker.py: "CUDA graph memory profiling is enabled (default since v0.21.0)"."""
+    graphs = {}
+    for version in ("0.20.2", "0.21.0"):
+        p = plan("qwen3-30b-a3b", "h100", vllm_version=version, max_model_len=8192)
+        sizes = [item.bytes for item in p.overheads if item.name == "CUDA graphs"]
+        graphs[version] = sum(sizes)
+    assert graphs["0.20.2"] == 0 < graphs["0.21.0"]
+
+
+def test_a_log_of_a_release_without_a_row_takes_the_nearest():
+    assert versions.nearest("0.11.2") == versions.nearest("0.8.5") == "0.16.0"
+    assert versions.nearest("0.18.0") == "0.20.0"
+    assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
+    assert versions.get("0.21.0") is versions.get("0.25.1")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "version", "asked", "logged_gib"),
+    [
+        # KempnerInstitute/distributed-inference-vllm: 239,152 tokens of 256 KiB
+        ("qwen2.5-32b", "h200", "0.11.2", {"usage": "llm", "max_model_len": 4096}, 58.39),
+        # vLLM's own line on two MI300X
+        (
+            "qwen2.5-14b",
+            "mi300x",
+            "0.10.0",
+            {"tensor_parallel_size": 2, "max_model_len": 4096},
+            151.25,
+        ),
+        # 245,360 tokens of 56 KiB on a V100, from a log of 0.18.0
+        (
+            "qwen2.5-7b",
+            "v100-32gb",
+            "0.18.0",
+            {"usage": "llm", "max_model_len": 32768, "dtype": "half", "enforce_eager": True},
+            13.10,
+        ),
+    ],
+)
+def test_a_public_log_of_an_older_release_is_within_one_percent(
+    model, gpu, version, asked, logged_gib
+):
+    """Up to 0.16 the profile run sorts the logits of max_num_seqs requests (pull request 33538)."""
+    options = {"tensor_parallel_size": 1, "gpu_memory_utilization": 0.9, **asked}
+    p = plan(model, gpu, vllm_version=version, **options)
+    assert p.available_kv_gib_per_gpu == pytest.approx(logged_gib, rel=0.01)
+
+
 @pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0", "newest", ""])
 def test_other_releases_are_refused_with_those_that_there_are(version):
     with pytest.raises(BadInput) as refused:

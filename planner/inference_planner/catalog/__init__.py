@@ -12,7 +12,15 @@ from inference_planner.catalog.gpus import GPU, list_gpus, load_gpu
 from inference_planner.catalog.read import existing, from_dict, read_file
 from inference_planner.errors import BadInput
 
-__all__ = ["GPU", "ModelConfig", "list_gpus", "list_models", "load_gpu", "load_model"]
+__all__ = [
+    "GPU",
+    "ModelConfig",
+    "list_gpus",
+    "list_models",
+    "load_gpu",
+    "load_model",
+    "with_encoder",
+]
 
 HERE = Path(__file__).parent
 LONGEST_SHOWN = 200  # letters of a name in a message
@@ -54,6 +62,26 @@ def _catalog_model(name: str) -> ModelConfig:
         text_of=entry.get("text_of", ""),
         hub_ids=ids,
     )
+
+
+def with_encoder(m: ModelConfig) -> ModelConfig:
+    """Return a text model of the catalog as it is published: with its encoder of images.
+
+    A model without such an encoder is returned as it is. The name is that of the published
+    repository.
+    """
+    encoder = _entries().get(m.name, {}).get("encoder")
+    if not m.text_of or not encoder:
+        return m
+    text_config = {name: value for name, value in m.raw.items() if name != "architectures"}
+    raw = {
+        "architectures": [m.text_of],
+        "torch_dtype": m.raw["torch_dtype"],
+        **encoder,
+        "text_config": text_config,
+    }
+    name = m.hub_ids[-1].rpartition("/")[2]
+    return replace(from_dict(raw, name=name, where=f"the catalog's {name}"), hub_ids=m.hub_ids)
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:

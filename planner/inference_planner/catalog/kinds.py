@@ -1,4 +1,4 @@
-"""What vLLM does with an architecture: generate text, or compute vectors and scores (pooling).
+"""Tell what vLLM does with an architecture: generate text, or compute vectors or scores.
 
 Source: vLLM 0.32.0, model_executor/models/registry.py (kinds.json), config/model.py
 _get_default_runner_type.
