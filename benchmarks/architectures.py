@@ -1,4 +1,4 @@
-"""Which version of vLLM has which architecture: read the registry of releases into planner/inference_planner/catalog/architectures.json.
+"""Read which vLLM has which architecture, from the registry of each release, into the catalog.
 
     python benchmarks/architectures.py 0.33.0 0.34.0
 

@@ -3,9 +3,10 @@
     python benchmarks/exact.py record [NAME …]      # builds the catalog: TP 1 to 8, PP 2
     python benchmarks/exact.py compare              # formulas against the record: what differs, and by how much
     python benchmarks/exact.py registry             # every architecture of vLLM's registry with default sizes
+    python benchmarks/exact.py ours                 # the same without its classes: our figures alone, anew
     python benchmarks/exact.py page                 # the table of these in docs/exact.md
 
-`record` and `registry` need vLLM (the CPU build does); both go on where they stopped. `record` writes
+`record`, `registry` and `ours` need vLLM (the CPU build does); the first two go on where they stopped. `record` writes
 planner/inference_planner/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
 Run it again when the version of vLLM is raised, then `compare`.
 """
@@ -26,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from inference_planner import builds, kv_cache, ranks  # noqa: E402
 from inference_planner.catalog import list_models, load_model  # noqa: E402
 from inference_planner.catalog.config import ModelConfig  # noqa: E402
+from inference_planner.catalog.estimate import unknown_part  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
 from inference_planner.deployment import partition_layers  # noqa: E402
@@ -267,41 +269,68 @@ def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
 
 def registry(folders: list[Path]) -> None:
     """Write down what came of each architecture of the registry: ours anew, the class of those that were not built."""
-    there = json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
-    real = real_configs(folders)
+    there = registry_rows()
     with exact.ExactWorker() as worker:
-        for architecture, entry in default_configs().items():
-            sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
+        for architecture, row, config in configs_of_registry(folders):
             kept = there.get(architecture, {})
-            row = {
-                "multimodal": entry["multimodal"],
-                "formulas": architecture in FORMULAS,
-                "sizes": sizes,
-            }
             if not config:
                 row["class"] = (
                     "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
                 )
-            elif kept.get("class") == "built" and kept["sizes"] == sizes:
+            elif kept.get("class") == "built" and kept["sizes"] == row["sizes"]:
                 row = kept | row | {"ours": said_by_us(architecture, config)}
             else:
                 asked = {"config": config, "tp": 1, "pp": 1}
                 found = worker.build(asked)
-                if "error" in found and entry["multimodal"]:
+                if "error" in found and row["multimodal"]:
                     found = worker.build(asked | {"language_model_only": True})
                 row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
             there[architecture] = row
             print(architecture, row, flush=True)
+    write_registry(there, exact.version())
+
+
+def renew_our_figures(folders: list[Path]) -> None:
+    """Write our figure anew into every row of the registry whose config is at hand; ask no class."""
+    there = registry_rows()
+    for architecture, row, config in configs_of_registry(folders):
+        kept = there.get(architecture, {})
+        if config and kept.get("sizes") == row["sizes"]:
+            kept["ours"] = said_by_us(architecture, config)
+    write_registry(there, json.loads(REGISTRY.read_text())["vllm"])
+
+
+def registry_rows() -> dict[str, dict]:
+    """Return the recorded rows by architecture."""
+    return json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
+
+
+def configs_of_registry(folders: list[Path]) -> Iterator[tuple[str, dict, dict]]:
+    """Yield (architecture, the first fields of its row, the config with which its class is asked).
+
+    A config of the catalog or of the folders goes before one with default sizes; {} where there is none.
+    """
+    real = real_configs(folders)
+    for architecture, entry in default_configs().items():
+        sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
+        row = {
+            "multimodal": entry["multimodal"],
+            "formulas": architecture in FORMULAS,
+            "sizes": sizes,
+        }
+        yield architecture, row, config
+
+
+def write_registry(rows: dict[str, dict], version: str) -> None:
+    """Write the rows, one line an architecture."""
     lines = ",\n".join(
-        f"  {json.dumps(name)}: {json.dumps(there[name])}" for name in sorted(there, key=str.lower)
+        f"  {json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows, key=str.lower)
     )
-    REGISTRY.write_text(
-        f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n'
-    )
+    REGISTRY.write_text(f'{{\n "vllm": "{version}",\n "architectures": {{\n{lines}\n }}\n}}\n')
 
 
-def page() -> None:
-    """Write the table of architectures into docs/exact.md, behind its marker."""
+def filled(document: str) -> str:
+    """Return docs/exact.md with the table of architectures, behind its marker."""
     rows = json.loads(REGISTRY.read_text())["architectures"]
     text = [
         "",
@@ -313,7 +342,7 @@ def page() -> None:
         sized = sum("ours" in row for row in mine)
         built = sum(row["class"] == "built" for row in mine)
         planned = sum(
-            row["class"] == "built" or "weights_bytes" in row.get("ours", {}) for row in mine
+            row["class"] == "built" or is_planned_without_it(row.get("ours", {})) for row in mine
         )
         text.append(
             f"- **{words}**: {len(mine)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
@@ -326,8 +355,13 @@ def page() -> None:
         "|---|---|---:|---:|---|---:|---|",
         *(_registry_line(name, row) for name, row in rows.items()),
     ]
-    head = DOCS.read_text().partition(MARKER)[0]
-    DOCS.write_text(head + MARKER + "\n" + "\n".join(text) + "\n")
+    head = document.partition(MARKER)[0]
+    return head + MARKER + "\n" + "\n".join(text) + "\n"
+
+
+def is_planned_without_it(ours: dict) -> bool:
+    """Return True if formulas or an estimate plan an architecture where there is no vLLM."""
+    return "weights_bytes" in ours and "not_estimated" not in ours
 
 
 def _registry_line(name: str, row: dict) -> str:
@@ -346,10 +380,18 @@ def _registry_line(name: str, row: dict) -> str:
         f"{theirs / 2**30:,.2f}" if theirs else "",
         f"{encoder / 2**30:,.2f}" if encoder else "",
         ", ".join(f"{n} {kind.removesuffix('Spec')}" for kind, n in row.get("layers", {}).items()),
-        f"{off} {'formulas' if row['formulas'] else 'estimate'}" if "ours" in row else "",
+        f"{off} {_basis(row)}" if "ours" in row else "",
         "" if row["class"] == "built" else row["class"].replace("|", "/")[:110],
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _basis(row: dict) -> str:
+    """Return what our figure of a row is; an estimate that the plan does not give says what it lacks."""
+    if row["formulas"]:
+        return "formulas"
+    part = row["ours"].get("not_estimated")
+    return f"not given ({part})" if part else "estimate"
 
 
 def said_by_class(found: dict) -> dict:
@@ -368,17 +410,23 @@ def said_by_class(found: dict) -> dict:
 
 
 def said_by_us(architecture: str, config: dict) -> dict:
-    """Return the weights by our formulas or estimate, or the sentence that refuses the config."""
+    """Return the language part's weights by our formulas or estimate, or why the config is refused.
+
+    "not_estimated" is the part for which a plan without vLLM gives no estimate.
+    """
     try:
-        return {"weights_bytes": whole_bytes(from_dict(config, name=architecture))}
+        model = replace(from_dict(config, name=architecture), text_only=True)
+        said = {"weights_bytes": whole_bytes(model)}
     except WorkshopError as error:
         return {"refused": error.message[:160]}
+    part = "" if architecture in FORMULAS else unknown_part(config, has_checkpoint=False)
+    return said | ({"not_estimated": part} if part else {})
 
 
 def main() -> None:
     """Record, compare, or count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("record", "compare", "registry", "page"))
+    parser.add_argument("what", choices=("record", "compare", "registry", "ours", "page"))
     parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalog")
     parser.add_argument(
         "--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry"
@@ -388,8 +436,10 @@ def main() -> None:
         compare()
     elif asked.what == "registry":
         registry(asked.configs)
+    elif asked.what == "ours":
+        renew_our_figures(asked.configs)
     elif asked.what == "page":
-        page()
+        DOCS.write_text(filled(DOCS.read_text()))
     else:
         record([load_model(name) for name in asked.names or list_models()])
 

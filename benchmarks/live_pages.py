@@ -1,4 +1,4 @@
-"""How fast the live pages are: start until the first slider and until all is there, a slider's step, bytes.
+"""Time the live pages: start until the first slider and until all is there, a step, bytes.
 
     python benchmarks/live_pages.py [--runs 5]
 

@@ -1,4 +1,4 @@
-"""How notebooks read: words a sentence, and the share of sentences without a verb.
+"""Measure how notebooks read: words a sentence, and the share of sentences without a verb.
 
 python benchmarks/readability.py notebooks/*.ipynb          (-v: the sentences without a verb)
 

@@ -1,4 +1,4 @@
-"""What a trace costs: one engine, whose steps are timed with a trace and without in turn.
+"""Measure what a trace costs: one engine, its steps timed with a trace and without in turn.
 
     python benchmarks/trace.py [--rounds 20] [--requests 1 16 64]
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from needs import shellcheck
 
 ROOT = Path(__file__).parents[1]
@@ -100,70 +101,6 @@ def test_no_module_imports_itself_by_a_way_round():
     graph.prepare()  # raises CycleError with the way
 
 
-NOT_IN_THE_PLANNER = {
-    "subprocess",
-    "multiprocessing",
-    "socket",
-    "ssl",
-    "urllib.request",
-    "http",
-    "asyncio",
-    "tempfile",
-    "shutil.copy",
-}
-WRITING_CALLS = {
-    "write_text",
-    "write_bytes",
-    "mkdir",
-    "unlink",
-    "rename",
-    "replace_file",
-    "touch",
-    "symlink_to",
-    "makedirs",
-}
-PROCESS_CALLS = {"system", "popen", "Popen", "fork", "execv", "spawnv", "getenv", "putenv"}
-
-
-@pytest.mark.parametrize("path", PLANNER_MODULES, ids=lambda path: str(path.relative_to(PLANNER)))
-def test_the_planner_needs_the_standard_library_alone(path):
-    allowed = set(sys.stdlib_module_names) | {"inference_planner", "__future__"}
-    assert {name.split(".")[0] for name in imports(path)} <= allowed
-
-
-@pytest.mark.parametrize("path", PLANNER_MODULES, ids=lambda path: str(path.relative_to(PLANNER)))
-def test_the_planner_starts_nothing_reads_no_environment_and_writes_nothing(path):
-    assert not {
-        name
-        for name in imports(path)
-        if name in NOT_IN_THE_PLANNER or name.split(".")[0] in NOT_IN_THE_PLANNER
-    }
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in ("environ", "environb"), (
-                f"{path.name}:{node.lineno} reads the environment"
-            )
-        if isinstance(node, ast.Call):
-            assert called(node) not in WRITING_CALLS | PROCESS_CALLS, (
-                f"{path.name}:{node.lineno} {called(node)}"
-            )
-            assert not (called(node) == "open" and opens_for_writing(node)), (
-                f"{path.name}:{node.lineno} opens to write"
-            )
-
-
-def opens_for_writing(node: ast.Call) -> bool:
-    """Return True if a call of open() or Path.open() has a mode that writes, or one that is computed."""
-    modes = [
-        argument
-        for argument in node.args[:2]
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
-    modes += [keyword.value for keyword in node.keywords if keyword.arg == "mode"]
-    texts = [mode.value if isinstance(mode, ast.Constant) else "w" for mode in modes]
-    return any(set(str(text)) & set("wax+") and len(str(text)) <= 3 for text in texts)
-
-
 @pytest.mark.parametrize(
     ("source", "seen"),
     [
@@ -198,6 +135,19 @@ def test_pure_modules_import_the_standard_library_only(path):
             assert name.replace(".", "/").removeprefix("workshop/").startswith(PURE), (
                 f"{name} is not pure"
             )
+
+
+QUESTION = re.compile(r"(How|What|When|Where|Whether|Which|Who|Why)\b")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*MODULES, *sorted((ROOT / "benchmarks").rglob("*.py"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_module_says_what_it_does_in_a_sentence_or_a_name(path):
+    """It is "Decide how many …" or "The options of …", and no half of a question ("How many …")."""
+    assert not QUESTION.match(ast.get_docstring(ast.parse(path.read_text())) or "")
 
 
 RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
@@ -269,6 +219,21 @@ def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
         assert row and (row[1], row[2]) == (title, minutes), path.name
 
 
+def test_the_readme_and_the_guide_name_the_share_of_cells_that_run_in_a_browser():
+    guide = (ROOT / "docs/browser.md").read_text()
+    rows = re.findall(r"^\| \w+ \| (\d+) of (\d+) \|", guide, re.MULTILINE)
+    assert len(rows) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    running = sum(int(row[0]) for row in rows)
+    cells = sum(int(row[1]) for row in rows)
+    share = f"{running / cells:.0%}".replace("%", " %")
+    assert f"({share} of its cells work there)" in guide
+    assert f"({share} of the cells work there: " in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_has_at_most_800_words():
+    assert len((ROOT / "README.md").read_text().split()) <= 800
+
+
 def test_ruff_finds_nothing():
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."],
@@ -287,6 +252,47 @@ def test_ruff_would_format_nothing():
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_what_the_checks_ask_runs_before_each_commit():
+    """ruff, shellcheck and pyright; the last by the test that CI runs."""
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = {hook["id"]: hook["entry"] for hook in local["hooks"]}
+    assert {"ruff-format", "ruff-check", "shellcheck", "pyright"} <= set(entries)
+    assert entries["pyright"].endswith("pytest -q tests/test_types.py")
+    (pyright,) = (hook for hook in local["hooks"] if hook["id"] == "pyright")
+    assert pyright["pass_filenames"] is False  # the whole of planner and workshop is looked at
+
+
+WRITES_A_PAGE = re.compile(r"write_text|write_doc")
+# These make pages that are not in git.
+SITES = ("docs/site/build.py", "slides/build.py")
+
+
+def test_make_docs_runs_every_script_that_writes_a_page_or_the_rules_name_it():
+    sys.path.insert(0, str(ROOT / "docs"))
+    import make
+
+    renewed = {command.split()[0] for command in make.GENERATORS}
+    rules = (ROOT / "CONTRIBUTING.md").read_text()
+    assert "`make docs`" in rules
+    for script in renewed:
+        assert (ROOT / script).is_file(), script
+    for folder in ("benchmarks", "docs", "slides"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name, text = str(path.relative_to(ROOT)), path.read_text()
+            if '.md"' in text and WRITES_A_PAGE.search(text) and name not in SITES:
+                assert name in renewed or path.name in rules, name
+
+
+def test_the_figures_page_counts_the_loads_as_the_page_of_the_simulation_does():
+    """Whose count tests/simulate/test_recorded_loads.py compares with the loads themselves."""
+    loads = json.loads((ROOT / "benchmarks/simulate/comparison.json").read_text())
+    count = re.compile(r"(\d+) of (\d+) figures are within the goals")
+    of_all, *_ = count.findall((ROOT / "docs/simulate.md").read_text())
+    figures = (ROOT / "docs/figures.md").read_text()
+    assert count.findall(figures) == [of_all]
+    assert f"of all {len(loads)} loads" in figures
 
 
 def is_script(path: Path) -> bool:

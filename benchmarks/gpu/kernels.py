@@ -1,4 +1,4 @@
-"""Where a decoding step's time goes: a torch profiler trace, its GPU kernels added up by what they do."""
+"""Add up the GPU kernels of a decoding step by what they do, from a torch profiler trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is timed in a running engine: one stream, batches, and steps that read prompts while others decode."""
+"""Time a running engine: one stream, batches, and steps that prefill while others decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What truth.py compares: prompts, settings, and computations, the right one and wrong ones."""
+"""The cases of truth.py: prompts, settings, and computations, the right one and wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one step of the explorer's sliders costs: in the kernel, and to the screen of a real JupyterLab.
+"""Measure a step of the explorer's sliders: in the kernel, and to the screen of a JupyterLab.
 
 python benchmarks/sampling/cost.py          # needs chromium and playwright; no server; writes cost.json, docs
 """

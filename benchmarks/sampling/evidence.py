@@ -1,4 +1,4 @@
-"""What samples say against a distribution: bounds that hold for any number of samples and cells of any size.
+"""Bound the evidence of samples against a distribution, for any number of samples and cells.
 
 The evidence is x = n · D(counts / n ‖ expected), the relative entropy in nats times the number of samples (half of
 the G statistic), added up over independent groups of samples. Standard library only.

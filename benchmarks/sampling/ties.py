@@ -1,4 +1,4 @@
-"""What a server does with tokens that tie with the k-th of top_k: keep them all, or exactly k?
+"""Test whether a server keeps all tokens that tie with the k-th of top_k, or exactly k.
 
     python benchmarks/sampling/ties.py          # a server of the teaching model that connect() finds
 

@@ -1,4 +1,4 @@
-"""How much memory the scheduler's process takes for requests that are unfinished: python benchmarks/simulate/memory.py
+"""Measure the scheduler's memory for unfinished requests: python benchmarks/simulate/memory.py
 
 Each row is a burst, in a process of its own. The differences between the rows are the constants of
 workshop/simulate/arrivals.py: bytes of a token of a prompt, and of a request.

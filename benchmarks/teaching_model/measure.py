@@ -1,4 +1,4 @@
-"""How true, and how repetitive, a text is: the measures that the model card and the tests use.
+"""Measure how true, and how repetitive, a text is, for the model card and the tests.
 
 Standard library only, so that tests of a live server need no torch.
 """

@@ -1,6 +1,11 @@
 """How far an estimate is from vLLM's own classes: at most 5 % for every kind that the planner still estimates."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from inference_planner import builds, plan
@@ -12,8 +17,27 @@ from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
 from inference_planner.ranks import stage_bytes
+from inference_planner.weights import whole_bytes
+from needs import lacking
+
+from workshop.engine import exact
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import exact as benchmark
 
 WORST = 0.05
+BENCHMARKS = benchmark.REGISTRY.parent
+REGISTRY = json.loads(benchmark.REGISTRY.read_text())
+# Writes the config.json with which each architecture of the registry was asked.
+CONFIGS = """
+import json, sys, exact
+known = exact.registry_rows()
+configs = {}
+for architecture, row, config in exact.configs_of_registry([]):
+    if config and known[architecture]["sizes"] == row["sizes"]:
+        configs[architecture] = config
+open(sys.argv[1], "w").write(json.dumps(configs))
+"""
 
 
 def recorded() -> Iterator[tuple[ModelConfig, Built]]:
@@ -50,6 +74,54 @@ def test_what_is_estimated_is_near_the_class(model, build):
     assert max(errors(model, build)) <= WORST
 
 
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory) -> dict[str, dict]:
+    """Return the config.json of every architecture of the registry for which one is at hand."""
+    if exact.version() != REGISTRY["vllm"]:
+        lacking("vLLM of the registry's version is not installed: make workshop installs it")
+    file = tmp_path_factory.mktemp("registry") / "configs.json"
+    command = [sys.executable, "-P", "-c", CONFIGS, str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return json.loads(file.read_text())
+
+
+def test_no_architecture_of_the_registry_is_estimated_far_from_its_class(configs):
+    """The weights and the number of layers with a cache of every estimate that is given without vLLM."""
+    compared, far = 0, {}
+    for architecture, config in configs.items():
+        row = REGISTRY["architectures"][architecture]
+        if row["class"] != "built" or row["formulas"] or unknown_part(config, False):
+            continue
+        model = from_dict(config, name=architecture)
+        weights = whole_bytes(model) / row["weights_bytes"] - 1
+        layers = sum(len(layers) for _, _, layers in grouped(model))
+        caches = {layers}
+        if model.mla and model.mla.index_heads:
+            caches.add(2 * layers)  # the keys of an indexer are a cache of their own
+        compared += 1
+        if abs(weights) > WORST or sum(row["layers"].values()) not in caches:
+            far[architecture] = f"weights {weights:+.1%}, {layers} layers, {row['layers']}"
+    assert far == {}
+    assert compared > 50
+
+
+def test_the_registry_names_what_is_not_estimated(configs):
+    """Its table in docs/exact.md is made from these rows: python benchmarks/exact.py ours, then page."""
+    rows = {name: REGISTRY["architectures"][name] for name in configs}
+    estimated = {name for name, row in rows.items() if not row["formulas"]}
+    recorded = {name: rows[name]["ours"].get("not_estimated", "") for name in estimated}
+    computed = {}
+    for name in estimated:
+        is_refused = "refused" in rows[name]["ours"]  # its sizes cannot be read at all
+        computed[name] = "" if is_refused else unknown_part(configs[name], False)
+    assert recorded == computed
+
+
+def test_the_table_of_architectures_is_that_of_the_registry():
+    assert benchmark.filled(benchmark.DOCS.read_text()) == benchmark.DOCS.read_text()
+
+
 @pytest.mark.parametrize("part", ["its encoder of images or sound", "its compressed attention"])
 def test_what_is_not_estimated_would_be_far_off(part):
     of_part = [(m, b) for m, b in RECORDED if unknown_part(m.raw, has_checkpoint=False) == part]
@@ -66,3 +138,70 @@ def test_a_kind_without_an_estimate_gets_one_sentence_and_the_command(name):
 
 def test_what_is_recorded_is_planned():
     assert plan("qwen3-vl-2b", "h200").sizes_from == "recorded"
+
+
+PLAIN = {
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "intermediate_size": 6144,
+    "vocab_size": 32000,
+}
+# The fields that make these models what they are, from their config classes in Transformers 5.19
+# (zamba2, hrm_text, minimax_m3_vl) and vLLM 0.32.0 (iquest_loopcoder.py); Ouro's by its config.json.
+WITHOUT_AN_ESTIMATE = {
+    "Zamba2ForCausalLM": (
+        {
+            "num_hidden_layers": 54,
+            "num_mem_blocks": 1,
+            "layers_block_type": ["mamba", "hybrid"] * 27,
+        },
+        "its shared or looped layers",
+    ),
+    "HrmTextForCausalLM": (
+        {"num_hidden_layers": 128, "num_layers_per_stack": 16, "H_cycles": 2, "L_cycles": 3},
+        "its shared or looped layers",
+    ),
+    "IQuestLoopCoderForCausalLM": ({"num_hidden_layers": 32}, "its shared or looped layers"),
+    "OuroForCausalLM": (
+        {"num_hidden_layers": 24, "total_ut_steps": 4},
+        "its shared or looped layers",
+    ),
+    "MiniMaxM3SparseForCausalLM": (
+        {"num_hidden_layers": 60, "sparse_attention_config": {"sparse_index_dim": 128}},
+        "its sparse attention",
+    ),
+}
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+@pytest.mark.parametrize("architecture", WITHOUT_AN_ESTIMATE)
+def test_layers_that_are_used_twice_or_keep_other_keys_are_not_estimated(
+    tmp_path, architecture, with_checkpoint
+):
+    """The size of the checkpoint would give the weights, and the cache would still be another."""
+    fields, part = WITHOUT_AN_ESTIMATE[architecture]
+    config = {"architectures": [architecture], "torch_dtype": "bfloat16", **PLAIN, **fields}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if with_checkpoint:
+        index = {"metadata": {"total_size": 5 * 2**30}, "weight_map": {}}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BadInput, match=f"{architecture}, and cannot estimate {part}") as refused:
+        plan(tmp_path, "h200")
+    assert "workshop plan MODEL --exact" in refused.value.remedy
+
+
+def test_a_language_model_inside_another_config_is_looked_at():
+    text = {**PLAIN, "num_hidden_layers": 60, "sparse_attention_config": {"sparse_index_dim": 128}}
+    raw = {"architectures": ["NewForConditionalGeneration"], "text_config": text}
+    assert unknown_part(raw, has_checkpoint=True) == "its sparse attention"
+
+
+def test_what_vllm_takes_for_granted_needs_no_field():
+    """vLLM 0.32.0, transformers_utils/configs/minimax_m3.py: the default of sparse_attention_config."""
+    raw = {"architectures": ["MiniMaxM3SparseForCausalLM"], **PLAIN, "num_hidden_layers": 60}
+    assert unknown_part(raw, has_checkpoint=True) == "its sparse attention"
+
+
+def test_a_field_without_a_value_refuses_nothing():
+    raw = {"architectures": ["NewForCausalLM"], **PLAIN, "loop_num": None, "layer_sharing": False}
+    assert unknown_part(raw, has_checkpoint=False) == ""
