@@ -45,6 +45,13 @@ def test_litellm_is_a_model_list():
     }
 
 
+def test_jupyter_ai_names_the_extra_that_has_jupyternaut_and_the_flags_it_needs():
+    """jupyter-ai 3 alone has no Jupyternaut and no LiteLLM."""
+    lines = text("jupyter-ai").splitlines()
+    assert lines[0] == "# pip install 'jupyter-ai[jupyternaut]'"
+    assert "--enable-auto-tool-choice" in lines[-1]
+
+
 def test_opencode_is_json_with_the_provider_and_its_model():
     settings = json.loads(text("opencode").partition("\n")[2])
     provider = settings["provider"]["my-server"]

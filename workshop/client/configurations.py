@@ -129,7 +129,8 @@ def _open_webui(name: str, url: str, model: str) -> str:
 
 def _jupyter_ai(name: str, url: str, model: str) -> str:
     return (
-        "# pip install jupyter-ai\n"
+        "# pip install 'jupyter-ai[jupyternaut]'\n"
         f'HOSTED_VLLM_API_BASE={shlex.quote(url)} HOSTED_VLLM_API_KEY="${KEY}" jupyter lab\n'
-        f"# in JupyterLab: Settings → Jupyternaut settings → chat model {'hosted_vllm/' + model}"
+        f"# in JupyterLab: Settings → Jupyternaut settings → chat model {'hosted_vllm/' + model}\n"
+        "# Jupyternaut calls tools: the server needs --enable-auto-tool-choice --tool-call-parser …"
     )
