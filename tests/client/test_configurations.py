@@ -52,6 +52,13 @@ def test_jupyter_ai_names_the_extra_that_has_jupyternaut_and_the_flags_it_needs(
     assert "--enable-auto-tool-choice" in lines[-1]
 
 
+def test_open_webui_is_one_command_and_listens_on_this_machine_alone():
+    """Its first user becomes the administrator."""
+    lines = [line for line in text("open-webui").splitlines() if not line.startswith("#")]
+    words = shlex.split("\n".join(lines))
+    assert words[-5:] == ["serve", "--host", "127.0.0.1", "--port", "8080"]
+
+
 def test_opencode_is_json_with_the_provider_and_its_model():
     settings = json.loads(text("opencode").partition("\n")[2])
     provider = settings["provider"]["my-server"]

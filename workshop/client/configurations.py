@@ -123,7 +123,9 @@ def _opencode(name: str, url: str, model: str) -> str:
 def _open_webui(name: str, url: str, model: str) -> str:
     return (
         f"# pip install open-webui; its list of models shows {model}\n"
-        f'OPENAI_API_BASE_URL={shlex.quote(url)} OPENAI_API_KEY="${KEY}" open-webui serve'
+        "# 127.0.0.1: only this machine reaches the page, whose first user becomes its administrator\n"
+        f'OPENAI_API_BASE_URL={shlex.quote(url)} OPENAI_API_KEY="${KEY}" \\\n'
+        "  open-webui serve --host 127.0.0.1 --port 8080"
     )
 
 
