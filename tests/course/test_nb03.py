@@ -115,6 +115,11 @@ def test_the_teaching_model_holds_the_tokens_that_its_cache_was_given_for():
     assert ("KV cache, tokens", "65,536", "65,536", "+0.00 %") in table.rows
 
 
+def test_no_line_says_that_a_size_that_was_given_is_what_was_left():
+    meanings = [meaning for _, _, meaning in nb03.log_lines(nb03.START_BY_HAND).rows]
+    assert "This memory is for the KV cache." in meanings
+
+
 def test_a_log_without_a_date_has_no_time_of_a_start(tmp_path):
     (tmp_path / "a.log").write_text("INFO:     Application startup complete.\n")
     with pytest.raises(BadInput):

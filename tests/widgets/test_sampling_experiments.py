@@ -73,16 +73,19 @@ def test_temperature_2_shrinks_the_longest_bar_and_grows_the_short_ones(model):
     ranked = sorted(before, key=before.__getitem__, reverse=True)
     explorer.sliders["temperature"].value = 2
     after = bars(explorer)
-    assert after[ranked[0]] < before[ranked[0]]
+    assert after[ranked[0]] < before[ranked[0]] / 2
     assert after[ranked[9]] > before[ranked[9]]
 
 
 def test_top_k_3_leaves_three_bars_and_top_p_cuts_again(model):
-    explorer = SamplingExplorer(model, PROMPT, show=("top_k", "top_p"))
+    explorer = SamplingExplorer(model, PROMPT, show=("top_k", "top_p", "min_p"))
     explorer.sliders["top_k"].value = 3
     assert len(bars(explorer)) == 3
     explorer.sliders["top_p"].value = 0.5
     assert 1 <= len(bars(explorer)) < 3
+    explorer.sliders["top_k"].value, explorer.sliders["top_p"].value = 0, 1
+    explorer.sliders["min_p"].value = 0.1
+    assert len(bars(explorer)) == 3, "min_p cuts as well, and keeps city, port and a space"
 
 
 def test_a_frequency_penalty_shrinks_the_bar_of_a_token_that_repeats(model):
@@ -94,6 +97,7 @@ def test_a_frequency_penalty_shrinks_the_bar_of_a_token_that_repeats(model):
     after = bars(explorer)
     assert before[" 6"] > 0.25 and after[" 6"] < 0.12, "a bar that everybody sees shrinks"
     assert after[" 7"] > before[" 7"] + 0.1, "and its neighbour grows"
+    assert all(after[text] > before[text] for text in (" 4", " 3")), "the prompt does not count"
     assert explorer.picture.value != picture
 
 

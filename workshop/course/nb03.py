@@ -112,7 +112,7 @@ LOG_LINES = (  # of a start: a pattern, and what the first line that matches it 
     (r"Using max model len", "The longest request that is allowed, in tokens."),
     (r"(Model loading|Loading weights) took", "The weights are in memory."),
     (r"torch\.compile took", "Code for this model and this GPU has been made."),
-    (r"Available KV cache memory|for KV cache on node", "This memory is left for the KV cache."),
+    (r"Available KV cache memory|for KV cache on node", "This memory is for the KV cache."),
     (r"KV cache size:", "So many tokens fit into it."),
     (r"init engine .* took", "The engine is ready."),
     (r"Application startup complete", "The server answers from now on."),
