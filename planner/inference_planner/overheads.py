@@ -364,8 +364,8 @@ def graph_estimate(d: Deployment, layers: int) -> int:
 
     The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's
     partial sums (`_partial_sums`). Model runner V1 adds so much a graph, from 0.21.0 on; V2 sets
-    nothing aside before 0.29.0. From then on it captures all pieces and two full graphs, and takes the second for
-    all others: 1 MiB each, since capturing it first hands back what the run before it took. Those
+    nothing aside before 0.29.0. From then on it captures all pieces and two full graphs, and takes
+    the second for all others: 1 MiB each, since capturing it first hands back what the run before it took. Those
     are partial sums again (`_times_summed_again`). With adapters every size is captured twice, with
     and without them.
     Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0,

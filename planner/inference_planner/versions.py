@@ -282,6 +282,11 @@ def nearest(name: str) -> str:
     return nearest_formulas(name)
 
 
+def row_of(name: str) -> Version:
+    """Return the row that stands for a release, also for one before 0.10, which `get` refuses."""
+    return ALL[nearest(name)]
+
+
 def nearest_formulas(name: str) -> str:
     """Return the release that has formulas of its own and is nearest to another release."""
     target = numbers(name)[:2]

@@ -1,4 +1,4 @@
-"""What `workshop bench` prints and draws: each measured figure has the simulated one beside it."""
+"""`workshop bench` prints and draws each measured figure with the simulated one beside it."""
 
 from __future__ import annotations
 

@@ -30,9 +30,6 @@ CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
 # compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
 FP8_OF_V0 = 8.0
 ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
-# since then memory is set aside for CUDA graphs before the KV cache is sized: "default since
-# v0.21.0" in v1/worker/gpu_worker.py of 0.32
-SETS_GRAPHS_ASIDE = "0.21"
 
 
 @dataclass(frozen=True)
@@ -92,14 +89,15 @@ def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
 def sets_graphs_aside(log: EngineLog) -> bool:
     """Return False if CUDA graphs took none of the KV cache's memory.
 
-    Releases before SETS_GRAPHS_ASIDE capture them afterwards, and so does a start whose log has
-    their size and no estimate.
+    Older releases capture them afterwards (`Version.graphs_are_profiled`), and so does a start whose
+    log has their size and no estimate.
     """
     if log.cuda_graph_estimate_gib is not None:
         return True
     release = release_of(log)
-    is_before = release is not None and versions.is_before(release, SETS_GRAPHS_ASIDE)
-    return not is_before and log.cuda_graph_gib is None
+    if release is not None and not versions.row_of(release).graphs_are_profiled:
+        return False
+    return log.cuda_graph_gib is None
 
 
 def _free_share(log: EngineLog) -> float:

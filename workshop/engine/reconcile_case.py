@@ -44,7 +44,6 @@ from workshop.engine.reconcile_split import parallel_sizes
 from workshop.errors import BadInput, WorkshopError
 
 SHARE_ROUNDING = 0.0051  # a log may print two decimals of gpu_memory_utilization
-DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
 
 def size_words(size_bytes: int) -> str:
@@ -394,7 +393,7 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
     old = v0 or (release is not None and versions.is_before(release, "0.21"))
     share = log.gpu_memory_utilization
     if not share and old:
-        share = DEFAULT_UTILIZATION_BEFORE_0_21
+        share = versions.row_of("0.20").default_utilization
     seqs = log.max_num_seqs
     if not seqs and v0:
         seqs = SEQS_OF_V0
