@@ -19,8 +19,8 @@ TOO_MANY = "h200_qwen3.5-27b_too-many-seqs_0.33"
 
 
 def job(name: str) -> dict:
-    (found,) = [job for job in JOBS if job["name"] == name]
-    return found
+    (only,) = [job for job in JOBS if job["name"] == name]
+    return only
 
 
 @pytest.fixture
@@ -39,16 +39,16 @@ def kv_cache_error_percent(result) -> float:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 def test_the_plan_of_a_recorded_start_is_within_one_per_cent(run):
     plan = plan_of(job(run["name"]))
-    measured = run["measured"]
+    figures_of_vllm = run["measured"]
     assert plan.available_kv_gib_per_gpu == pytest.approx(
-        measured["available_kv_gib_per_gpu"], rel=0.01
+        figures_of_vllm["available_kv_gib_per_gpu"], rel=0.01
     )
     figures = plan.to_dict()
     low, high = (figures[f"available_kv_gib_per_gpu_{end}"] for end in ("low", "high"))
-    assert low <= measured["available_kv_gib_per_gpu"] <= high
-    if "single_tok_s" in measured:
+    assert low <= figures_of_vllm["available_kv_gib_per_gpu"] <= high
+    if "single_tok_s" in figures_of_vllm:
         low, high = (figures[f"single_stream_tokens_per_s_{end}"] for end in ("low", "high"))
-        assert low <= measured["single_tok_s"] <= high
+        assert low <= figures_of_vllm["single_tok_s"] <= high
 
 
 def test_vllm_refused_the_start_that_the_plan_refuses():
@@ -58,8 +58,8 @@ def test_vllm_refused_the_start_that_the_plan_refuses():
     (refusal,) = plan.refusals
     assert not plan.fits
     assert "max_num_seqs 1,024 exceeds the 360 blocks" in refusal.what
-    started = {**job(TOO_MANY), "extra": {**job(TOO_MANY)["extra"], "max_num_seqs": 256}}
-    assert plan_of(started).fits
+    with_fewer = {**job(TOO_MANY), "extra": {**job(TOO_MANY)["extra"], "max_num_seqs": 256}}
+    assert plan_of(with_fewer).fits
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b_pp2", "llama-3.1-8b_tp2"])

@@ -342,16 +342,16 @@ def drawing(measured: list[Point]) -> str:
     curves = _curves(measured)
     with context(STYLE):
         layout = ConstrainedLayoutEngine(hspace=0.08)
-        drawn = Figure(figsize=(PICTURE_WIDTH / 72, PICTURE_HEIGHT / 72), layout=layout)
-        drawn.suptitle(
+        picture = Figure(figsize=(PICTURE_WIDTH / 72, PICTURE_HEIGHT / 72), layout=layout)
+        picture.suptitle(
             "What the server answered at each load", x=0.01, ha="left", size=15, weight="bold"
         )
         for place, (panel, lines) in enumerate(curves.items(), 1):
-            axes = drawn.add_subplot(2, 2, place)
+            axes = picture.add_subplot(2, 2, place)
             axes.set_title(panel, size=13)
             axes.set_xlabel(measured[0].load.counts)
             draw(axes, lines, "line")
-    return svg(drawn, alone=True)
+    return svg(picture, alone=True)
 
 
 def _curves(measured: list[Point]) -> dict[str, dict[str, dict[float, float]]]:
