@@ -102,6 +102,19 @@ ROWS = {
             (8000, "give a string"),
         ],
     ),
+    "server.cause": (
+        ["shard", " Shard"],
+        [
+            ("kv", "log B"),
+            ("port", "address"),
+            ("killed", "file"),
+            ("divide", "heads"),
+            ("disk", "not whole"),
+            ("gated", "permission"),
+            ("gremlins", "no cause of the list"),
+            (3, "in quotes"),
+        ],
+    ),
     "server.causes": (
         [
             CAUSES,

@@ -8,8 +8,10 @@ from workshop.servers import records
 
 GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-FAILURES = texts("e03_server")["server.causes"]
+TEXTS = texts("e03_server")
+FAILURES = TEXTS["server.causes"]
 CAUSES, RIGHT, CLUES = FAILURES["causes"], FAILURES["right"], FAILURES["clues"]
+CLUES_OF_LOG_C = TEXTS["server.cause"]["clues"]
 
 
 def split(tp: int, pp: int) -> str | None:
@@ -68,6 +70,15 @@ def endpoint(answer: str) -> str | None:
     if "/v1/v1" in answer:
         return "llm.url ends in /v1 already"
     return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"
+
+
+def cause(answer: str) -> str | None:
+    answer = called(answer, CAUSES)
+    if answer == RIGHT["C"]:
+        return None
+    if answer not in CAUSES:
+        return f"{answer!r} is no cause of the list: {', '.join(CAUSES)}"
+    return CLUES_OF_LOG_C[answer]
 
 
 def causes(answer: dict) -> str | None:
