@@ -43,7 +43,7 @@ def sent(path, wire, quick, tmp_path, **options) -> list[bytes]:
         path, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1, **options
     )
     assert summary.exit_code == 0
-    return [asked.body for asked in server.asked]
+    return [request.body for request in server.asked]
 
 
 def test_a_body_goes_out_byte_for_byte(wire, quick, tmp_path):
@@ -61,10 +61,10 @@ def test_a_missing_model_and_the_runs_parameters_are_put_in_front(wire, quick, t
     assert body.decode() == '{"model":"stub","top_k":5,' + rest
 
 
-@pytest.mark.parametrize("given", ['"other"', "null", '""'])
-def test_a_model_that_is_not_the_servers_is_replaced_in_its_place(given, wire, quick, tmp_path):
+@pytest.mark.parametrize("row_model", ['"other"', "null", '""'])
+def test_a_model_that_is_not_the_servers_is_replaced_in_its_place(row_model, wire, quick, tmp_path):
     (tmp_path / "in.jsonl").write_text(
-        line(f'{{"messages": {MESSAGES}, "model": {given}, "seed": 1}}')
+        line(f'{{"messages": {MESSAGES}, "model": {row_model}, "seed": 1}}')
     )
     (body,) = sent(tmp_path / "in.jsonl", wire, quick, tmp_path, model="stub")
     assert body.decode() == f'{{"messages": {MESSAGES}, "model": "stub", "seed": 1}}'
@@ -82,9 +82,12 @@ def test_fields_of_a_plain_row_keep_their_writing(chat, wire, quick, tmp_path):
     row = f'{{"response_format": {SCHEMA}, "prompt": "a \\u00e9", "label": 1, "temperature": 1e-1}}'
     (tmp_path / "in.jsonl").write_text(row + "\n")
     (body,) = sent(tmp_path / "in.jsonl", wire, quick, tmp_path, chat=chat)
-    asked = '"messages":[{"role":"user","content":"a \\u00e9"}]' if chat else '"prompt":"a \\u00e9"'
+    prompt_member = (
+        '"messages":[{"role":"user","content":"a \\u00e9"}]' if chat else '"prompt":"a \\u00e9"'
+    )
     assert (
-        body.decode() == f'{{"model":"stub","response_format":{SCHEMA},"temperature":1e-1,{asked}}}'
+        body.decode()
+        == f'{{"model":"stub","response_format":{SCHEMA},"temperature":1e-1,{prompt_member}}}'
     )
 
 
@@ -111,9 +114,9 @@ def rows(path) -> list:
     source = Source(path)
     work = Work(source, Builder(column=source.column, table=source.table))
     work.check()
-    found = [row for row in work.rows() if row]
+    valid_rows = [row for row in work.rows() if row]
     work.index.close()
-    return found
+    return valid_rows
 
 
 def test_nulls_that_arrow_made_are_not_sent(tmp_path):
@@ -228,13 +231,13 @@ def test_another_endpoint_is_refused(url, tmp_path):
 
 def test_members_are_where_the_text_has_them():
     text = '\n{ "a" : [1, {"b": "}"}] ,"\\u0062":-1.5e3,\t"c":"x\\"y" , "d": {} }'
-    found = {name: text[begin:end] for name, (begin, end) in members(text).items()}
-    assert found == {"a": '[1, {"b": "}"}]', "b": "-1.5e3", "c": '"x\\"y"', "d": "{}"}
-    assert list(found) == list(decode(text)) and members("{ }") == {}
+    values = {name: text[begin:end] for name, (begin, end) in members(text).items()}
+    assert values == {"a": '[1, {"b": "}"}]', "b": "-1.5e3", "c": '"x\\"y"', "d": "{}"}
+    assert list(values) == list(decode(text)) and members("{ }") == {}
 
 
 def test_the_stub_repeats_what_it_is_asked():
-    asked = wire_stub.Asked(
+    request = wire_stub.Asked(
         COMPLETIONS, {"x-request-id": "abc"}, b'{"model": "m", "prompt": "p"}', 0, 1
     )
-    assert json.loads(wire_stub.answer(asked).body)["id"] == "cmpl-abc"
+    assert json.loads(wire_stub.answer(request).body)["id"] == "cmpl-abc"

@@ -31,7 +31,7 @@ MESSAGES = {
 
 @pytest.fixture
 def server(wire):
-    return wire(lambda asked: wire_stub.answer(asked, message=MESSAGES[asked.text]))
+    return wire(lambda request: wire_stub.answer(request, message=MESSAGES[request.text]))
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])

@@ -64,9 +64,9 @@ def test_a_parquet_output_older_than_its_journal_is_not_what_is_read(tmp_path, f
     write(path, [("q1", "B"), ("q2", "C")])
     refusing = faulty(lambda prompt, times: (400, b"{}") if prompt == "C" else None)
     running = batch.Batch(path, out, url=refusing.url, limits=quick)
-    kept = out.read_bytes()
+    content = out.read_bytes()
     assert running.run().errors == 1
-    out.write_bytes(kept)  # as if it had been killed before
+    out.write_bytes(content)  # as if it had been killed before
     check(batch.load(out), [("q1", "B")])
 
 
@@ -96,9 +96,9 @@ def test_fields_of_the_input_take_no_columns_name(tmp_path, faulty, quick):
         json.dumps({"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}) + "\n"
     )
     batch.run(path, out, url=faulty().url, limits=quick)
-    found = batch.load(out).iloc[0]
-    assert (found.text, found.input_text, found.input_input_text) == (" p", "mine", "also mine")
-    assert (found.row, found.input_row) == (0, 7)
+    row = batch.load(out).iloc[0]
+    assert (row.text, row.input_text, row.input_input_text) == (" p", "mine", "also mine")
+    assert (row.row, row.input_row) == (0, 7)
 
 
 def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(tmp_path, faulty, quick):
@@ -126,9 +126,9 @@ def test_an_input_that_changes_between_its_two_readings_mixes_nothing(
     real = provenance.begin
 
     def begin(*args):
-        found = real(*args)
+        record = real(*args)
         write(path, then)
-        return found
+        return record
 
     with monkeypatch.context() as patched:
         patched.setattr(provenance, "begin", begin)

@@ -15,13 +15,13 @@ from workshop import batch
 N = 600
 
 
-def with_its_own_id(asked):
+def with_its_own_id(request):
     """As a server that ignores X-Request-Id: every answer has an id of its own."""
-    return wire_stub.answer(asked, id=f"chatcmpl-{asked.number:032x}")
+    return wire_stub.answer(request, id=f"chatcmpl-{request.number:032x}")
 
 
-def without_id(asked):
-    body = json.loads(wire_stub.answer(asked).body)
+def without_id(request):
+    body = json.loads(wire_stub.answer(request).body)
     del body["id"]
     return wire_stub.Reply(json.dumps(body).encode())
 
@@ -30,10 +30,10 @@ def refusing_at_first(reply, share=0.3):
     """Three of ten rows are refused once, before they are answered."""
     seen = set()
 
-    def some(asked):
-        if asked.text in seen or int(asked.text.split()[1]) % 10 >= 10 * share:
-            return reply(asked)
-        seen.add(asked.text)
+    def some(request):
+        if request.text in seen or int(request.text.split()[1]) % 10 >= 10 * share:
+            return reply(request)
+        seen.add(request.text)
         return wire_stub.Reply(b'{"error": {"message": "busy"}}', 500)
 
     return some
@@ -42,11 +42,11 @@ def refusing_at_first(reply, share=0.3):
 def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
     chance = random.Random(needs.SEED)
 
-    def doubled(asked):
-        found = reply(asked)
+    def doubled(request):
+        answer = reply(request)
         if chance.random() < share:
-            found.again_after_s = (chance.choice((0, 0.0002, 0.001, chance.random() * 0.01)),)
-        return found
+            answer.again_after_s = (chance.choice((0, 0.0002, 0.001, chance.random() * 0.01)),)
+        return answer
 
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(rows)))
     server = wire(doubled)
@@ -73,15 +73,15 @@ def test_refusals_that_come_twice_shift_no_answers(reply, wire, quick, tmp_path)
 def test_a_row_goes_out_under_its_key_and_again_under_another_id(wire, quick, tmp_path, answers):
     failed = set()
 
-    def reply(asked):
-        if asked.text == "row 1" and asked.text not in failed:
-            failed.add(asked.text)
+    def reply(request):
+        if request.text == "row 1" and request.text not in failed:
+            failed.add(request.text)
             return wire_stub.Reply(b"{}", 500)
-        return wire_stub.answer(asked)
+        return wire_stub.answer(request)
 
     server, _, _ = run(reply, 0, wire, quick, tmp_path, rows=3)
     keys = {line["row"]: line["key"] for line in answers(tmp_path / "out.jsonl")}
-    sent = [(asked.text, asked.headers["x-request-id"]) for asked in server.asked]
+    sent = [(request.text, request.headers["x-request-id"]) for request in server.asked]
     assert sorted(sent) == sorted(
         [(f"row {n}", keys[n]) for n in range(3)] + [("row 1", f"{keys[1]}-2")]
     )
@@ -92,9 +92,9 @@ def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(
 ):
     first = []
 
-    def reply(asked):
-        first.append(wire_stub.answer(asked))
-        return first[0] if asked.number == 1 else first[-1]
+    def reply(request):
+        first.append(wire_stub.answer(request))
+        return first[0] if request.number == 1 else first[-1]
 
     server, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=5, concurrency=1)
     assert summary.exit_code == 0 and list(frame.text) == list(frame.prompt)
@@ -110,8 +110,8 @@ def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(
 ):
     first = []
 
-    def reply(asked):
-        first.append(wire_stub.answer(asked))
+    def reply(request):
+        first.append(wire_stub.answer(request))
         return first[0]
 
     (tmp_path / "in.txt").write_text("a\nb\n")
@@ -140,12 +140,12 @@ def test_a_server_whose_answers_are_equal_is_asked_once_a_row(wire, quick, tmp_p
 
 
 def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, answers):
-    def reply(asked):
-        if asked.text == "row 3":
+    def reply(request):
+        if request.text == "row 3":
             return wire_stub.Reply(
                 b'{"error": {"message": "too long"}}', 400, again_after_s=(0.0005,)
             )
-        return wire_stub.answer(asked)
+        return wire_stub.answer(request)
 
     _, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=200, concurrency=1)
     assert [line["row"] for line in answers(summary.errors_file)] == [3] and len(frame) == 199
@@ -157,21 +157,21 @@ def test_bytes_that_nobody_asked_for_close_the_connection(wire, quick, tmp_path)
 
     from workshop.batch.servers import Server
 
-    server = wire(lambda asked: wire_stub.Reply(b"{}", again_after_s=(0.01,)))
+    server = wire(lambda request: wire_stub.Reply(b"{}", again_after_s=(0.01,)))
 
     async def twice():
-        mine = Server(server.url, "")
-        mine.connect(5)
+        batch_server = Server(server.url, "")
+        batch_server.connect(5)
         for count in (1, 2):
-            async with mine.post("/v1/completions", data=b'{"prompt": "x"}') as answer:
+            async with batch_server.post("/v1/completions", data=b'{"prompt": "x"}') as answer:
                 await answer.read()
             while server.sent_again < count:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
-        await mine.close()
+        await batch_server.close()
 
     asyncio.run(twice())
-    assert [asked.on_connection for asked in server.asked] == [1, 1]
+    assert [request.on_connection for request in server.asked] == [1, 1]
 
 
 def test_a_connection_that_is_clean_is_used_again(wire, quick, tmp_path):

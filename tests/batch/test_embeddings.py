@@ -31,9 +31,9 @@ def embedder(faulty, monkeypatch):
     def embed(self, path, body):
         if not path.endswith(b"/embeddings"):
             return request(self, path, body)
-        asked = json.loads(body)
-        started.bodies.append(asked)
-        value = asked["input"]
+        fields = json.loads(body)
+        started.bodies.append(fields)
+        value = fields["input"]
         texts = value if isinstance(value, list) and not isinstance(value[0], int) else [value]
         data = [
             {"object": "embedding", "index": number, "embedding": [len(text), 0.5]}
@@ -41,7 +41,7 @@ def embedder(faulty, monkeypatch):
         ]
         usage = {"prompt_tokens": 3, "total_tokens": 3, "completion_tokens": 0}
         reply = {"id": f"embd-{len(started.bodies)}", "object": "list", "data": data}
-        self.answer(200, json.dumps({**reply, "model": asked["model"], "usage": usage}).encode())
+        self.answer(200, json.dumps({**reply, "model": fields["model"], "usage": usage}).encode())
 
     monkeypatch.setattr(protocol, "request", embed)
     return started

@@ -68,16 +68,18 @@ def test_rows_together_are_what_each_is_alone(maker, llm):
     from workshop.batch.engine_rows import Maker
 
     together = maker.requests(ROWS)
-    alone = [Maker(llm).requests([each])[0] for each in ROWS]
-    assert [each.prompt for each in together] == [each.prompt for each in alone]
-    assert [repr(each.params) for each in together] == [repr(each.params) for each in alone]
+    alone = [Maker(llm).requests([batch_row])[0] for batch_row in ROWS]
+    assert [request.prompt for request in together] == [request.prompt for request in alone]
+    assert [repr(request.params) for request in together] == [
+        repr(request.params) for request in alone
+    ]
     assert together[3].prompt == {"prompt_token_ids": [5, 6, 7]} and together[6].params.n == 3
     assert len(together[8].prompt["prompt_token_ids"]) == 2
 
 
 def test_parameters_are_the_rows_own(maker):
     first, second, third, _, without, no_limit, several, chat, _ = (
-        each.params for each in maker.requests(ROWS)
+        request.params for request in maker.requests(ROWS)
     )
     assert (first.temperature, second.temperature) == (1.0, 0.5) and first is third
     assert (
@@ -89,8 +91,10 @@ def test_parameters_are_the_rows_own(maker):
 
 def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
     for number, text in enumerate(("Rome", "What is Rome?")):
-        (asked,) = maker.requests([row(number, CHAT, messages=[{"role": "user", "content": text}])])
-        assert asked.params.max_tokens == LONGEST - len(asked.prompt["prompt_token_ids"])
+        (request,) = maker.requests(
+            [row(number, CHAT, messages=[{"role": "user", "content": text}])]
+        )
+        assert request.params.max_tokens == LONGEST - len(request.prompt["prompt_token_ids"])
 
 
 TRIMS = "{% for each in messages %}{{ each['content'] | trim }}{% endfor %}{% if tools %} {{ tools[0]['function']['name'] }}{% endif %}"
@@ -119,12 +123,12 @@ TOOL = {"type": "function", "function": {"name": "Boston", "parameters": {}}}
     ],
 )
 def test_a_chat_is_the_prompt_that_vllms_server_makes_of_it(maker, llm, messages, more, prompt):
-    (asked,) = maker.requests([row(0, CHAT, messages=messages, **more)])
-    assert llm.get_tokenizer().decode(asked.tokens) == prompt
+    (request,) = maker.requests([row(0, CHAT, messages=messages, **more)])
+    assert llm.get_tokenizer().decode(request.tokens) == prompt
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("bad", "message"),
     [
         ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
         ({"prompt": [5] * LONGEST}, "maximum context length"),
@@ -137,15 +141,15 @@ def test_a_chat_is_the_prompt_that_vllms_server_makes_of_it(maker, llm, messages
         ({"prompt": "x", "temperature": "hot"}, "temperature"),
     ],
 )
-def test_one_bad_row_is_refused_alone(maker, bad, words):
+def test_one_bad_row_is_refused_alone(maker, bad, message):
     good = [row(1, prompt="Boston is a"), row(2, prompt="Paris is a")]
     for _ in range(2):  # the second time from what is remembered
         first, refused, last = maker.requests([good[0], row(0, **bad), good[1]])
         assert isinstance(refused, Exception), refused
-        with pytest.raises(type(refused), match=words):
+        with pytest.raises(type(refused), match=message):
             raise refused
-        assert [each.prompt for each in (first, last)] == [
-            each.prompt for each in maker.requests(good)
+        assert [request.prompt for request in (first, last)] == [
+            request.prompt for request in maker.requests(good)
         ]
 
 
@@ -159,7 +163,7 @@ class Engine:
 
     def add_request(self, name, prompt, params):
         self.queue.append((name, prompt, params))
-        self.highest = max(self.highest, sum(each.n for _, _, each in self.queue))
+        self.highest = max(self.highest, sum(queued_params.n for _, _, queued_params in self.queue))
 
     def step(self):
         name, prompt, params = self.queue.pop(0)
@@ -257,11 +261,11 @@ def test_an_engine_that_ends_with_the_signal_that_stops_the_batch_is_an_interrup
     (tmp_path / "rows.txt").write_text("a\nb\n")
     engine = Engine(llm)
     there = SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine)
-    for stopped, (given, place, name) in itertools.product(
+    for stopped, (ready_llm, place, name) in itertools.product(
         (False, True), ((there, engine, "step"), (None, offline, "start"))
     ):
         output = tmp_path / f"{name}.jsonl"
-        batch = offline.OfflineBatch(tmp_path / "rows.txt", output, concurrency=4, llm=given)
+        batch = offline.OfflineBatch(tmp_path / "rows.txt", output, concurrency=4, llm=ready_llm)
 
         def dies(*_, batch=batch, stopped=stopped):
             batch.stopping = stopped

@@ -77,9 +77,9 @@ def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
                 batch.run(prompts, folder / output, url=server.url, limits=quick)
             except WorkshopError as error:
                 assert "\n" not in error.message and error.remedy
-        kept = answers(journal) if journal.exists() else []
+        saved_answers = answers(journal) if journal.exists() else []
         again = batch.run(prompts, folder / output, url=server.url, limits=quick)
-        assert again.exit_code == 0 and again.new == N - len(kept)
+        assert again.exit_code == 0 and again.new == N - len(saved_answers)
         assert sorted(line["row"] for line in answers(journal)) == list(range(N))
         assert sorted(batch.load(folder / output).row) == list(range(N))
         assert not [path for path in folder.iterdir() if path.name.endswith(".part")]

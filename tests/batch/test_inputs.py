@@ -49,15 +49,13 @@ def rows(path, **options):
 
 @pytest.mark.parametrize("ending", inputs.FORMATS)
 def test_every_format_gives_the_same_rows(ending, tmp_path):
-    found = rows(write(tmp_path / f"in{ending}"))
-    assert [json.loads(row.body)["prompt"] for row in found] == PROMPTS
-    assert [row.key for row in found] == [row.key for row in rows(write(tmp_path / "other.json"))]
-    assert {row.url for row in found} == {COMPLETIONS} and [row.number for row in found] == [
-        0,
-        1,
-        2,
-        3,
+    file_rows = rows(write(tmp_path / f"in{ending}"))
+    assert [json.loads(row.body)["prompt"] for row in file_rows] == PROMPTS
+    assert [row.key for row in file_rows] == [
+        row.key for row in rows(write(tmp_path / "other.json"))
     ]
+    assert {row.url for row in file_rows} == {COMPLETIONS}
+    assert [row.number for row in file_rows] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64])

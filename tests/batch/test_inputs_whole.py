@@ -302,10 +302,10 @@ def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(
     damaged = whole[: int(at * len(whole))] if cut else f"{whole}\n{whole}"
     lines = damaged.count("\n") + bool(damaged.rpartition("\n")[2])
     try:
-        found = prompts(put(tmp_path, f"in{ending}", damaged), skip_bad=skip_bad)
+        texts = prompts(put(tmp_path, f"in{ending}", damaged), skip_bad=skip_bad)
     except BadInput:
         return
-    assert ending == ".jsonl" and found == (rows + rows)[: len(found)] and len(found) >= lines - 1
+    assert ending == ".jsonl" and texts == (rows + rows)[: len(texts)] and len(texts) >= lines - 1
 
 
 @quiet
@@ -320,11 +320,11 @@ def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, qu
     head = len(as_csv([], quoting=csv.QUOTE_ALL))
     at = head + at % (len(whole) - head)
     try:
-        found = prompts(put(tmp_path, "in.csv", whole[:at] + quote + whole[at:]))
+        texts = prompts(put(tmp_path, "in.csv", whole[:at] + quote + whole[at:]))
     except BadInput:
         return
-    assert len(found) == len(rows)
-    assert sorted("".join(found).replace('"', "")) in (
+    assert len(texts) == len(rows)
+    assert sorted("".join(texts).replace('"', "")) in (
         sorted("".join(f"<{row}>" for row in rows).replace('"', "")),
         sorted("".join(f"<{row}>" for row in rows).replace('"', "") + quote.replace('"', "")),
     )

@@ -112,13 +112,13 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
         server.kill()
         server.wait()
         server, _ = start_stub(port)
-    _, words = client.communicate(timeout=120)
-    assert client.returncode == 0, words
+    _, error_output = client.communicate(timeout=120)
+    assert client.returncode == 0, error_output
     check_once(folder)
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda each: each.name
+    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda signum: signum.name
 )
 def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_stub):
     _, url = start_stub()
@@ -129,10 +129,10 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
         assert client.poll() is None
         time.sleep(0.02)
     client.send_signal(number)
-    words, _ = client.communicate(timeout=30)
-    kept = len((folder / "out.jsonl").read_text().splitlines())
-    assert client.returncode == 75 and "Run the same command again" in words
-    assert f"({kept:,} now" in words and 0 < kept < ROWS
+    output, _ = client.communicate(timeout=30)
+    answer_count = len((folder / "out.jsonl").read_text().splitlines())
+    assert client.returncode == 75 and "Run the same command again" in output
+    assert f"({answer_count:,} now" in output and 0 < answer_count < ROWS
     assert (
         subprocess.run(command(folder, url), env=environment(), capture_output=True).returncode == 0
     )

@@ -45,9 +45,9 @@ def check(line: bytes, folder) -> dict:
     """Read it in all four ways; return what json.loads gives."""
     text = line.decode()
     assert len(text.splitlines()) == 1
-    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
-    json.dumps(found, ensure_ascii=False).encode()
-    assert lines.read_answer(line + b"\n", 0).line == found
+    record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    json.dumps(record, ensure_ascii=False).encode()
+    assert lines.read_answer(line + b"\n", 0).line == record
     import pandas
 
     assert pandas.read_json(io.StringIO(text + "\n"), lines=True).custom_id[0] is not None
@@ -55,30 +55,33 @@ def check(line: bytes, folder) -> dict:
     where.journal.write_bytes(line + b"\n")
     paths.write_meta(where, {"input": {"rows": 1}, "sampling_parameters": {}, "runs": []})
     write_parquet(where)
-    frame, said = batch.load(where.output), found["response"]["body"]["choices"][0]["text"]
+    frame = batch.load(where.output)
+    answer_text = record["response"]["body"]["choices"][0]["text"]
     # a column of Parquet has one type
-    said = said if isinstance(said, str | None) else json.dumps(said)
-    assert frame.text.isna()[0] if said is None else frame.text[0] == said
+    answer_text = answer_text if isinstance(answer_text, str | None) else json.dumps(answer_text)
+    assert frame.text.isna()[0] if answer_text is None else frame.text[0] == answer_text
     where.output.unlink()
     assert len(batch.load(where.output)) == len(frame)
-    return found
+    return record
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("said", TEXTS)
-def test_a_text_is_read_back_as_it_was_said(said, encoding, tmp_path):
-    body = (BODY % (said, "0.0")).encode(encoding, "surrogatepass")
-    found = check(lines.answer_line("id", KEY, 0, body, {}), tmp_path)
-    assert found["response"]["body"]["choices"][0]["text"] == TEXTS[said]
+@pytest.mark.parametrize("literal", TEXTS)
+def test_a_text_is_read_back_as_it_was_said(literal, encoding, tmp_path):
+    body = (BODY % (literal, "0.0")).encode(encoding, "surrogatepass")
+    record = check(lines.answer_line("id", KEY, 0, body, {}), tmp_path)
+    assert record["response"]["body"]["choices"][0]["text"] == TEXTS[literal]
 
 
-@pytest.mark.parametrize("said", NUMBERS)
-def test_a_number_that_json_does_not_have_is_null(said, tmp_path):
-    if said == "1e999":  # JSON, but of no finite value: with a second look alone
-        said = "1e999, NaN"
-    found = check(lines.answer_line("id", KEY, 0, (BODY % ('"x"', said)).encode(), {}), tmp_path)
-    read = found["response"]["body"]["choices"][0]["logprobs"]["token_logprobs"]
-    assert read[0] == NUMBERS[said.split(",")[0]]
+@pytest.mark.parametrize("literal", NUMBERS)
+def test_a_number_that_json_does_not_have_is_null(literal, tmp_path):
+    if literal == "1e999":  # JSON, but of no finite value: with a second look alone
+        literal = "1e999, NaN"
+    record = check(
+        lines.answer_line("id", KEY, 0, (BODY % ('"x"', literal)).encode(), {}), tmp_path
+    )
+    read = record["response"]["body"]["choices"][0]["logprobs"]["token_logprobs"]
+    assert read[0] == NUMBERS[literal.split(",")[0]]
 
 
 @pytest.mark.parametrize(
@@ -97,10 +100,10 @@ def test_a_number_that_json_does_not_have_is_null(said, tmp_path):
     ],
 )
 def test_the_rows_own_fields_are_read_back_too(value, tmp_path):
-    found = check(
+    record = check(
         lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {"field": value}), tmp_path
     )
-    assert "field" in found["metadata"]
+    assert "field" in record["metadata"]
 
 
 def test_a_reason_is_read_back_whatever_the_server_said():
@@ -173,5 +176,5 @@ def test_a_number_of_a_row_is_put_right_in_its_place_alone():
         lines.answer_line('"row": 1, ', KEY, 12, (BODY % ('"x"', "0")).encode(), {"row": 12})
         + b"\n"
     )
-    found = json.loads(lines.read_answer(line, 0).renumbered(7))
-    assert (found["row"], found["metadata"]["row"], found["custom_id"]) == (7, 12, '"row": 1, ')
+    record = json.loads(lines.read_answer(line, 0).renumbered(7))
+    assert (record["row"], record["metadata"]["row"], record["custom_id"]) == (7, 12, '"row": 1, ')

@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def answering(as_name: str):
-    return lambda asked: wire_stub.answer(asked, model=as_name)
+    return lambda request: wire_stub.answer(request, model=as_name)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
         ).exit_code
         == 0
     )
-    assert sorted(asked.body.decode() for asked in server.asked) == sorted(bodies)
+    assert sorted(request.body.decode() for request in server.asked) == sorted(bodies)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_another_model_ends_the_run_and_says_how_to_accept_its_name(
 
 
 def test_the_command_takes_names(path, wire):
-    server = wire(lambda asked: wire_stub.answer(asked, model=f"name {asked.number % 2}"))
+    server = wire(lambda request: wire_stub.answer(request, model=f"name {request.number % 2}"))
     names = ["--accept-model", "name 0", "--accept-model", "name 1"]
     done = CliRunner().invoke(
         cli.command, [str(path), str(path.with_name("o.jsonl")), "--url", server.url, *names]

@@ -54,9 +54,9 @@ def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answ
         line["response"]["body"]["choices"][0]["text"].startswith(" good")
         for line in answers(summary.output)
     )
-    said = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}
-    assert all("answers with" in said[2 * number + 1] for number in range(len(names)))
-    assert "HTML page" in said[1] and len(batch.load(summary.output)) == len(names)
+    messages = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}
+    assert all("answers with" in messages[2 * number + 1] for number in range(len(names)))
+    assert "HTML page" in messages[1] and len(batch.load(summary.output)) == len(names)
 
 
 def test_as_many_samples_as_were_asked_for_or_none(prompts, tmp_path, faulty, quick):
@@ -260,8 +260,8 @@ class Keyed(odd_answers.Server):
         class Answers(dict):
             def get(self, path, default=None):
                 if outer.seen[-1][1].get("Authorization") != f"Bearer {outer.key}":
-                    said = '{"error": "Unauthorized"}'
-                    return f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(said)}\r\n\r\n{said}"
+                    body = '{"error": "Unauthorized"}'
+                    return f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(body)}\r\n\r\n{body}"
                 answered.append(path)
                 if len(answered) == change_after:
                     then()  # a record is written before its server listens
@@ -271,7 +271,7 @@ class Keyed(odd_answers.Server):
         self.answers = Answers()
 
 
-def known(server, key="old", **changes):
+def write_record(server, key="old", **changes):
     records.write(
         ServerRecord(
             **{
@@ -291,9 +291,9 @@ def known(server, key="old", **changes):
 def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(
     state, by_url, prompts, tmp_path, quick, workshop_home
 ):
-    server = Keyed(change_after=5, then=lambda: known(server, "new", state=state))
+    server = Keyed(change_after=5, then=lambda: write_record(server, "new", state=state))
     try:
-        known(server)
+        write_record(server)
         summary = batch.run(
             prompts, tmp_path / "out.jsonl", url=server.url if by_url else (), limits=quick
         )
@@ -308,10 +308,10 @@ def test_while_there_is_no_record_the_batch_waits_for_it(prompts, tmp_path, work
 
     def report(progress):
         if progress.message.startswith("waiting") and not again:
-            again.append(known(server, "new"))
+            again.append(write_record(server, "new"))
 
     try:
-        known(server)
+        write_record(server)
         summary = batch.run(
             prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), report=report
         )
@@ -329,12 +329,12 @@ def test_a_server_that_came_back_on_another_port_is_gone_on_with(
     first = faulty(lambda prompt, times: die() if prompt == "row 6" else None, model="m")
 
     def die():
-        known(second, "new")
+        write_record(second, "new")
         first.close()
         return "drop"
 
     try:
-        known(first)
+        write_record(first)
         summary = batch.run(
             prompts, tmp_path / "out.jsonl", limits=replace(quick, patience_s=20.0), concurrency=1
         )
@@ -349,14 +349,14 @@ def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(
 ):
     server = Keyed(key="right")
     try:
-        known(server, "right")
+        write_record(server, "right")
         monkeypatch.setenv("WORKSHOP_API_KEY", "wrong")
         with pytest.raises(WorkshopError, match="the key that WORKSHOP_API_KEY holds"):
             batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
         assert len(server.seen) == 1
         # its record has the right one
         assert batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0
-        known(server, "wrong")
+        write_record(server, "wrong")
         with pytest.raises(WorkshopError, match="refuses the key"):
             batch.run(prompts, tmp_path / "other.jsonl")
     finally:

@@ -78,9 +78,9 @@ def test_a_low_limit_of_open_files_is_raised(tmp_path, faulty, quick):
     """Most logins have 1,024, and two servers may get as many requests each; here stub and client share the files."""
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
     server, (soft, hard) = faulty(delay_s=0.3), resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as open_files:
         for _ in range(300):  # a notebook's kernel has files of its own
-            held.enter_context(open(os.devnull))
+            open_files.enter_context(open(os.devnull))
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
         try:
             batch.run(
@@ -140,10 +140,10 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
             limits=hasty(quick),
             concurrency=4,
         )
-    kept = [line["row"] for line in answers(tmp_path / "out.jsonl")]
-    assert kept and len(kept) == len(set(kept)) < 4000
+    rows = [line["row"] for line in answers(tmp_path / "out.jsonl")]
+    assert rows and len(rows) == len(set(rows)) < 4000
     summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
-    assert summary.exit_code == 0 and summary.new == 4000 - len(kept)
+    assert summary.exit_code == 0 and summary.new == 4000 - len(rows)
 
 
 def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, quick):

@@ -34,10 +34,10 @@ def path(tmp_path):
 def test_what_fails_once_is_answered_at_the_second_attempt(status, path, wire, quick):
     seen = set()
 
-    def reply(asked):
-        if asked.text in seen:
-            return wire_stub.answer(asked)
-        seen.add(asked.text)
+    def reply(request):
+        if request.text in seen:
+            return wire_stub.answer(request)
+        seen.add(request.text)
         return wire_stub.html(status)
 
     summary = batch.run(path, path.with_name("out.jsonl"), url=wire(reply).url, limits=quick)
@@ -47,7 +47,7 @@ def test_what_fails_once_is_answered_at_the_second_attempt(status, path, wire, q
 @pytest.mark.parametrize("status", [530, 502, 404, 200])
 def test_a_tunnel_that_stays_down_ends_the_run_and_refuses_no_row(status, path, wire, quick):
     server = wire(
-        lambda asked: wire_stub.answer(asked) if asked.number < 4 else wire_stub.html(status)
+        lambda request: wire_stub.answer(request) if request.number < 4 else wire_stub.html(status)
     )
     limits = dataclasses.replace(quick, patience_s=1.5)
     with pytest.raises(
@@ -68,20 +68,20 @@ def test_rows_wait_for_a_tunnel_that_comes_back(models_too, path, wire, quick):
     def is_down():
         return began and time.monotonic() - began[0] < 1.0
 
-    def reply(asked):
-        if asked.number == 5:
+    def reply(request):
+        if request.number == 5:
             began.append(time.monotonic())
-        return wire_stub.html(530) if is_down() else wire_stub.answer(asked)
+        return wire_stub.html(530) if is_down() else wire_stub.answer(request)
 
     server = wire(
-        reply, get=lambda asked: wire_stub.html(530) if models_too and is_down() else None
+        reply, get=lambda request: wire_stub.html(530) if models_too and is_down() else None
     )
     summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick)
     assert (summary.exit_code, summary.answered) == (0, N)
 
 
 def test_one_of_two_servers_behind_a_tunnel_that_is_down_costs_no_row(path, wire, quick):
-    down, up = wire(lambda asked: wire_stub.html(530)), wire()
+    down, up = wire(lambda request: wire_stub.html(530)), wire()
     summary = batch.run(
         path, path.with_name("out.jsonl"), url=(down.url, up.url), limits=quick, concurrency=4
     )
@@ -92,7 +92,9 @@ def test_a_row_that_alone_gets_a_gateways_error_is_refused_with_its_status(
     path, wire, quick, answers
 ):
     server = wire(
-        lambda asked: wire_stub.html(524) if asked.text == "row 3" else wire_stub.answer(asked)
+        lambda request: (
+            wire_stub.html(524) if request.text == "row 3" else wire_stub.answer(request)
+        )
     )
     summary = batch.run(
         path, path.with_name("out.jsonl"), url=server.url, limits=quick, concurrency=2
@@ -109,7 +111,9 @@ def test_a_row_that_alone_gets_a_gateways_error_is_refused_with_its_status(
 def test_a_refusal_in_html_is_the_rows(path, wire, quick, answers):
     """nginx refuses a request that is too large with a page."""
     server = wire(
-        lambda asked: wire_stub.html(413) if asked.text == "row 3" else wire_stub.answer(asked)
+        lambda request: (
+            wire_stub.html(413) if request.text == "row 3" else wire_stub.answer(request)
+        )
     )
     summary = batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=quick)
     assert [line["response"]["status_code"] for line in answers(summary.errors_file)] == [413]
@@ -170,13 +174,13 @@ def test_a_server_may_ask_to_wait_until_a_date(in_s):
 def test_a_date_is_kept_to(path, wire, quick):
     times = {}
 
-    def reply(asked):
-        times.setdefault(asked.text, []).append(time.time())
-        if len(times[asked.text]) == 1 and asked.text == "row 3":
+    def reply(request):
+        times.setdefault(request.text, []).append(time.time())
+        if len(times[request.text]) == 1 and request.text == "row 3":
             return wire_stub.Reply(
                 b"{}", 429, {"Retry-After": email.utils.formatdate(time.time() + 2, usegmt=True)}
             )
-        return wire_stub.answer(asked)
+        return wire_stub.answer(request)
 
     assert (
         batch.run(path, path.with_name("out.jsonl"), url=wire(reply).url, limits=quick).exit_code
@@ -188,7 +192,9 @@ def test_a_date_is_kept_to(path, wire, quick):
 
 def test_a_server_that_is_busy_at_the_start_is_waited_for(path, wire, quick):
     models = iter([wire_stub.Reply(b"{}", 503), wire_stub.html(530), wire_stub.Reply(b"busy", 429)])
-    server = wire(get=lambda asked: next(models, None) if asked.path.endswith("/models") else None)
+    server = wire(
+        get=lambda request: next(models, None) if request.path.endswith("/models") else None
+    )
     looks = []
     summary = batch.run(
         path, path.with_name("out.jsonl"), url=server.url, limits=quick, report=looks.append
@@ -200,8 +206,8 @@ def test_a_server_that_answers_slowly_at_the_start_is_waited_for(path, wire, qui
     monkeypatch.setattr("workshop.batch.online.FIRST_TIMEOUT_S", 0.2)
     models = iter([5.0, 0.3])
 
-    def get(asked):
-        if not asked.path.endswith("/models"):
+    def get(request):
+        if not request.path.endswith("/models"):
             return None
         return wire_stub.Reply(b'{"data": [{"id": "stub"}]}', after_s=next(models, 0))
 
@@ -212,7 +218,7 @@ def test_a_server_that_answers_slowly_at_the_start_is_waited_for(path, wire, qui
 
 
 def test_patience_with_a_busy_start_has_an_end(path, wire, quick):
-    server = wire(get=lambda asked: wire_stub.Reply(b"{}", 503))
+    server = wire(get=lambda request: wire_stub.Reply(b"{}", 503))
     with pytest.raises(WorkshopError, match="it answers 503"):
         batch.run(
             path,
@@ -224,7 +230,7 @@ def test_patience_with_a_busy_start_has_an_end(path, wire, quick):
 
 
 def test_stop_ends_the_wait_for_a_busy_server(path, wire, quick):
-    server = wire(get=lambda asked: wire_stub.Reply(b"{}", 503))
+    server = wire(get=lambda request: wire_stub.Reply(b"{}", 503))
     limits = dataclasses.replace(quick, patience_s=60.0)
     running = batch.Batch(path, path.with_name("o.jsonl"), url=server.url, limits=limits)
     threading.Timer(0.7, running.stop).start()
@@ -242,7 +248,7 @@ def test_time_in_which_the_process_was_stopped_is_no_time():
 
 def test_a_run_that_was_stopped_for_longer_than_its_patience_goes_on(path, wire, workshop_home):
     """As Ctrl-Z and fg, or a virtual machine that is moved."""
-    server = wire(lambda asked: dataclasses.replace(wire_stub.answer(asked), after_s=0.15))
+    server = wire(lambda request: dataclasses.replace(wire_stub.answer(request), after_s=0.15))
     command = [
         sys.executable,
         "-P",

@@ -96,9 +96,9 @@ def server(faulty, monkeypatch):
         def decide(self, path, body):
             if not path.endswith(b"completions"):
                 return request(self, path, body)
-            asked = json.loads(body)
-            limit = asked.get("max_tokens", 16)
-            started.asked.append(asked["prompt"])
+            fields = json.loads(body)
+            limit = fields.get("max_tokens", 16)
+            started.asked.append(fields["prompt"])
             started.limits.append(limit)
             if limit >= needs:
                 return self.answer(*answer(body, whole, "stop", needs))

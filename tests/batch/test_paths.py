@@ -72,10 +72,10 @@ def test_nor_may_two_of_its_files_be_one(prompts, tmp_path):
 def test_what_no_batch_wrote_is_left_as_it_is(
     ending, output, content, prompts, tmp_path, faulty, quick
 ):
-    mine = tmp_path / f"{output}{ending}"
-    if mine in (tmp_path / "out.jsonl.jsonl", prompts):
+    user_file = tmp_path / f"{output}{ending}"
+    if user_file in (tmp_path / "out.jsonl.jsonl", prompts):
         return  # no file of that output
-    mine.write_bytes(content)
+    user_file.write_bytes(content)
     before, server = tree(tmp_path), faulty()
     with pytest.raises(BadInput, match="left as it is"):
         batch.run(prompts, tmp_path / output, url=server.url, limits=quick)
@@ -90,13 +90,13 @@ def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(
     out, server = tmp_path / "out.parquet", faulty()
     batch.run(prompts, out, url=server.url, limits=quick)
     frame = batch.load(out)
-    mine = tmp_path / f"out.parquet{ending}"
-    frame.to_parquet(mine)
-    before = mine.read_bytes()
+    user_file = tmp_path / f"out.parquet{ending}"
+    frame.to_parquet(user_file)
+    before = user_file.read_bytes()
     prompts.write_text(prompts.read_text().replace("p3", "changed"))
     with pytest.raises(BadInput, match="left as it is"):
         batch.run(prompts, out, url=server.url, limits=quick)
-    assert mine.read_bytes() == before
+    assert user_file.read_bytes() == before
 
 
 def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_path, faulty, quick):

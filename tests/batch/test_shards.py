@@ -67,11 +67,11 @@ def test_there_may_be_more_shards_than_rows(shards, tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".meta.json", ".errors.jsonl"])
 def test_a_file_that_no_merge_wrote_is_left_as_it_is(ending, shards, tmp_path):
-    folder, mine = shards(), tmp_path / f"out.jsonl{ending}"
-    mine.write_text('{"thesis": "three years"}\n')
+    folder, user_file = shards(), tmp_path / f"out.jsonl{ending}"
+    user_file.write_text('{"thesis": "three years"}\n')
     with pytest.raises(BadInput, match="left as it is"):
         batch.merge(folder, tmp_path / "out.jsonl")
-    assert mine.read_text() == '{"thesis": "three years"}\n'
+    assert user_file.read_text() == '{"thesis": "three years"}\n'
 
 
 def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, quick):
@@ -210,11 +210,11 @@ def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch)
     batch.merge(folder, out)
     before, real, calls = out.read_bytes(), os.replace, []
 
-    def full(one, two):
-        calls.append(two)
+    def full(source, target):
+        calls.append(target)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        real(one, two)
+        real(source, target)
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(WorkshopError, match="No space"):
@@ -223,9 +223,9 @@ def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch)
     assert out.read_bytes() == before and batch.merge(folder, out) == len(ROWS)
 
 
-def values(found: object, place: tuple = ()):
+def values(record: object, place: tuple = ()):
     """Yield where each value of a record stands."""
-    for name, value in found.items() if isinstance(found, dict) else enumerate(found):
+    for name, value in record.items() if isinstance(record, dict) else enumerate(record):
         yield (*place, name)
         if isinstance(value, dict | list):
             yield from values(value, (*place, name))

@@ -33,10 +33,10 @@ def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
     ends = [number for number in range(len(data) + 1) if data[:number].endswith(b"\n")]
     for cut in range(len(data) + 1):
         journal.write_bytes(data[:cut])
-        found = list(store.scan(journal))
-        assert len(found) == sum(end <= cut for end in ends)
-        assert [each.custom_id for each in found] == [
-            f'id "{number}"\\' for number in range(len(found))
+        answers = list(store.scan(journal))
+        assert len(answers) == sum(end <= cut for end in ends)
+        assert [answer.custom_id for answer in answers] == [
+            f'id "{number}"\\' for number in range(len(answers))
         ]
     assert list(store.scan(journal))[-1].end == len(data)
 
@@ -203,23 +203,25 @@ def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_aske
             for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
             if broken[max(0, start - 1) : end] == data[max(0, start - 1) : end]
         }
-        asked = go_on(where)
-        assert {0, 1} <= intact and set(asked) == set(range(4)) - intact
-        found = [json.loads(each) for each in where.journal.read_bytes().split(b"\n")[:-1]]
-        assert sorted(each["row"] for each in found) == [0, 1, 2, 3]
+        new_rows = go_on(where)
+        assert {0, 1} <= intact and set(new_rows) == set(range(4)) - intact
+        records = [
+            json.loads(answer_line) for answer_line in where.journal.read_bytes().split(b"\n")[:-1]
+        ]
+        assert sorted(record["row"] for record in records) == [0, 1, 2, 3]
         assert where.journal.read_bytes().startswith(data[: ends[1]])
 
 
 def test_one_answer_of_three_samples_is_none(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"prompt": "a", "n": 3}\n{"prompt": "b"}\n')
-    journal, asked = tmp_path / "out.jsonl", {}
+    journal, rows = tmp_path / "out.jsonl", {}
     bodies = ([{"index": 1}], [{"index": 0}, {"index": 0}, {"index": 1}], [{}, {}, {}])
     for choices, done in zip(bodies, (1, 1, 2), strict=True):
         work = Work(Source(tmp_path / "in.jsonl"), Builder())
         work.check()
         for row in work.rows():
-            asked[row.number] = row
-        each = [
+            rows[row.number] = row
+        answer_lines = [
             lines.answer_line(
                 row.custom_id,
                 row.key,
@@ -227,9 +229,9 @@ def test_one_answer_of_three_samples_is_none(tmp_path):
                 json.dumps({"choices": choices if row.number == 0 else [{}]}).encode(),
                 {},
             )
-            for row in asked.values()
+            for row in rows.values()
         ]
-        journal.write_bytes(b"\n".join([*each, b""]))
+        journal.write_bytes(b"\n".join([*answer_lines, b""]))
         work.resume(journal)
         assert work.index.done.count == done
         work.index.close()
@@ -250,11 +252,12 @@ def test_however_often_it_is_killed_every_row_is_there_once(rows, cuts, tmp_path
         work.check()
         work.resume(journal)
         log, safe = store.Journal(journal, work.keep_bytes), work.keep_bytes
-        for row in [each for each in work.rows() if each][:answered]:
+        pending_rows = [row for row in work.rows() if row]
+        for row in pending_rows[:answered]:
             log.add(lines.answer_line(row.custom_id, row.key, row.number, b'{"choices": [{}]}', {}))
         log.close()
         work.index.close()
         os.truncate(journal, max(safe, journal.stat().st_size - lost))
-    found = [json.loads(each) for each in journal.read_text().splitlines()]
-    assert sorted(each["row"] for each in found) == list(range(rows))
-    assert len({each["custom_id"] for each in found}) == rows
+    records = [json.loads(answer_line) for answer_line in journal.read_text().splitlines()]
+    assert sorted(record["row"] for record in records) == list(range(rows))
+    assert len({record["custom_id"] for record in records}) == rows

@@ -52,8 +52,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found = odd_answers.MODELS if self.path.endswith("/models") else odd_answers.COMPLETION
-        body = json.dumps(found).encode()
+        reply = odd_answers.MODELS if self.path.endswith("/models") else odd_answers.COMPLETION
+        body = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

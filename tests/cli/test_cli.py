@@ -138,8 +138,8 @@ def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):
 
 @pytest.mark.parametrize("line", PASTED)
 def test_every_line_of_a_document_can_be_pasted(line):
-    words = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)[1:]
-    context = group.make_context("workshop", words)
+    arguments = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)[1:]
+    context = group.make_context("workshop", arguments)
     while isinstance(context.command, click.Group):
         name, command, rest = context.command.resolve_command(
             context, [*context._protected_args, *context.args]
@@ -154,13 +154,15 @@ def test_documents_have_lines_to_paste():
 def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
     from workshop.cli import serve
 
-    asked = []
+    commands = []
     monkeypatch.setattr(serve.local, "engine_device", lambda: "cpu")
-    monkeypatch.setattr(serve.subprocess, "call", lambda words, env: asked.append(words) or 0)
+    monkeypatch.setattr(
+        serve.subprocess, "call", lambda command, env: commands.append(command) or 0
+    )
     with pytest.raises(click.exceptions.Exit) as ended:
         serve.command.make_context("serve", ["--help=tool-call-parser"])
     assert ended.value.exit_code == 0
-    assert asked == [
+    assert commands == [
         [
             sys.executable,
             "-P",

@@ -47,16 +47,16 @@ def commands(text: str) -> list[str]:
 
 def refusal(command: str) -> str:
     """Return why the command line does not take a command; '' if it does."""
-    words = shlex.split(command, comments=True)
-    for number, word in enumerate(words):
-        if word in SHELL_WORDS:
-            words = words[:number]
+    arguments = shlex.split(command, comments=True)
+    for number, argument in enumerate(arguments):
+        if argument in SHELL_WORDS:
+            arguments = arguments[:number]
             break
-    words = [word for word in words[1:] if word not in ("…", "...")]
+    arguments = [argument for argument in arguments[1:] if argument not in ("…", "...")]
     current: click.Command = cli.group
     context = click.Context(current, info_name="workshop")
-    while isinstance(current, click.Group) and words and not words[0].startswith("-"):
-        name = words.pop(0)
+    while isinstance(current, click.Group) and arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
         following = current.get_command(context, name)
         if following is None:
             return f"there is no command {name!r}"
@@ -65,7 +65,7 @@ def refusal(command: str) -> str:
             current, parent=context, info_name=name, **current.context_settings
         )
     try:
-        current.make_parser(context).parse_args(words)
+        current.make_parser(context).parse_args(arguments)
     except click.NoSuchOption as error:
         passed_on = context.command_path.removeprefix("workshop ") in PASSED_ON
         return "" if passed_on else error.message
@@ -87,8 +87,8 @@ def test_the_command_line_takes_every_command_of_the_text(path):
 
 def test_the_notebooks_name_commands():
     """The review of the course counted 32; the test above must not pass because it finds none."""
-    found = [command for path in SOURCES[:10] for command in commands(text_of(path))]
-    assert len(found) >= 15
+    command_lines = [command for path in SOURCES[:10] for command in commands(text_of(path))]
+    assert len(command_lines) >= 15
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ def test_probe_that_breaks_does_not_hide_the_others(monkeypatch, workshop_home):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(doctor, "_gpus", broken)
-    found = {check.name: check for check in doctor.examine()}
+    checks = {check.name: check for check in doctor.examine()}
     assert (
-        found["first"].state == OK
-        and "Input/output error" in found["GPUs"].found
-        and "Python" in found
+        checks["first"].state == OK
+        and "Input/output error" in checks["GPUs"].found
+        and "Python" in checks
     )
-    assert found["GPUs"].remedy
+    assert checks["GPUs"].remedy

@@ -140,7 +140,7 @@ def test_of_several_filters_the_first_counts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "message"),
     [
         (["no json\n"], "Line 1"),
         ([sample(0, 1, right=0.37)], "does not say right or wrong"),
@@ -148,8 +148,8 @@ def test_of_several_filters_the_first_counts(tmp_path):
         ([""], "is empty"),
     ],
 )
-def test_samples_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, lines, words):
-    with pytest.raises(BadInput, match=words):
+def test_samples_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, lines, message):
+    with pytest.raises(BadInput, match=message):
         evaluation.read(samples(tmp_path / "a", *lines))
 
 

@@ -87,7 +87,7 @@ VALUES = [
 def options(command: click.Command) -> list[str]:
     own = [name for param in command.params for name in param.opts if name.startswith("-")]
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    return own + [name for each in inner for name in options(each)]
+    return own + [name for subcommand in inner for name in options(subcommand)]
 
 
 FLAGS = {
@@ -146,15 +146,15 @@ def close_the_edges(patch: pytest.MonkeyPatch, folder) -> None:
     patch.setattr(subprocess.Popen, "__del__", lambda self: None)
 
 
-def run(*words: str, folder=None) -> tuple[int, str, str]:
-    """What `workshop WORDS` leaves: exit code, output, complaints. With a folder nothing outside of it is touched."""
+def run(*arguments: str, folder=None) -> tuple[int, str, str]:
+    """What `workshop ARGUMENTS` leaves: exit code, output, complaints. With a folder nothing outside of it is touched."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(sys, "argv", ["workshop", *words])
+        patch.setattr(sys, "argv", ["workshop", *arguments])
         if folder is not None:
             close_the_edges(patch, folder)
         with pytest.raises(SystemExit) as end:
@@ -168,45 +168,51 @@ def run(*words: str, folder=None) -> tuple[int, str, str]:
 def lines(draw) -> list[str]:
     name = draw(st.sampled_from([*cli.COMMANDS, "nonsense", BELL]))
     flags = FLAGS.get(name) or ["--help"]
-    words = (
+    argument = (
         st.sampled_from(VALUES)
         | st.sampled_from(flags)
         | st.tuples(st.sampled_from(flags), st.sampled_from(VALUES)).map("=".join)
     )
-    return [name, *draw(st.lists(words, max_size=6))]
+    return [name, *draw(st.lists(argument, max_size=6))]
 
 
 @settings(max_examples=int(os.environ.get("WORKSHOP_EXAMPLES", "100")), deadline=None)
-@given(words=lines())
-@example(words=["plan", "x[/]", "--gpu", "h100"])
-@example(words=["plan", "x" * 5000, "--gpu", "h100"])
-@example(words=["plan", "~nobody/x", "--gpu", "h100"])
-@example(words=["plan", "pipe", "--gpu", "h100"])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--max-model-len", "9" * 5000])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "inf"])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "9" * 400])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--load-gb-per-s", "nan"])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--pvc-size", "9" * 400])
-@example(words=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--output", "x" * 5000])
-@example(words=["plan", "llama-3.1-8b", "--gpu", BELL])
-@example(words=["classroom", "--learners", "9" * 400])
-@example(words=["classroom", "--learners", "4", "--minutes", "inf"])
+@given(arguments=lines())
+@example(arguments=["plan", "x[/]", "--gpu", "h100"])
+@example(arguments=["plan", "x" * 5000, "--gpu", "h100"])
+@example(arguments=["plan", "~nobody/x", "--gpu", "h100"])
+@example(arguments=["plan", "pipe", "--gpu", "h100"])
+@example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--max-model-len", "9" * 5000])
+@example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "inf"])
+@example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "9" * 400])
 @example(
-    words=["classroom", "--learners", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"]
+    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--load-gb-per-s", "nan"]
 )
-@example(words=["reconcile", "pipe"])
-@example(words=["reconcile", "x" * 5000])
-@example(words=["slurm", "submit", "70b", "--vllm", "'x"])
-@example(words=["slurm", "submit", "x" * 5000])
-@example(words=["slurm", "status", "9" * 5000])
-@example(words=["prefetch", "70b", "--to", "~nobody/x"])
-@example(words=["prefetch", "lab/x", "--to", "x" * 5000, "--verify-only"])
-@example(words=["tunnel", BELL, "--login", BELL])
-@example(words=["models", BELL, "--family", BELL])
-@example(words=[BELL])
-@example(words=["plan", "--" + BELL])
-def test_any_words_end_in_an_exit_code_and_a_sentence(stage, words):
-    code, out, err = run(*words, folder=stage)
+@example(
+    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--pvc-size", "9" * 400]
+)
+@example(
+    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--output", "x" * 5000]
+)
+@example(arguments=["plan", "llama-3.1-8b", "--gpu", BELL])
+@example(arguments=["classroom", "--learners", "9" * 400])
+@example(arguments=["classroom", "--learners", "4", "--minutes", "inf"])
+@example(
+    arguments=["classroom", "--learners", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"]
+)
+@example(arguments=["reconcile", "pipe"])
+@example(arguments=["reconcile", "x" * 5000])
+@example(arguments=["slurm", "submit", "70b", "--vllm", "'x"])
+@example(arguments=["slurm", "submit", "x" * 5000])
+@example(arguments=["slurm", "status", "9" * 5000])
+@example(arguments=["prefetch", "70b", "--to", "~nobody/x"])
+@example(arguments=["prefetch", "lab/x", "--to", "x" * 5000, "--verify-only"])
+@example(arguments=["tunnel", BELL, "--login", BELL])
+@example(arguments=["models", BELL, "--family", BELL])
+@example(arguments=[BELL])
+@example(arguments=["plan", "--" + BELL])
+def test_any_words_end_in_an_exit_code_and_a_sentence(stage, arguments):
+    code, out, err = run(*arguments, folder=stage)
     assert code in (0, 1, 2) and "Traceback" not in out + err
     assert not set(out + err) & set("\x07\x9b") and "\x1b]" not in out + err
     assert code == 0 or (out + err).strip()
@@ -222,21 +228,24 @@ def test_closed_streams_are_no_reason_to_fail(monkeypatch, closed):
 
 
 @pytest.mark.parametrize(
-    "words", [["plan", "--list-models"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]]
+    "arguments", [["plan", "--list-models"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]]
 )
-def test_reader_that_has_enough_sees_no_traceback(words):
+def test_reader_that_has_enough_sees_no_traceback(arguments):
     """As in `workshop … | true`: the pipe is closed before the first word."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "workshop", *words], stdout=write, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "workshop", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     os.close(write)
     assert done.returncode == 1 and not done.stderr
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (KeyboardInterrupt(), "Stopped."),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
@@ -246,7 +255,7 @@ def test_reader_that_has_enough_sees_no_traceback(words):
         ),
     ],
 )
-def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, said):
+def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, message):
     def fail(**names):
         raise error
 
@@ -256,7 +265,7 @@ def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, sa
         type("module", (), {"command": click.Command("fresh", callback=fail)}),
     )
     code, out, err = run("fresh")
-    assert code == 1 and said in err and not out and len(err.strip().splitlines()) == 1
+    assert code == 1 and message in err and not out and len(err.strip().splitlines()) == 1
 
 
 def test_name_with_brackets_and_half_a_character_is_printed(tmp_path, monkeypatch):

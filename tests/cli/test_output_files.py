@@ -54,16 +54,16 @@ def without_a_scheduler(monkeypatch):
         }
 
     monkeypatch.setattr(process, "run", run)
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: [Choice()])
+    monkeypatch.setattr(tuning, "choices_for", lambda *_, **__: [Choice()])
 
 
 def simulate_to(file: str, source: Path, *more: str) -> Result:
-    words = ["llama-3.1-8b", "--gpu", "h100", "--trace", str(source), "--steps", file, *more]
-    return CliRunner().invoke(simulate, words)
+    arguments = ["llama-3.1-8b", "--gpu", "h100", "--trace", str(source), "--steps", file, *more]
+    return CliRunner().invoke(simulate, arguments)
 
 
 def tune_to(file: str, source: Path, *more: str) -> Result:
-    words = [
+    arguments = [
         "llama-3.1-8b",
         "--gpu",
         "h100",
@@ -75,7 +75,7 @@ def tune_to(file: str, source: Path, *more: str) -> Result:
         file,
         *more,
     ]
-    return CliRunner().invoke(tune, words)
+    return CliRunner().invoke(tune, arguments)
 
 
 def xray_to(file: str, source: Path, *more: str) -> Result:
@@ -155,7 +155,7 @@ def test_steps_never_replace_the_models_own_files(tmp_path):
     model.mkdir()
     load.write_text(LOAD)
     shutil.copy(Path(workshop.__file__).parent / "teaching_model" / "config.json", model)
-    words = [
+    arguments = [
         str(model),
         "--gpu",
         "h100",
@@ -165,7 +165,7 @@ def test_steps_never_replace_the_models_own_files(tmp_path):
         "--steps",
         str(model / "config.json"),
     ]
-    refused = CliRunner().invoke(simulate, words)
+    refused = CliRunner().invoke(simulate, arguments)
     assert isinstance(refused.exception, BadInput) and "is read for this" in str(refused.exception)
 
 

@@ -15,8 +15,8 @@ T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 SMALL = ("--gpus-per-node", "1", "--max-model-len", "20000")
 
 
-def run(*words: str):
-    return CliRunner().invoke(group, list(words))
+def run(*arguments: str):
+    return CliRunner().invoke(group, list(arguments))
 
 
 @pytest.mark.parametrize("place", ["kubernetes", "vm"])
@@ -36,7 +36,7 @@ def test_the_manifests_name_the_command_that_makes_them():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("kubernetes", "mistral-7b-v0.3", *T4, "--load-gb-per-s", "0"), "no speed"),
         (("kubernetes", "mistral-7b-v0.3"), "--gpu is missing"),
@@ -57,9 +57,9 @@ def test_the_manifests_name_the_command_that_makes_them():
         ),
     ],
 )
-def test_bad_input_is_one_sentence(words, said):
-    error = run(*words).exception
-    assert isinstance(error, BadInput) and said in error.message
+def test_bad_input_is_one_sentence(arguments, message):
+    error = run(*arguments).exception
+    assert isinstance(error, BadInput) and message in error.message
 
 
 def test_the_options_of_places_are_not_in_the_help_of_plan():

@@ -12,9 +12,9 @@ import yaml
 T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 
 
-def plan(*words: str, cwd=None) -> subprocess.CompletedProcess:
+def plan(*arguments: str, cwd=None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "workshop", "plan", *words],
+        [sys.executable, "-m", "workshop", "plan", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -61,7 +61,7 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (
             (
@@ -110,10 +110,10 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
         (("--machines",), "MODEL is missing"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(words, said):
-    done = plan(*words)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, message):
+    done = plan(*arguments)
     assert done.returncode == 2 and not done.stdout, done.stdout
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
@@ -190,7 +190,7 @@ def test_machines_are_listed_without_a_gpu_and_as_data():
     data = json.loads(
         plan("llama-3.3-70b", "--machines", "--max-model-len", "32K", "--json").stdout
     )
-    by_name = {each["name"]: each for each in data}
+    by_name = {machine["name"]: machine for machine in data}
     assert by_name["Standard_NC80adis_H100_v5"]["fits"] and not by_name["g4dn.12xlarge"]["fits"]
     assert by_name["Standard_NC80adis_H100_v5"]["command"].startswith("vllm serve")
 

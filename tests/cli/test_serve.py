@@ -10,16 +10,16 @@ from workshop.errors import BadInput
 
 
 @pytest.fixture
-def asked(monkeypatch) -> dict:
+def prepare_arguments(monkeypatch) -> dict:
     """What `local.prepare` is asked for; nothing starts."""
-    found: dict = {}
+    arguments: dict = {}
 
     def prepare(model, **options):
-        found.update(options, model=model)
+        arguments.update(options, model=model)
         raise BadInput("Enough.", "Nothing starts in this test.")
 
     monkeypatch.setattr(serve.local, "prepare", prepare)
-    return found
+    return arguments
 
 
 @pytest.mark.parametrize(
@@ -33,19 +33,19 @@ def asked(monkeypatch) -> dict:
     ],
     ids=str,
 )
-def test_the_size_of_a_class_is_ours_and_not_vllms(asked, args, learners):
+def test_the_size_of_a_class_is_ours_and_not_vllms(prepare_arguments, args, learners):
     CliRunner().invoke(serve.command, args)
-    assert asked["learners"] == learners and asked["vllm_args"] == ()
-    assert asked["model"] == ("some/model" if "some/model" in args else None)
-    assert asked["host"] == ("0.0.0.0" if "--host" in args else "127.0.0.1")
+    assert prepare_arguments["learners"] == learners and prepare_arguments["vllm_args"] == ()
+    assert prepare_arguments["model"] == ("some/model" if "some/model" in args else None)
+    assert prepare_arguments["host"] == ("0.0.0.0" if "--host" in args else "127.0.0.1")
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "3.5"])
-def test_a_class_has_a_whole_number_of_learners(asked, value):
+def test_a_class_has_a_whole_number_of_learners(prepare_arguments, value):
     done = CliRunner().invoke(serve.command, [f"--learners={value}"])
-    assert done.exit_code == 2 and not asked
+    assert done.exit_code == 2 and not prepare_arguments
 
 
 def test_help_names_the_limits_and_where_they_are_written():
-    said = " ".join(CliRunner().invoke(serve.command, ["--help"]).output.split())
-    assert "--learners" in said and "docs/security.md" in said
+    help_text = " ".join(CliRunner().invoke(serve.command, ["--help"]).output.split())
+    assert "--learners" in help_text and "docs/security.md" in help_text

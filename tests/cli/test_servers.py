@@ -34,11 +34,11 @@ def look(time: float, tokens: float, count: float = 0.0, sum_s: float = 0.0) -> 
 
 
 def test_a_row_says_what_a_server_does_and_how_fast_since_the_last_look():
-    one = record("one")
-    before = {one.url: look(10.0, 1000, 2, 1.0)}
-    (row,) = servers.table([(one, look(12.0, 4000, 4, 1.5))], before)
+    server = record("one")
+    before = {server.url: look(10.0, 1000, 2, 1.0)}
+    (row,) = servers.table([(server, look(12.0, 4000, 4, 1.5))], before)
     assert row == ["✓ one", "ready", "3", "1", "26%", "1,500", "250 ms"]
-    (first,) = servers.table([(one, look(12.0, 4000))], {})
+    (first,) = servers.table([(server, look(12.0, 4000))], {})
     assert first[2:] == ["3", "1", "26%", "", ""]
 
 
@@ -58,7 +58,7 @@ def test_one_that_is_silent_or_starting_does_not_hide_the_others():
 def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
     monkeypatch.setattr(servers, "_known", lambda: [record("one"), record("two", "failed")])
     monkeypatch.setattr(
-        servers, "_look", lambda each: look(1.0, 5) if each.state == "ready" else None
+        servers, "_look", lambda server: look(1.0, 5) if server.state == "ready" else None
     )
     monkeypatch.setattr(
         servers.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt)
@@ -82,13 +82,13 @@ def test_serve_says_what_no_plan_counts(monkeypatch):
     """A draft's weights and cache, and adapters, come out of the KV cache that `plan` promised."""
     monkeypatch.setattr(serve.supervise, "run", lambda launch, bar, ready: None)
     draft = ("--speculative-config", '{"model": "draft", "num_speculative_tokens": 3}')
-    said = {
+    messages = {
         flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr
         for flags in ((), draft)
     }
     assert (
-        not said[()]
-        and "does not count --speculative-config: a draft model's weights" in said[draft]
+        not messages[()]
+        and "does not count --speculative-config: a draft model's weights" in messages[draft]
     )
 
 

@@ -82,7 +82,7 @@ def stub(workshop_home, monkeypatch):
     server.shutdown()
 
 
-def known(stub, name="a", **changes):
+def write_record(stub, name="a", **changes):
     fields = {
         "url": stub.url,
         "model": "m",
@@ -99,15 +99,15 @@ def known(stub, name="a", **changes):
 
 
 def test_the_only_server_is_found_and_asked(stub):
-    known(stub)
+    write_record(stub)
     client = workshop.connect()
     assert client.complete("San", top_k=3, temperature=0.5).choices[0].text == " city"
     assert stub.seen[-1] == {"model": "m", "prompt": "San", "top_k": 3, "temperature": 0.5}
 
 
 def test_several_servers_are_named_and_one_can_be_chosen(stub):
-    known(stub, "first")
-    known(stub, "second")
+    write_record(stub, "first")
+    write_record(stub, "second")
     with pytest.raises(WorkshopError, match="first, second"):
         workshop.connect()
     assert workshop.connect("second").record.name == "second"
@@ -130,14 +130,14 @@ def test_no_server_says_how_to_start_one(workshop_home):
     ],
 )
 def test_a_server_that_is_not_ready_says_why(stub, changes, says):
-    known(stub, **changes)
+    write_record(stub, **changes)
     with pytest.raises(WorkshopError, match=says):
         workshop.connect()
 
 
 def test_a_ready_one_wins_over_a_failed_one(stub):
-    known(stub, "old", state="failed")
-    known(stub, "new")
+    write_record(stub, "old", state="failed")
+    write_record(stub, "new")
     assert workshop.connect().record.name == "new"
 
 
@@ -157,30 +157,30 @@ def test_the_environment_wins_and_its_model_is_asked_for(stub, monkeypatch):
 
 
 def test_a_shared_server_is_found_where_there_is_none_of_ones_own(stub, monkeypatch, tmp_path):
-    known(stub, "class")
+    write_record(stub, "class")
     folder = tmp_path / "shared"
     folder.mkdir()
     records.path_of("class").rename(folder / "class.json")
     monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
     assert workshop.connect().record.name == "class"
-    known(stub, "mine", state="failed")  # hides nothing
+    write_record(stub, "mine", state="failed")  # hides nothing
     assert workshop.connect().record.name == "class"
 
 
 def test_another_server_on_the_port_is_noticed(stub):
-    known(stub, model="expected")
+    write_record(stub, model="expected")
     with pytest.raises(WorkshopError, match="serves m, not expected"):
         workshop.connect()
 
 
 def test_a_misspelt_parameter_does_not_pass_in_silence(stub):
-    known(stub)
+    write_record(stub)
     with pytest.raises(BadInput, match="Did you mean 'temperature'"):
         workshop.connect().complete("San", temprature=0)
 
 
 def test_what_the_server_refuses_is_its_own_sentence(stub):
-    known(stub)
+    write_record(stub)
     client = workshop.connect()
     stub.answers["/v1/completions"] = (
         400,
@@ -194,12 +194,12 @@ def test_what_the_server_refuses_is_its_own_sentence(stub):
 
 
 def test_a_client_of_an_earlier_start_says_that_the_server_was_started_again(stub):
-    known(stub)
+    write_record(stub)
     client = workshop.connect()
     stub.key = "new"
     with pytest.raises(WorkshopError, match="does not accept this key"):
         client.complete("San")
-    known(stub, api_key="new")
+    write_record(stub, api_key="new")
     with pytest.raises(WorkshopError, match=r"'a' was started again\..*connect\(\) again"):
         client.complete("San")
     stub.key, stub.answers["/v1/completions"] = (
@@ -211,24 +211,24 @@ def test_a_client_of_an_earlier_start_says_that_the_server_was_started_again(stu
 
 
 def test_validation_errors_are_shown_by_what_they_say(stub):
-    known(stub)
-    said = (
+    write_record(stub)
+    message = (
         "1 validation error:\n  {'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, `n` is odd.', "
         "'input': {'n': 3}}\n\n  File \"api_utils.py\""
     )
-    stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
+    stub.answers["/v1/completions"] = (400, {"error": {"message": message, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): `n` is odd\.$"):
         workshop.connect().complete("San")
-    said = said.replace("('body',)", "('body', 'n')").replace(
+    message = message.replace("('body',)", "('body', 'n')").replace(
         "Value error, `n` is odd.", "Field required"
     )
-    stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
+    stub.answers["/v1/completions"] = (400, {"error": {"message": message, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): n: Field required\.$"):
         workshop.connect().complete("San")
 
 
 def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, tmp_path):
-    known(stub)
+    write_record(stub)
     client = workshop.connect()
     first = (
         400,
@@ -247,10 +247,10 @@ def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, t
     stub.answers["/v1/completions"] = (200, [first, (200, COMPLETION)])
     stub.seen.clear()
     assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
-    asked = [body for body in stub.seen if "logprobs" in body]
-    assert [body["logprobs"] for body in asked] == [-1, 8192] and asked[1]["max_tokens"] == 5
-    said = "Requested sample logprobs of 8192, which is greater than max allowed: 20"
-    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": said}})])
+    bodies = [body for body in stub.seen if "logprobs" in body]
+    assert [body["logprobs"] for body in bodies] == [-1, 8192] and bodies[1]["max_tokens"] == 5
+    message = "Requested sample logprobs of 8192, which is greater than max allowed: 20"
+    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": message}})])
     with pytest.raises(BadInput, match="max allowed: 20"):  # never 20 where all were asked for
         client.complete("San", logprobs=-1)
     (tmp_path / "config.json").unlink()  # a model of another machine
@@ -261,7 +261,7 @@ def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, t
 
 def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub):
     """vLLM 0.25 answers a chat without a template with 400, and resets the connection afterwards."""
-    known(stub)
+    write_record(stub)
     stub.protocol_version = "HTTP/1.1"
     plain, resets = stub._answer, []
 
@@ -282,7 +282,7 @@ def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub)
 
 
 def test_a_server_that_went_away_is_told_at_once(stub):
-    known(stub, "gone", url="http://127.0.0.1:9/v1")
+    write_record(stub, "gone", url="http://127.0.0.1:9/v1")
     began = time.monotonic()
     with pytest.raises(WorkshopError, match="does not answer"):
         workshop.connect()

@@ -28,10 +28,10 @@ def client(server) -> Client:
 
 @pytest.mark.parametrize("later_s", [0, 0.0002, 0.002, 0.01])
 def test_no_request_gets_the_answer_to_another(later_s, wire):
-    def doubled(asked):
-        found = wire_stub.answer(asked)
-        found.after_s, found.again_after_s = 0.002, (later_s,)
-        return found
+    def doubled(request):
+        reply = wire_stub.answer(request)
+        reply.after_s, reply.again_after_s = 0.002, (later_s,)
+        return reply
 
     llm = client(wire(doubled))
     for number in range(40):
@@ -45,15 +45,15 @@ def test_each_request_has_an_id_of_its_own_and_the_learners_counts(wire):
     llm.complete("a")
     llm.complete("a")
     assert llm.complete("a", extra_headers={"X-Request-Id": "mine"}).id == "cmpl-mine"
-    ids = [asked.headers["x-request-id"] for asked in server.asked]
+    ids = [request.headers["x-request-id"] for request in server.asked]
     assert len(set(ids)) == 3 and ids[2] == "mine"
 
 
 def test_a_server_that_gives_every_request_the_first_answer_is_named(wire):
     first = []
 
-    def reply(asked):
-        first.append(wire_stub.answer(asked))
+    def reply(request):
+        first.append(wire_stub.answer(request))
         return first[0]
 
     server = wire(reply)
@@ -61,11 +61,11 @@ def test_a_server_that_gives_every_request_the_first_answer_is_named(wire):
     llm.complete("a")
     with pytest.raises(WorkshopError, match="answers with the answer to another request"):
         llm.complete("b")
-    assert [asked.on_connection for asked in server.asked] == [1, 2, 1]
+    assert [request.on_connection for request in server.asked] == [1, 2, 1]
 
 
 def test_a_server_with_ids_of_its_own_is_believed(wire):
-    server = wire(lambda asked: wire_stub.answer(asked, id="same"))
+    server = wire(lambda request: wire_stub.answer(request, id="same"))
     llm = client(server)
     assert [llm.complete(text).choices[0].text for text in "abc"] == ["a", "b", "c"] and len(
         server.asked
@@ -75,8 +75,8 @@ def test_a_server_with_ids_of_its_own_is_believed(wire):
 def test_a_stream_of_another_request_breaks_off(wire):
     ids = []
 
-    def reply(asked):
-        ids.append(asked.headers["x-request-id"])
+    def reply(request):
+        ids.append(request.headers["x-request-id"])
         piece = {
             "id": f"cmpl-{ids[0]}",
             "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}],

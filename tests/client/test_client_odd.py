@@ -76,16 +76,16 @@ def test_the_content_type_decides_nothing(kind, server, client):
 
 
 def test_as_many_answers_as_were_asked_for(server, client):
-    for asked, sent, good in ((3, 3, True), (3, 1, False), (3, 4, False), (1, 3, False)):
+    for expected, sent, good in ((3, 3, True), (3, 1, False), (3, 4, False), (1, 3, False)):
         choices = [{**COMPLETION["choices"][0], "index": index} for index in range(sent)]
         server.answers["/v1/completions"] = encoded({**COMPLETION, "choices": choices})
         if good:
-            assert len(client.complete("San", n=asked).choices) == asked
-            assert len(client.complete(["a", "b", "c"]).choices) == asked
-            assert len(client.complete([[1, 2], [3], [4]], extra_body={"n": 1}).choices) == asked
+            assert len(client.complete("San", n=expected).choices) == expected
+            assert len(client.complete(["a", "b", "c"]).choices) == expected
+            assert len(client.complete([[1, 2], [3], [4]], extra_body={"n": 1}).choices) == expected
         else:
-            with pytest.raises(WorkshopError, match=f"{sent} choices, and {asked}"):
-                client.complete("San", n=asked)
+            with pytest.raises(WorkshopError, match=f"{sent} choices, and {expected}"):
+                client.complete("San", n=expected)
 
 
 def test_a_chat_is_checked_as_a_completion_is(server, client):
@@ -207,9 +207,9 @@ def test_a_schema_that_is_none_forbids_nothing(schema, server, client):
     "config", ["", "[]", '{"vocab_size": "many"}', "{}", '{"text_config": 3}', "[" * 9999]
 )
 def test_a_model_folder_that_cannot_be_read_asks_for_a_number(config, server, client, tmp_path):
-    said = '{"error": {"message": "`logprobs` must be a positive value"}}'
+    body = '{"error": {"message": "`logprobs` must be a positive value"}}'
     server.answers["/v1/completions"] = (
-        f"HTTP/1.1 400 No\r\nContent-Length: {len(said)}\r\n\r\n{said}"
+        f"HTTP/1.1 400 No\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     )
     server.answers["/v1/models"] = encoded({"data": [{"id": "m", "root": str(tmp_path)}]})
     (tmp_path / "config.json").write_text(config)

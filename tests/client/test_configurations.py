@@ -55,8 +55,8 @@ def test_jupyter_ai_names_the_extra_that_has_jupyternaut_and_the_flags_it_needs(
 def test_open_webui_is_one_command_and_listens_on_this_machine_alone():
     """Its first user becomes the administrator."""
     lines = [line for line in text("open-webui").splitlines() if not line.startswith("#")]
-    words = shlex.split("\n".join(lines))
-    assert words[-5:] == ["serve", "--host", "127.0.0.1", "--port", "8080"]
+    arguments = shlex.split("\n".join(lines))
+    assert arguments[-5:] == ["serve", "--host", "127.0.0.1", "--port", "8080"]
 
 
 def test_opencode_is_json_with_the_provider_and_its_model():

@@ -87,15 +87,15 @@ class TestTheSlidesExample:
 
 class TestCompletions:
     def test_logprobs_zero_is_the_chosen_token_alone(self):
-        one = lp.rows(completion(["x"], [-0.5], [{"x": -0.5}]))[0]
-        assert [alternative.token for alternative in one.alternatives] == ["x"]
-        assert one.rank is None
+        row = lp.rows(completion(["x"], [-0.5], [{"x": -0.5}]))[0]
+        assert [alternative.token for alternative in row.alternatives] == ["x"]
+        assert row.rank is None
 
     def test_k_gives_k_alternatives_plus_the_chosen_one(self):
         tops = [{"x": -5.0, "a": -0.5, "b": -1.5}, {"a": -0.2, "b": -2.0}]
         below, best = lp.rows(completion(["x", "a"], [-5.0, -0.2], tops))
-        assert [one.token for one in below.alternatives] == ["a", "b", "x"]
-        assert [one.rank for one in below.alternatives] == [1, 2, None]
+        assert [alternative.token for alternative in below.alternatives] == ["a", "b", "x"]
+        assert [alternative.rank for alternative in below.alternatives] == [1, 2, None]
         assert best.rank == 1
 
     def test_the_last_of_k_has_rank_k_once_k_is_known(self):
@@ -119,7 +119,10 @@ class TestCompletions:
     def test_pieces_of_an_emoji_that_share_a_key_keep_the_chosen_tokens_logprob(self):
         piece = lp.rows(completion(["�"], [-3.0], [{"�": -0.1, "a": -2.0}]))[0]
         assert piece.logprob == -3.0
-        assert {one.token: one.logprob for one in piece.alternatives} == {"a": -2.0, "�": -3.0}
+        assert {alternative.token: alternative.logprob for alternative in piece.alternatives} == {
+            "a": -2.0,
+            "�": -3.0,
+        }
 
     def test_echo_has_no_logprob_for_the_first_token(self):
         first, second = lp.rows(
@@ -170,7 +173,10 @@ class TestChat:
         assert (first.token_id, first.logprob) == (0, None)
         assert (hi.token, hi.token_id, hi.rank) == ("Hi", 5, 3)
         assert (no.token, no.rank, no.most_probable.token) == ("No", 2, "Yes")
-        assert (mark.rank, [one.token for one in mark.alternatives]) == (None, [".", "?", "!"])
+        assert (mark.rank, [alternative.token for alternative in mark.alternatives]) == (
+            None,
+            [".", "?", "!"],
+        )
 
     def test_objects_of_the_openai_package(self):
         chat = pytest.importorskip("openai.types.chat").ChatCompletion
@@ -271,8 +277,8 @@ class TestProcessed:
         listed = [lp.Alternative(name, math.log(p), None, rank) for name, p, rank in PROMPTS_OWN]
         row = lp.Row("prompt", 1, "d", math.log(0.11), None, 4, tuple(listed))
         whole = sum(p**2 for p in (0.5, 0.2, 0.19, 0.11))
-        found = lp.processed(row, Settings(temperature=0.5))
-        assert found["d"] == pytest.approx(math.log(0.11**2 / whole), abs=0.01)
+        logprobs = lp.processed(row, Settings(temperature=0.5))
+        assert logprobs["d"] == pytest.approx(math.log(0.11**2 / whole), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,11 @@ def test_https_goes_through_the_proxy_that_is_named(proxy, monkeypatch, capsys):
     with pytest.raises(WorkshopError):
         workshop.connect()
     assert "secret" not in str(proxy.seen) and proxy.seen
-    (said,) = capsys.readouterr().err.splitlines()
+    (message,) = capsys.readouterr().err.splitlines()
     assert (
-        "not the key" in said
-        and proxy.root.removeprefix("http://") in said
-        and "no_proxy=gpu.example" in said
+        "not the key" in message
+        and proxy.root.removeprefix("http://") in message
+        and "no_proxy=gpu.example" in message
     )
 
 
@@ -108,8 +108,12 @@ def test_plain_http_goes_through_no_proxy_of_the_environment(
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
     everything_that_asks(OUTSIDE, tmp_path)
     assert proxy.seen == []
-    said = capsys.readouterr().err
-    assert "asked directly" in said and "could read the key" in said and "WORKSHOP_PROXY" in said
+    messages = capsys.readouterr().err
+    assert (
+        "asked directly" in messages
+        and "could read the key" in messages
+        and "WORKSHOP_PROXY" in messages
+    )
 
 
 def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(
@@ -134,9 +138,11 @@ def test_plain_http_goes_through_the_proxy_that_the_user_names(proxy, monkeypatc
     monkeypatch.setenv("WORKSHOP_URL", "http://gpu.example:8000/v1")
     monkeypatch.setenv("WORKSHOP_PROXY", proxy.root.removeprefix("http://"))
     assert workshop.connect().model == "m" and proxy.seen
-    (said,) = capsys.readouterr().err.splitlines()
+    (message,) = capsys.readouterr().err.splitlines()
     assert (
-        "can read the key" in said and "(WORKSHOP_PROXY)" in said and "no_proxy=gpu.example" in said
+        "can read the key" in message
+        and "(WORKSHOP_PROXY)" in message
+        and "no_proxy=gpu.example" in message
     )
 
 

@@ -49,11 +49,12 @@ def shares(sizes: list[int]) -> list[float]:
 @example([1, 1, 98], 20)
 def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
     p = shares(sizes)
-    found = sorted(
-        ((evidence.evidence([one]), weight) for weight, one in outcomes(p, p, n)), reverse=True
+    evidence_weights = sorted(
+        ((evidence.evidence([outcome]), weight) for weight, outcome in outcomes(p, p, n)),
+        reverse=True,
     )
     tail = 0.0
-    for x, weight in found:
+    for x, weight in evidence_weights:
         tail += weight
         assert tail <= chance(x, 2) + 1e-9
 
@@ -73,14 +74,14 @@ def test_missed_is_never_less_than_how_often_it_happens(sizes, others, n, alarm)
     every = list(outcomes(true, expected, n))
     free = evidence.freedom([every[0][1]])
     happens = math.fsum(
-        weight for weight, one in every if chance(evidence.evidence([one]), free) >= alarm
+        weight for weight, outcome in every if chance(evidence.evidence([outcome]), free) >= alarm
     )
     assert happens <= missed([every[0][1]], alarm) + 1e-9
 
 
 def test_the_evidence_of_two_groups_is_bounded_as_one():
     first, second = (
-        [(weight, evidence.evidence([one])) for weight, one in outcomes(p, p, 8)]
+        [(weight, evidence.evidence([outcome])) for weight, outcome in outcomes(p, p, 8)]
         for p in ([0.1, 0.2, 0.7], [0.3, 0.3, 0.4])
     )
     for x in range(5, 20):
@@ -97,12 +98,12 @@ def test_the_limit_is_where_the_alarm_begins(freedom):
 
 
 def test_what_is_left_out_is_not_compared_and_the_rest_sums_to_one():
-    one = group(
+    without_b = group(
         {"a": 60, "b": 30, "c": 10}, {"a": 0.6, "b": 0.4}, {"a": 0.5, "b": 0.3, "c": 0.2}, {"b"}
     )
-    assert one.counts == {"a": 60, evidence.NEVER: 10} and one.expected == {"a": 1.0}
-    assert one.true == pytest.approx({"a": 5 / 7, evidence.NEVER: 2 / 7})
-    assert evidence.evidence([one]) == math.inf, "c cannot come, and came"
+    assert without_b.counts == {"a": 60, evidence.NEVER: 10} and without_b.expected == {"a": 1.0}
+    assert without_b.true == pytest.approx({"a": 5 / 7, evidence.NEVER: 2 / 7})
+    assert evidence.evidence([without_b]) == math.inf, "c cannot come, and came"
     seldom = group({"a": 99, "b": 1}, {"a": 0.96, "b": 0.02, "c": 0.02})
     assert (
         seldom.expected == pytest.approx({"a": 0.96, evidence.REST: 0.04})
@@ -150,17 +151,17 @@ class Rehearsal(truth.Server):
 
     def _samples(self, prompt, case):
         generator = random.Random(f"{self.seed} {prompt} {case.name}")
-        found: Counter = Counter({(): truth.SAMPLES})
+        outputs: Counter = Counter({(): truth.SAMPLES})
         for _ in range(case.token):
             longer: Counter = Counter()
-            for said, times in found.items():
-                p = truth.ours(*truth.at(self, case, prompt, said)).probabilities
+            for output, times in outputs.items():
+                p = truth.ours(*truth.at(self, case, prompt, output)).probabilities
                 longer.update(
-                    (*said, token)
+                    (*output, token)
                     for token in generator.choices(list(p), list(p.values()), k=times)
                 )
-            found = longer
-        return list(found.elements())
+            outputs = longer
+        return list(outputs.elements())
 
 
 @cache
@@ -179,8 +180,8 @@ def test_right_passes_and_wrong_is_found_out_whatever_the_processor(moved):
     for name, (case_name, compute) in truth.WRONG.items():
         case = next(case for case in truth.CASES if case.name == case_name)
         wrong = [truth.compare(server, case, prompt, compute) for prompt in truth.PROMPTS]
-        telling = [one for one in wrong if one.missed <= truth.MISSED]
-        assert len(telling) >= 2 and all(one.alarm for one in telling), (name, wrong)
+        telling = [comparison for comparison in wrong if comparison.missed <= truth.MISSED]
+        assert len(telling) >= 2 and all(comparison.alarm for comparison in telling), (name, wrong)
         assert not any(truth.compare(server, case, prompt).alarm for prompt in truth.PROMPTS), name
 
 
@@ -190,10 +191,10 @@ def test_hypothesis_draws_the_same_in_every_run_of_one_seed():
 
         @settings(max_examples=5, database=None)
         @given(st.integers(0, 10**9))
-        def one(number):
+        def draw(number):
             seen.append(number)
 
-        one()
+        draw()
         return seen
 
     assert drawn() == drawn()

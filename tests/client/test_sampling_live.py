@@ -61,9 +61,9 @@ def test_a_wrong_order_is_found_out(server_truth, name):
     case_name, compute = truth.WRONG[name]
     case = next(case for case in truth.CASES if case.name == case_name)
     outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in PROMPTS]
-    telling = [one for one in outcomes if one.missed <= truth.MISSED]
+    telling = [comparison for comparison in outcomes if comparison.missed <= truth.MISSED]
     assert len(telling) >= 2, f"on too few prompts can it be told from the right order: {outcomes}"
-    assert all(one.alarm for one in telling), telling
+    assert all(comparison.alarm for comparison in telling), telling
 
 
 def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
@@ -78,7 +78,7 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
         logprobs=-1,
         return_tokens_as_token_ids=True,
     )
-    found = client.complete(
+    response = client.complete(
         question + whole.text,
         max_tokens=2,
         min_tokens=2,
@@ -87,7 +87,7 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
         seed=SEED * 500,
         return_token_ids=True,
     )
-    counts = Counter(choice.token_ids[0] for choice in found.choices)
+    counts = Counter(choice.token_ids[0] for choice in response.choices)
     right, without = (
         pipeline(
             next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1]
@@ -110,7 +110,7 @@ def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
         for prompt in PROMPTS
         if not case.settings.greedy
     ]
-    single = [one for one in outcomes if one.cells < 2]
+    single = [comparison for comparison in outcomes if comparison.cells < 2]
     assert len(single) <= len(outcomes) / 10, single
 
 

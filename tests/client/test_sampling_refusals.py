@@ -8,7 +8,7 @@ from workshop.client.received import logprobs_limit, remedy
 
 
 @pytest.mark.parametrize(
-    ("said", "helps"),
+    ("message", "helps"),
     [
         (
             "Requested sample logprobs of 9000, which is greater than max allowed: 20 (parameter=logprobs, value=9000)",
@@ -37,8 +37,8 @@ from workshop.client.received import logprobs_limit, remedy
         ),
     ],
 )
-def test_a_refusal_comes_with_what_to_do(said, helps):
-    assert helps in remedy(said)
+def test_a_refusal_comes_with_what_to_do(message, helps):
+    assert helps in remedy(message)
 
 
 def test_what_nobody_knows_gets_no_invented_remedy():

@@ -151,22 +151,24 @@ def assert_equal(ours: Pipeline, theirs) -> None:
         if token not in ours.border:
             assert ours.probabilities.get(token, 0.0) == pytest.approx(p, abs=2e-6), token
     at_border = [p for token, p in enumerate(theirs.tolist()) if token in ours.border and p > 0]
-    mine = [ours.probabilities[token] for token in ours.border if token in ours.probabilities]
-    assert mine == pytest.approx(at_border, abs=2e-6)
+    border_probabilities = [
+        ours.probabilities[token] for token in ours.border if token in ours.probabilities
+    ]
+    assert border_probabilities == pytest.approx(at_border, abs=2e-6)
 
 
 def test_ties_stood_at_the_border_at_least_once():
     """Otherwise the comparison above would not have tried them."""
-    found = 0
+    tie_count = 0
     for seed in range(5):
         for settings in CASES:
             logits, _, output, _ = request(seed, settings)
-            found += bool(
+            tie_count += bool(
                 pipeline(
                     None, settings, logits=dict(enumerate(logits)), output_tokens=output
                 ).border
             )
-    assert found
+    assert tie_count
 
 
 @pytest.mark.parametrize(

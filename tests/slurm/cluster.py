@@ -87,17 +87,17 @@ class Cluster(Machines):
         pids = subprocess.run(
             ["ip", "netns", "pids", self._netns(node)], capture_output=True, text=True
         ).stdout
-        found = {}
+        command_lines = {}
         for pid in map(int, pids.split()):
             with contextlib.suppress(OSError):
-                words = (
+                command_line = (
                     Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
                 )
-                if words and not words.startswith(
+                if command_line and not command_line.startswith(
                     ("slurmd", "slurmstepd", "unshare", "env NEW_PID")
                 ):
-                    found[pid] = words
-        return found
+                    command_lines[pid] = command_line
+        return command_lines
 
     def inside(self, node: str, *command: str) -> str:
         """Run a command in the very namespaces of a node's slurmd: its /tmp, /dev/shm and processes."""
@@ -116,7 +116,10 @@ class Cluster(Machines):
         """Return what a job left on the nodes: processes, shared memory, temporary files, listening ports."""
         left = []
         for node in NODES:
-            left += [f"{node} process {words[:100]}" for words in self.processes(node).values()]
+            left += [
+                f"{node} process {command_line[:100]}"
+                for command_line in self.processes(node).values()
+            ]
             for folder in ("/dev/shm", "/tmp"):
                 names = set(self.inside(node, "ls", "-A", folder).split()) - self._given(folder)
                 left += [f"{node} {folder}/{name}" for name in names]
@@ -159,21 +162,21 @@ class Job:
     def text(self, kind: str = "both") -> str:
         """Return what is in output_<job>.out and error_<job>.out ("output", "error" or "both")."""
         kinds = ("output", "error") if kind == "both" else (kind,)
-        paths = [self.folder / f"{each}_{self.id}.out" for each in kinds]
+        paths = [self.folder / f"{stream}_{self.id}.out" for stream in kinds]
         return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
 
-    def until(self, words: str, within_s: float = 120) -> float:
-        """Wait until the words stand in the job's files; return the seconds since submission."""
+    def until(self, text: str, within_s: float = 120) -> float:
+        """Wait until the text stands in the job's files; return the seconds since submission."""
 
         def there() -> bool:
-            if words in self.text():
+            if text in self.text():
                 return True
             assert self.state in ("PENDING", "CONFIGURING", "RUNNING"), (
                 f"{self.state}:\n{self.text()[-5000:]}"
             )
             return False
 
-        self.cluster.wait(there, within_s, f"{words!r} did not come", lambda: self.text()[-5000:])
+        self.cluster.wait(there, within_s, f"{text!r} did not come", lambda: self.text()[-5000:])
         return time.monotonic() - self.submitted
 
     def until_over(self, within_s: float = 60) -> str:
@@ -184,10 +187,10 @@ class Job:
             f"job {self.id} did not end",
             lambda: self.text()[-5000:],
         )
-        said = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
+        reasons = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0].removeprefix("tests/slurm/")
         seconds = round(time.monotonic() - self.since, 1)
         self.cluster.ends.append(
-            {"test": test, "seconds": seconds, "says": said[-1] if said else ""}
+            {"test": test, "seconds": seconds, "says": reasons[-1] if reasons else ""}
         )
         return self.state

@@ -44,5 +44,5 @@ def report(ends: list[dict]) -> None:
     """Write down what was measured; what other tests of earlier runs measured stays."""
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(REPORT.read_text()) if REPORT.exists() else []
-    kept = [each for each in before if each["test"] not in {end["test"] for end in ends}]
-    REPORT.write_text(json.dumps([*kept, *ends], indent=1, ensure_ascii=False) + "\n")
+    other_ends = [entry for entry in before if entry["test"] not in {end["test"] for end in ends}]
+    REPORT.write_text(json.dumps([*other_ends, *ends], indent=1, ensure_ascii=False) + "\n")

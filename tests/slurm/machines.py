@@ -125,8 +125,8 @@ class Machines:
         return f"{self.tag}-{host}"
 
     def _network(self) -> None:
-        def ip(*words: str) -> None:
-            subprocess.run(["ip", *words], check=True)
+        def ip(*arguments: str) -> None:
+            subprocess.run(["ip", *arguments], check=True)
 
         for host in HOSTS:
             ip("netns", "add", self._netns(host))
@@ -327,11 +327,11 @@ class Machines:
     ) -> object:
         """Return the test's result once it is true; fail with `what` after within_s."""
         deadline = time.monotonic() + within_s
-        while not (found := test()):
+        while not (result := test()):
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what} within {within_s} s\n{more()}")
             time.sleep(0.2)
-        return found
+        return result
 
 
 def children(pid: int) -> list[int]:

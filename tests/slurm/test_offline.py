@@ -30,8 +30,8 @@ def folder(cluster, request):
     path.mkdir()
     rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a"} for n in range(ROWS)]
     (path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for each in (path, path / "prompts.jsonl"):
-        os.chown(each, 7001, 7001)
+    for entry in (path, path / "prompts.jsonl"):
+        os.chown(entry, 7001, 7001)
     return path
 
 
@@ -98,15 +98,17 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
         lambda: cluster.run("login", "squeue"),
     )
     shards = folder / "answers.jsonl.shards"
-    each = [ids(shards / f"{number}.jsonl") for number in (1, 2, 3)]
-    assert all(each) and len(set().union(*each)) == sum(map(len, each))
+    shard_ids = [ids(shards / f"{number}.jsonl") for number in (1, 2, 3)]
+    assert all(shard_ids) and len(set().union(*shard_ids)) == sum(map(len, shard_ids))
     for task in (1, 2, 3):
-        said = (
+        error_text = (
             cluster.course / f"70b-offline_{first.id}_{task}/error_{first.id}_{task}.out"
         ).read_text()
-        assert "[workshop] ended: done" in said and "scancel: error" not in said, said
+        assert "[workshop] ended: done" in error_text and "scancel: error" not in error_text, (
+            error_text
+        )
     servers = json.loads(workshop(cluster, "servers", "--json"))
-    assert not [each for each in servers if each["job_id"].startswith(f"{first.id}_")], (
+    assert not [server for server in servers if server["job_id"].startswith(f"{first.id}_")], (
         "what succeeds leaves no record"
     )
     out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.slurm
 SECONDS = 90  # they take two to five; other tests run beside them
 
 
-def ended(job, cluster, *words: str) -> str:
-    """Wait for the job's end; check its state, its bound, its words and its record; return its text."""
+def ended(job, cluster, *messages: str) -> str:
+    """Wait for the job's end; check its state, its bound, its messages and its record; return its text."""
     began = time.monotonic()
     assert job.until_over(SECONDS) == "FAILED"
     assert time.monotonic() - began < SECONDS
     text = job.text()
-    for word in words:
-        assert word in text, text[-3000:]
+    for message in messages:
+        assert message in text, text[-3000:]
     assert (
         "[workshop] ended: " in text
         and "Traceback" not in text
@@ -234,11 +234,11 @@ def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
         "export SBATCH_GPUS_PER_NODE=2 SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
         "workshop_environment() { python=(/usr/bin/false); }",
     )
-    for name, words in (
+    for name, message in (
         ("site.sh: partition", "gpuu is not here"),
         ("sbatch 70b.sbatch", "would be refused"),
         ("site.sh: models", "no folder /nowhere"),
         ("site.sh: environment", "fails here"),
     ):
         check = checks[name]
-        assert check["state"] == "lack" and words in check["found"] and check["remedy"], check
+        assert check["state"] == "lack" and message in check["found"] and check["remedy"], check

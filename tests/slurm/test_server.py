@@ -19,7 +19,12 @@ TWO_NODES = ("--nodes=2", "--gpus-per-node=1")
 
 
 def workshop(
-    cluster, *words: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str
+    cluster,
+    *arguments: str,
+    user: str = "teacher",
+    host: str = "login",
+    check: bool = True,
+    **env: str,
 ) -> str:
     """Run the `workshop` command as a person does in the course's folder."""
     return cluster.run(
@@ -27,7 +32,7 @@ def workshop(
         sys.executable,
         "-m",
         "workshop",
-        *words,
+        *arguments,
         user=user,
         check=check,
         cwd=cluster.course,
@@ -57,9 +62,9 @@ def record(cluster, name: str) -> dict | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def kill(cluster, node: str, words: str) -> None:
+def kill(cluster, node: str, command: str) -> None:
     """Kill one process of a node by signal 9, at once."""
-    pids = [pid for pid, line in cluster.processes(node).items() if words in line]
+    pids = [pid for pid, line in cluster.processes(node).items() if command in line]
     assert pids, cluster.processes(node)
     os.kill(pids[0], signal.SIGKILL)
 
@@ -297,7 +302,7 @@ class TestEnds:
         kill(cluster, "node01", "slurm_script")
         job.until_over(WITHIN_S)
         servers = {
-            each["name"]: each for each in json.loads(workshop(cluster, "servers", "--json"))
+            server["name"]: server for server in json.loads(workshop(cluster, "servers", "--json"))
         }
         assert servers["mute"]["state"] == "failed" and f"job {job.id}" in servers["mute"]["reason"]
         cluster.wait(
