@@ -30,9 +30,9 @@ exact_worker.main()
 """
 
 
-def python(code: str, said: str = "") -> str:
+def python(code: str, stdin: str = "") -> str:
     command = [sys.executable, "-c", NO_DEVICE + code]
-    ran = subprocess.run(command, input=said, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
     assert not ran.returncode, ran.stderr[-2000:]
     return ran.stdout
 
@@ -44,5 +44,5 @@ def test_the_scheduler_runs_where_the_build_knows_no_device():
 def test_a_class_is_built_where_the_build_knows_no_device():
     job = {"config": dict(load_model("llama-3.2-1b").raw), "tp": 2, "pp": 1, "max_model_len": 4096}
     job["max_num_batched_tokens"] = 8192
-    (found,) = [json.loads(line) for line in python(WORKER, json.dumps(job) + "\n").splitlines()]
-    assert found.get("architecture") == "LlamaForCausalLM", found
+    (answer,) = [json.loads(line) for line in python(WORKER, json.dumps(job) + "\n").splitlines()]
+    assert answer.get("architecture") == "LlamaForCausalLM", answer

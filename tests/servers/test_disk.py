@@ -33,7 +33,7 @@ def mounted(device: str, mountpoint: str, fstype: str) -> SimpleNamespace:
 def here(tmp_path, monkeypatch):
     """Return a function that puts tmp_path on a file system, and lets the tools of quotas say something."""
 
-    def put(line: str, **said: str) -> None:
+    def put(line: str, **outputs: str) -> None:
         mounts = [
             mounted(*mount.split()[:3]) for mount in ("/dev/vda / ext4 rw", line.format(tmp_path))
         ]
@@ -41,7 +41,8 @@ def here(tmp_path, monkeypatch):
         monkeypatch.setattr(disk, "free_bytes", lambda folder: 500 * GIB)
 
         def ask(program: str, *args: str, within_s: float) -> Answer:
-            return Answer(0, said.get(f"{program}{'_user' if '-u' in args else '_group'}", ""), "")
+            kind = "user" if "-u" in args else "group"
+            return Answer(0, outputs.get(f"{program}_{kind}", ""), "")
 
         monkeypatch.setattr(disk, "ask", ask)
 
@@ -49,7 +50,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "sentence"),
     [
         ("server:/export {} nfs4 rw 0 0", "network file system"),
         ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
@@ -59,9 +60,9 @@ def here(tmp_path, monkeypatch):
         ("thing {} newfs rw 0 0", "cannot be told"),
     ],
 )
-def test_node_local_disk_is_told_from_a_shared_one(here, tmp_path, line, words):
+def test_node_local_disk_is_told_from_a_shared_one(here, tmp_path, line, sentence):
     here(line)
-    assert words in disk.who_sees(tmp_path / "models" / "x")
+    assert sentence in disk.who_sees(tmp_path / "models" / "x")
 
 
 def test_a_quota_of_the_user_cuts_what_the_disk_has(here, tmp_path):
@@ -81,10 +82,10 @@ def test_no_limit_is_no_quota(here, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said", ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"]
+    "output", ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"]
 )
-def test_lustre_has_its_own_program_and_may_say_nothing(here, tmp_path, said):
-    here("mgs@tcp:/fs {} lustre rw 0 0", lfs_user=LUSTRE, lfs_group=said, quota_user=USER)
+def test_lustre_has_its_own_program_and_may_say_nothing(here, tmp_path, output):
+    here("mgs@tcp:/fs {} lustre rw 0 0", lfs_user=LUSTRE, lfs_group=output, quota_user=USER)
     user = Quota(getpass.getuser(), 297 * 1024, 20 * GIB)
     assert disk.quotas(tmp_path) == [user]
     assert disk.left_bytes(tmp_path) == 20 * GIB - 297 * 1024
@@ -118,7 +119,7 @@ def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
 def test_doctor_says_that_a_gpu_environment_does_not_fit_a_small_quota(here, tmp_path, monkeypatch):
     here("nas:/export/home {} nfs4 rw 0 0", quota_user=USER)
     monkeypatch.setattr(doctor.sys, "prefix", str(tmp_path))
-    (check,) = [each for each in doctor._system() if each.name == "Environment"]
+    (check,) = [check for check in doctor._system() if check.name == "Environment"]
     assert (
         check.state == doctor.NOTE
         and "20.0 GiB, 16.0 used" in check.found
@@ -137,10 +138,10 @@ def test_doctor_sends_models_elsewhere_than_to_a_small_home(here, tmp_path, exis
 
 
 @pytest.mark.parametrize(
-    ("found", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)]
+    ("libc", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)]
 )
-def test_doctor_names_a_glibc_that_is_too_old_for_the_wheels(monkeypatch, found, lacks):
-    monkeypatch.setattr(doctor.platform, "libc_ver", lambda: found)
+def test_doctor_names_a_glibc_that_is_too_old_for_the_wheels(monkeypatch, libc, lacks):
+    monkeypatch.setattr(doctor.platform, "libc_ver", lambda: libc)
     assert ("glibc" in [check.name for check in doctor._system()]) == lacks
 
 
@@ -152,8 +153,8 @@ def test_doctor_compares_the_driver(monkeypatch, driver, state):
     monkeypatch.setattr(doctor.gpus, "look", lambda: doctor.gpus.Look((card,), "nvidia", driver))
     monkeypatch.setattr(doctor, "installed", lambda: ("vllm", "0.25.1"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = {check.name: check for check in doctor._gpus()}
-    assert found["Driver"].state == state and "NVIDIA H200 (140 GiB)" in found["GPUs"].found
+    checks = {check.name: check for check in doctor._gpus()}
+    assert checks["Driver"].state == state and "NVIDIA H200 (140 GiB)" in checks["GPUs"].found
 
 
 def test_doctor_quotes_a_driver_that_does_not_answer(monkeypatch):

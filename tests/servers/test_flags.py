@@ -24,9 +24,9 @@ def spellings(flag: str) -> list[str]:
     """Every way in which vLLM understands a flag: each shorter form, underscores, parts, lists."""
     shorter = [flag[:length] for length in range(1, len(flag) + 1)]
     return [
-        f"--{each}{end}"
+        f"--{spelling}{end}"
         for short in shorter
-        for each in {short, short.replace("-", "_")}
+        for spelling in {short, short.replace("-", "_")}
         for end in ("", "=x", ".x", ".x+")
     ]
 
@@ -54,19 +54,19 @@ def test_no_other_flag_of_vllm_is_refused(monkeypatch):
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    known = [
+    flag_names = [
         name
         for name in make_arg_parser(FlexibleArgumentParser())._option_string_actions
         if name.startswith("--")
     ]
-    assert len(known) > 200 and {"--host", "--api-key", "--config"} <= set(known)
+    assert len(flag_names) > 200 and {"--host", "--api-key", "--config"} <= set(flag_names)
     refused = set()
-    for name in known:
+    for name in flag_names:
         try:
             checked((name, "1"))
         except BadInput:
             refused.add(name[2:])
-    assert refused - {"config"} == (flags.REFUSED.keys() & {name[2:] for name in known}), (
+    assert refused - {"config"} == (flags.REFUSED.keys() & {name[2:] for name in flag_names}), (
         "--config 1 is no file"
     )
 
@@ -82,13 +82,13 @@ def test_flags_of_a_file_count_like_those_of_the_command_line(tmp_path):
     file.write_text(
         "tensor_parallel_size: 2\nserved-model-name: mine\nenforce-eager: false\nseed: 3\n"
     )
-    found = checked(("--config", str(file), "--seed", "4"))
+    values = checked(("--config", str(file), "--seed", "4"))
     assert (
-        found["tensor-parallel-size"] == "2"
-        and found["served-model-name"] == "mine"
-        and found["seed"] == "4"
+        values["tensor-parallel-size"] == "2"
+        and values["served-model-name"] == "mine"
+        and values["seed"] == "4"
     )
-    assert "no-enforce-eager" in found and "enforce-eager" not in found
+    assert "no-enforce-eager" in values and "enforce-eager" not in values
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,10 @@ def test_key_of_vllms_own_in_the_environment_is_refused(monkeypatch):
 @example(["--api-ke", "x"])
 @example(["--a"])
 @example(["--\0"])
-def test_any_words_give_flags_or_a_sentence(words):
+def test_any_words_give_flags_or_a_sentence(arguments):
     try:
-        found = checked(tuple(words))
+        values = checked(tuple(arguments))
     except BadInput:
         return
-    assert not flags.REFUSED.keys() & found.keys() and not any("--api" in word for word in words)
+    assert not flags.REFUSED.keys() & values.keys()
+    assert not any("--api" in word for word in arguments)

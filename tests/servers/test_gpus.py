@@ -64,21 +64,23 @@ def nothing_chosen(monkeypatch):
 @pytest.fixture
 def tools(monkeypatch):
     """Programs of the drivers: the beginning of a command line → (exit code, what it prints); no NVML."""
-    said: dict[str, tuple[int, str]] = {}
+    answers: dict[str, tuple[int, str]] = {}
     monkeypatch.setattr(gpus, "_nvml", lambda: None)
     monkeypatch.setattr(
         gpus.shutil,
         "which",
-        lambda name: name if any(key.startswith(name) for key in said) else None,
+        lambda name: name if any(key.startswith(name) for key in answers) else None,
     )
 
     def ask(*command: str) -> Answer:
         line = " ".join(command)
-        code, text = next((answer for key, answer in said.items() if line.startswith(key)), (1, ""))
+        code, text = next(
+            (answer for key, answer in answers.items() if line.startswith(key)), (1, "")
+        )
         return Answer(code, text, f"exit code {code}")
 
     monkeypatch.setattr(gpus, "ask", ask)
-    return said
+    return answers
 
 
 def test_an_h200_as_nvidia_smi_tells(tools):
@@ -91,16 +93,16 @@ def test_an_h200_as_nvidia_smi_tells(tools):
 
 def test_slices_stand_in_the_place_of_their_gpu_and_are_chosen_by_uuid(tools, monkeypatch):
     tools.update({"nvidia-smi --query": (0, MIG), "nvidia-smi -L": (0, MIG_LIST)})
-    found = gpus.look()
-    assert [gpu.name for gpu in found.gpus] == [
+    look = gpus.look()
+    assert [gpu.name for gpu in look.gpus] == [
         "NVIDIA H100 80GB HBM3 MIG 2g.20gb",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
         "NVIDIA H100 80GB HBM3",
     ]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-f39aa248-6f1b-5769-b119-8d650bb34b27")
-    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [10 * GIB]
+    assert [gpu.memory_bytes for gpu in gpus.visible(look)] == [10 * GIB]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8c7c9c30")
-    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [81559 * 2**20], (
+    assert [gpu.memory_bytes for gpu in gpus.visible(look)] == [81559 * 2**20], (
         "a UUID may be shortened"
     )
 
@@ -114,9 +116,9 @@ def test_memory_that_the_driver_does_not_tell_is_no_reason_to_overlook_a_gpu(too
 
 def test_a_driver_that_cannot_answer_is_quoted(tools):
     tools["nvidia-smi --query"] = (18, MISMATCH)
-    found = gpus.look()
-    assert not found.gpus
-    assert found.problem == f"nvidia-smi: {' '.join(MISMATCH.split())}"
+    look = gpus.look()
+    assert not look.gpus
+    assert look.problem == f"nvidia-smi: {' '.join(MISMATCH.split())}"
 
 
 @pytest.mark.parametrize("answer", [(0, ""), (0, "No devices were found")])
@@ -130,21 +132,21 @@ def test_amd_s_gpus_with_what_is_free_of_them(tools, monkeypatch, wrap):
     usage = {"gpu": 1, "mem_usage": {"free_vram": {"value": 196308, "unit": "MB"}}}
     tools["amd-smi static"] = (0, json.dumps(wrap([MI210, MI300X])))
     tools["amd-smi metric"] = (0, json.dumps(wrap([usage])))
-    found = gpus.look()
-    assert (found.maker, found.driver, found.problem) == ("amd", "6.14.0", "")
-    assert [(gpu.name, gpu.memory_bytes) for gpu in found.gpus] == [
+    look = gpus.look()
+    assert (look.maker, look.driver, look.problem) == ("amd", "6.14.0", "")
+    assert [(gpu.name, gpu.memory_bytes) for gpu in look.gpus] == [
         ("AMD Instinct MI210", 65520 * 2**20),
         ("AMD Instinct MI300X", 206141652992),
     ]
-    assert [gpu.free_bytes for gpu in found.gpus] == [0, 196308 * 2**20]
+    assert [gpu.free_bytes for gpu in look.gpus] == [0, 196308 * 2**20]
     # as rocminfo names it, in the same issue
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-dc91284879207f2b")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    assert [gpu.name for gpu in gpus.visible(found)] == ["AMD Instinct MI300X"], (
+    assert [gpu.name for gpu in gpus.visible(look)] == ["AMD Instinct MI300X"], (
         "HIP counts what ROCR leaves"
     )
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
-    assert gpus.visible(found) == []
+    assert gpus.visible(look) == []
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_amd_s_gpus_with_what_is_free_of_them(tools, monkeypatch, wrap):
 )
 def test_an_amd_smi_that_answers_otherwise_is_quoted(tools, text):
     tools.update({"amd-smi static": (2, text), "amd-smi metric": (0, "[]")})
-    found = gpus.look()
-    assert found.maker == "amd" and not found.gpus
-    assert found.problem == f"amd-smi: {text or 'exit code 2'}"
+    look = gpus.look()
+    assert look.maker == "amd" and not look.gpus
+    assert look.problem == f"amd-smi: {text or 'exit code 2'}"
 
 
 class Nvml:
@@ -278,8 +280,8 @@ def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
     cards = [Gpu("NVIDIA H100 80GB HBM3", 80 * GIB, 0, f"GPU-{number}") for number in range(2)]
     cards.append(Gpu("NVIDIA L4", 23 * GIB, 0, "GPU-2"))
 
-    def said(found: list[Gpu], chosen: str | None = None) -> tuple[str, str | None]:
-        monkeypatch.setattr(gpus, "look", lambda: Look(tuple(found), "nvidia"))
+    def logged_gpus(all_gpus: list[Gpu], chosen: str | None = None) -> tuple[str, str | None]:
+        monkeypatch.setattr(gpus, "look", lambda: Look(tuple(all_gpus), "nvidia"))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if chosen is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
@@ -290,21 +292,21 @@ def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
 
     two = "[workshop] GPUs: 2 x NVIDIA H100 80GB HBM3, 80.0 GiB each\n"
     assert (
-        said(cards[:2])
-        == said(cards, "1,0")
-        == said(cards[:2], "6,7")
+        logged_gpus(cards[:2])
+        == logged_gpus(cards, "1,0")
+        == logged_gpus(cards[:2], "6,7")
         == (two, "NVIDIA H100 80GB HBM3")
     )
     assert (
-        said(cards, "2")
-        == said(cards, "GPU-2")
+        logged_gpus(cards, "2")
+        == logged_gpus(cards, "GPU-2")
         == ("[workshop] GPUs: 1 x NVIDIA L4, 23.0 GiB each\n", "NVIDIA L4")
     )
-    text, gpu = said(cards)
+    text, gpu = logged_gpus(cards)
     assert "several kinds" in text and gpu is None, "which of them it is, the log cannot say"
-    assert said([]) == ("", None)
+    assert logged_gpus([]) == ("", None)
     monkeypatch.setattr(machine, "memory_limit_bytes", lambda: 120 * GIB)
-    assert said([Gpu("NVIDIA GB10", 0, 0)]) == (
+    assert logged_gpus([Gpu("NVIDIA GB10", 0, 0)]) == (
         "[workshop] GPUs: 1 x NVIDIA GB10, 120.0 GiB each\n",
         "NVIDIA GB10",
     )

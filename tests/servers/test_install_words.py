@@ -32,10 +32,10 @@ def test_no_remedy_names_a_target_of_make_that_a_wheel_cannot_say_otherwise():
             text = path.read_text(encoding="utf-8")
             named |= set(re.findall(r"[\"'`(: ](make [a-z]+(?: installs it)?)[\"'`). ]", text))
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    of_make = {words for words in named if words.split()[1] in targets}
+    of_make = {phrase for phrase in named if phrase.split()[1] in targets}
     assert of_make
-    for words in of_make:
-        assert not re.search(r"\bmake\b", install_words.adapted(words, checkout=False)), words
+    for phrase in of_make:
+        assert not re.search(r"\bmake\b", install_words.adapted(phrase, checkout=False)), phrase
 
 
 def test_a_remedy_of_a_checkout_stays_as_it_is():

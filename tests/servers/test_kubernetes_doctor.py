@@ -29,35 +29,36 @@ esac
     return tmp_path
 
 
-def said() -> dict[str, tuple[str, str]]:
+def checks() -> dict[str, tuple[str, str]]:
     return {check.name: (check.state, check.found + check.remedy) for check in doctor._kubernetes()}
 
 
 def test_a_cluster_that_has_everything_is_well(cluster):
     (cluster / "known").write_text("\n".join(doctor.KUBERNETES_KINDS) + "\n")
     (cluster / "gpus").write_text("Tesla-T4\n\nTesla-T4\nNVIDIA-A10G\n")
-    found = said()
-    assert {state for state, _ in found.values()} == {OK}
-    assert found["GPU nodes"][1] == "NVIDIA-A10G, Tesla-T4"
+    results = checks()
+    assert {state for state, _ in results.values()} == {OK}
+    assert results["GPU nodes"][1] == "NVIDIA-A10G, Tesla-T4"
 
 
 def test_a_cluster_without_leader_worker_set_is_told_what_does_not_work_there(cluster):
     (cluster / "known").write_text("podmonitors.monitoring.coreos.com\n")
-    found = said()
-    assert found["LeaderWorkerSet"][0] == NOTE and "several nodes" in found["LeaderWorkerSet"][1]
-    assert found["PodMonitor"][0] == OK
-    assert found["GPU nodes"][0] == NOTE and "nodeSelector" in found["GPU nodes"][1]
+    results = checks()
+    assert results["LeaderWorkerSet"][0] == NOTE
+    assert "several nodes" in results["LeaderWorkerSet"][1]
+    assert results["PodMonitor"][0] == OK
+    assert results["GPU nodes"][0] == NOTE and "nodeSelector" in results["GPU nodes"][1]
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(cluster):
     (cluster / "down").write_text("")
-    assert list(said()) == ["Kubernetes"] and "refused" in said()["Kubernetes"][1]
+    assert list(checks()) == ["Kubernetes"] and "refused" in checks()["Kubernetes"][1]
 
 
 def test_without_kubectl_or_settings_there_is_nothing_to_say(cluster, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(cluster / "missing"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert said() == {}
+    assert checks() == {}
     monkeypatch.setenv("KUBECONFIG", str(cluster / "config"))
     monkeypatch.setenv("PATH", str(cluster))
-    assert said() == {}
+    assert checks() == {}

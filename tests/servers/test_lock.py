@@ -53,8 +53,8 @@ def no_links(monkeypatch):
     monkeypatch.setattr(os, "symlink", refuse)
 
 
-def in_processes(function, count: int, *given) -> None:
-    running = [FORK.Process(target=function, args=(number, *given)) for number in range(count)]
+def in_processes(function, count: int, *arguments) -> None:
+    running = [FORK.Process(target=function, args=(number, *arguments)) for number in range(count)]
     for process in running:
         process.start()
     for process in running:
@@ -84,10 +84,10 @@ def test_nothing_is_lost_where_the_marker_is_a_file(no_flock, no_links, tmp_path
     assert (tmp_path / "number").read_text() == "40"
 
 
-def add_and_revoke(number: int, each: int) -> None:
-    for turn in range(each):
+def add_and_revoke(number: int, turns: int) -> None:
+    for turn in range(turns):
         keys.add(f"learner-{number}-{turn}")
-    for turn in range(0, each, 2):
+    for turn in range(0, turns, 2):
         keys.revoke(f"learner-{number}-{turn}")
 
 
@@ -249,8 +249,8 @@ def test_a_child_takes_the_lock_over(no_flock, tmp_path):
 def test_a_marker_says_who_holds_it(no_flock, tmp_path):
     with Lock(tmp_path / "lock").taken() as free:
         assert free
-        said = json.loads(os.readlink(tmp_path / "lock.holder"))
-        assert said["pid"] == os.getpid() and said["start"]
+        holder = json.loads(os.readlink(tmp_path / "lock.holder"))
+        assert holder["pid"] == os.getpid() and holder["start"]
         assert Lock(tmp_path / "lock").is_held()
 
 

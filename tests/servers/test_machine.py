@@ -105,7 +105,7 @@ def test_two_jobs_on_a_node_take_different_ports():
     assert (
         not ports[0] & ports[1]
         and not ports[1] & ports[2]
-        and all(len(each) == 8 for each in ports)
+        and all(len(job_ports) == 8 for job_ports in ports)
     )
 
 

@@ -41,11 +41,11 @@ def sources() -> dict[str, ast.Module]:
     """The modules that these load when they start."""
     loaded = f"import sys, {', '.join(f'workshop.{name}' for name in RUN)}\n"
     loaded += "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'workshop' and m.__file__))"
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     return {
-        path: ast.parse(Path(path).read_text(), feature_version=(3, 10)) for path in said.split()
+        path: ast.parse(Path(path).read_text(), feature_version=(3, 10)) for path in output.split()
     }
 
 
@@ -60,24 +60,26 @@ def at_the_top(tree: ast.Module):
 
 
 def newer(tree: ast.Module) -> set[str]:
-    found = set()
+    newer_names = set()
     for node in at_the_top(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & NEWER[""]
+            newer_names |= {alias.name for alias in node.names} & NEWER[""]
         if isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names} & NEWER.get(node.module or "", set())
-            found |= {node.module} & NEWER[""]
+            newer_names |= {alias.name for alias in node.names} & NEWER.get(
+                node.module or "", set()
+            )
+            newer_names |= {node.module} & NEWER[""]
         if isinstance(node, ast.TryStar):
-            found.add("except*")
+            newer_names.add("except*")
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found |= {node.attr} & NEWER.get(node.value.id, set())
-    return found
+            newer_names |= {node.attr} & NEWER.get(node.value.id, set())
+    return newer_names
 
 
 def test_nothing_newer_is_needed(sources):
     assert len(sources) > 40
-    assert not {path: words for path, tree in sources.items() if (words := newer(tree))}
+    assert not {path: newer_names for path, tree in sources.items() if (newer_names := newer(tree))}
 
 
 def test_what_is_newer_is_found():
@@ -91,10 +93,11 @@ def test_what_is_newer_is_found():
 
 
 @pytest.mark.parametrize(
-    ("absent", "known"), [(("tomllib",), True), (("tomllib", "tomli", "pip._vendor.tomli"), False)]
+    ("absent", "has_reader"),
+    [(("tomllib",), True), (("tomllib", "tomli", "pip._vendor.tomli"), False)],
 )
 def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
-    tmp_path, monkeypatch, absent, known
+    tmp_path, monkeypatch, absent, has_reader
 ):
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
@@ -104,4 +107,4 @@ def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
         "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"]
     )
     failures.table.cache_clear()
-    assert what.startswith("Another program already listens") if known else "Errno 98" in what
+    assert what.startswith("Another program already listens") if has_reader else "Errno 98" in what

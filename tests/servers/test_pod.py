@@ -243,7 +243,8 @@ def test_the_probe_counts_workers_that_live_and_have_met_the_others(monkeypatch)
         (None, "sleeping"),  # another user's
     ]
     processes = [
-        SimpleNamespace(info={"cmdline": words, "status": status}) for words, status in seen
+        SimpleNamespace(info={"cmdline": command_line, "status": status})
+        for command_line, status in seen
     ]
     monkeypatch.setattr("psutil.process_iter", lambda attrs: processes)
     pod.workers(2)
@@ -277,9 +278,9 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
         "WORKSHOP_API_KEY_FILE": str(tmp_path / "key"),
     }
 
-    def run(*words: str) -> subprocess.CompletedProcess:
+    def run(*arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, *arguments],
             env=environment,
             cwd=tmp_path,
             capture_output=True,
@@ -288,8 +289,8 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
         )
 
     folder = str(tmp_path / "models" / "Tiny-Llama")
-    for words in (("download", HUB_ID, folder), ("wait", folder)):
-        done = run("-m", "workshop.servers.pod", *words)
+    for command in (("download", HUB_ID, folder), ("wait", folder)):
+        done = run("-m", "workshop.servers.pod", *command)
         assert done.returncode == 0, done.stdout + done.stderr
     # others may run here, not so many
     assert run("-m", "workshop.servers.pod", "workers", "9999").returncode == 1
@@ -324,10 +325,10 @@ def source_of(name: str) -> Path:
 
 def imports(path: Path) -> set[str]:
     """Return the workshop's modules that a file imports as soon as it is imported itself."""
-    found = set()
+    modules = set()
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.Import):
-            found |= {alias.name for alias in statement.names}
+            modules |= {alias.name for alias in statement.names}
         if isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
                 module = f"{statement.module}.{alias.name}"
@@ -335,8 +336,8 @@ def imports(path: Path) -> set[str]:
                 is_module = (
                     holder is not None and (holder / f"{module.replace('.', '/')}.py").exists()
                 )
-                found.add(module if is_module else str(statement.module))
-    return {name for name in found if name.startswith(("workshop.", "inference_planner."))}
+                modules.add(module if is_module else str(statement.module))
+    return {name for name in modules if name.startswith(("workshop.", "inference_planner."))}
 
 
 def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
@@ -366,13 +367,13 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
             "HF_ENDPOINT": hub.url,
             "PATH": os.environ["PATH"],
         }
-        words = [sys.executable, *command[1:]]
+        arguments = [sys.executable, *command[1:]]
         if command[3] != "workers":
-            words[-1] = str(tmp_path / "models" / "Tiny-Llama")
+            arguments[-1] = str(tmp_path / "models" / "Tiny-Llama")
         if command[3] == "download":
-            words[-2] = HUB_ID
+            arguments[-2] = HUB_ID
         done = subprocess.run(
-            words, env=variables, cwd=spoilt, capture_output=True, text=True, timeout=60
+            arguments, env=variables, cwd=spoilt, capture_output=True, text=True, timeout=60
         )
         assert done.stderr == "" and "[workshop]" in done.stdout
         assert not planted.exists(), command
@@ -380,14 +381,16 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
 
 def python_starts(docs: list[dict]) -> list[tuple[list[str], dict[str, str]]]:
     """Return each command of Python in the manifests, of containers and of probes, with its variables, once."""
-    found = []
+    starts = []
     for doc in docs:
         parts = doc["spec"].get("leaderWorkerTemplate", doc["spec"]) if "spec" in doc else {}
         for part in ("template", "leaderTemplate", "workerTemplate"):
             pod_spec = parts.get(part, {}).get("spec", {})
             for container in [*pod_spec.get("initContainers", []), *pod_spec.get("containers", [])]:
                 variables = {
-                    each["name"]: each["value"] for each in container["env"] if "value" in each
+                    variable["name"]: variable["value"]
+                    for variable in container["env"]
+                    if "value" in variable
                 }
                 probes = [
                     container.get(f"{kind}Probe", {})
@@ -395,5 +398,7 @@ def python_starts(docs: list[dict]) -> list[tuple[list[str], dict[str, str]]]:
                 ]
                 commands = [container.get("command", [])]
                 commands += [probe.get("exec", {}).get("command", []) for probe in probes]
-                found += [(words, variables) for words in commands if words[:1] == ["python3"]]
-    return [start for number, start in enumerate(found) if start not in found[:number]]
+                starts += [
+                    (command, variables) for command in commands if command[:1] == ["python3"]
+                ]
+    return [start for number, start in enumerate(starts) if start not in starts[:number]]

@@ -106,14 +106,14 @@ def places(workshop_home, tmp_path, monkeypatch):
 
 def everything_goes_on(places) -> None:
     """Fail unless the good record is found in both places and every command does what it should."""
-    for found in (records.own(), records.shared()):
-        assert GOOD in found
+    for servers in (records.own(), records.shared()):
+        assert GOOD in servers
     assert reach.choose("good") == GOOD
     lists = [run("servers"), run("servers", "--json")]
     assert all(code == 0 for code, _ in lists)
-    assert [each["name"] for each in json.loads(lists[1][1])].count("good") == 2
+    assert [server["name"] for server in json.loads(lists[1][1])].count("good") == 2
     assert not any(
-        ord(character) < 32 and character != "\n" for _, said in lists for character in said
+        ord(character) < 32 and character != "\n" for _, output in lists for character in output
     )
     assert "secret" not in lists[0][1] + lists[1][1]
     for command in (

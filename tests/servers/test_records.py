@@ -66,15 +66,15 @@ def test_a_dead_process_makes_its_record_failed(workshop_home):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     records.write(record(pid=child.pid))
-    found = records.read("a")
-    assert found.state == "failed" and "ended" in found.reason
+    server_record = records.read("a")
+    assert server_record.state == "failed" and "ended" in server_record.reason
     assert records.load(records.path_of("a")).state == "failed", "the next reader is told as well"
 
 
 def test_a_record_of_before_a_reboot_is_failed(workshop_home):
     records.write(record(boot_id="another boot"))
-    found = records.read("a")
-    assert found.state == "failed" and "restarted" in found.reason
+    server_record = records.read("a")
+    assert server_record.state == "failed" and "restarted" in server_record.reason
 
 
 def test_a_pid_that_another_process_got_is_not_the_server(workshop_home):
@@ -114,14 +114,14 @@ def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(
     records.path_of("a").write_text(text)
     with pytest.raises(WorkshopError, match="Remove that file"):
         records.read("a")
-    assert [each.name for each in (*records.own(), *records.own())] == ["b", "b"]
+    assert [server.name for server in (*records.own(), *records.own())] == ["b", "b"]
     assert len(capfd.readouterr().err.splitlines()) == 1, "said once, in one line"
 
 
 def test_a_record_under_another_name_is_none(workshop_home):
     records.write(record())
     records.path_of("b").write_bytes(records.path_of("a").read_bytes())
-    assert [each.name for each in records.own()] == ["a"]
+    assert [server.name for server in records.own()] == ["a"]
     with pytest.raises(WorkshopError, match="that of another server"):
         records.read("b")
 

@@ -94,16 +94,16 @@ def test_withdraw_twice_does_no_harm(server, class_folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "group", "error", "words"),
+    ("name", "group", "error", "message"),
     [
         ("small", GROUP, WorkshopError, "no server called 'small'"),
         ("big", "no-such-group", BadInput, "no group"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_choices(
-    server, class_folder, name, group, error, words
+    server, class_folder, name, group, error, message
 ):
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=message) as caught:
         share.share(name, group, class_folder)
     assert caught.value.remedy
 
@@ -149,9 +149,9 @@ def test_who_could_swap_the_server_is_said_to_teacher_and_learner(
     )
     monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
     for _ in range(2):
-        assert [each.name for each in records.shared()] == ["big"]
-    said = capfd.readouterr().err
-    assert said.count("\n") == bool(who) and who in said and "secret" not in said
+        assert [shared.name for shared in records.shared()] == ["big"]
+    stderr = capfd.readouterr().err
+    assert stderr.count("\n") == bool(who) and who in stderr and "secret" not in stderr
 
 
 def test_a_folder_above_or_a_file_that_others_may_write_counts_too(server, class_folder):

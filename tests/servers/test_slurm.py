@@ -49,7 +49,7 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
 
 
 @pytest.mark.parametrize(
-    ("what", "options", "words"),
+    ("what", "options", "split"),
     [
         ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
         ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
@@ -69,15 +69,16 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
         ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
     ],
 )
-def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
+def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, split):
     submission = slurm.prepare(slurm.Request(what, **options))
     assert (
         submission.fits
-        and f"{words}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
+        and f"{split}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
     )
-    asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
+    # else the script's own number counts
+    sets_size = "gpus_per_node" in options or "nodes" in options
     assert any(word.startswith("--nodes=") for word in submission.arguments) == (
-        asked or submission.script.stem == "model"
+        sets_size or submission.script.stem == "model"
     )
     if "gpus_per_node" in options:
         assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
@@ -145,26 +146,28 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
 
 
 def test_flags_of_vllm_are_planned_with(workshop_home):
-    def said(*flags):
+    def reasons(*flags):
         return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
 
-    assert "469,568 tokens, or 14.33 requests of 32,768" in said()
-    assert "939,136 tokens, or 28.66 requests of 32,768" in said("--kv-cache-dtype=fp8")
-    assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
+    assert "469,568 tokens, or 14.33 requests of 32,768" in reasons()
+    assert "939,136 tokens, or 28.66 requests of 32,768" in reasons("--kv-cache-dtype=fp8")
+    assert "of 8,192 tokens at once" in reasons("--max_model_len", "8K")
     for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
         assert (
-            "not count" not in said()
-            and "does not count" in said(*draft)
-            and "a draft model's weights" in said(*draft)
+            "not count" not in reasons()
+            and "does not count" in reasons(*draft)
+            and "a draft model's weights" in reasons(*draft)
         )
-    assert "does not count --enable-lora: the adapters' weights" in said(
+    assert "does not count --enable-lora: the adapters' weights" in reasons(
         "--enable-lora", "--max-loras", "4"
     )
-    unknown = said(
+    unknown = reasons(
         "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "experts_int8"
     )
     assert (
-        unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
+        unknown
+        == reasons("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M")
+        == reasons()
     )
 
 
@@ -180,8 +183,9 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
         slurm.prepare(slurm.Request("70b", vllm=flags))
         for flags in ((), ("--max-model-len", "16K"))
     )
-    assert "939,136 tokens, or 114.64 requests of 8,192" in (said := " ".join(ours.reasons))
-    assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(
+    reasons = " ".join(ours.reasons)
+    assert "939,136 tokens, or 114.64 requests of 8,192" in reasons
+    assert "does not count --enable-lora" in reasons and "--kv-cache-dtype fp8" not in " ".join(
         ours.advice
     )
     assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
@@ -191,11 +195,11 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
 
 
 @pytest.mark.parametrize(
-    ("said", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]
+    ("length", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]
 )
-def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, said, tokens):
+def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, length, tokens):
     done = CliRunner().invoke(
-        command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", said]
+        command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
     )
     assert json.loads(done.stdout)["environment"]["WORKSHOP_MAX_MODEL_LEN"] == tokens
 
@@ -247,7 +251,7 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("message", "remedy"),
     [
         ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
         # slurm_errno.c of 22.05
@@ -260,9 +264,9 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
         ("something new", "workshop doctor"),
     ],
 )
-def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, said, remedy):
-    stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {said}" >&2; exit 1')
-    with pytest.raises(WorkshopError, match=re.escape(said.split(":")[0])) as error:
+def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, message, remedy):
+    stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
+    with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
         slurm.submit(slurm.prepare(slurm.Request("70b")))
     assert remedy in error.value.remedy
 
@@ -293,7 +297,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
 
 
 @pytest.mark.parametrize(
-    ("site", "options", "words", "absent"),
+    ("site", "options", "present", "absent"),
     [
         ("SBATCH_GPUS_PER_NODE=a100:8", {}, "8 × a100", "--gpus-per-node"),
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
@@ -311,12 +315,12 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
     ],
 )
 def test_the_site_says_which_gpus_and_how_many(
-    workshop_home, tmp_path, monkeypatch, site, options, words, absent
+    workshop_home, tmp_path, monkeypatch, site, options, present, absent
 ):
     (tmp_path / "site.sh").write_text(f"export {site}\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     made = slurm.prepare(slurm.Request("70b", **options))
-    assert words in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
+    assert present in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
 
 
 @pytest.mark.parametrize(
@@ -348,12 +352,12 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
     assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
     (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    said = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
-    assert "--cpus-per-task=48" in said and "--mem=400G" in said
+    arguments = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    assert "--cpus-per-task=48" in arguments and "--mem=400G" in arguments
 
 
 @pytest.mark.parametrize(
-    "words",
+    "sbatch_args",
     [
         ("--job-name=a/b",),
         ("-J", "a b"),
@@ -363,14 +367,18 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
         ("--export-file=x",),
     ],
 )
-def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(workshop_home, words):
+def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(
+    workshop_home, sbatch_args
+):
     with pytest.raises(BadInput) as error:
-        slurm.prepare(slurm.Request("70b", sbatch_args=words))
+        slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
     assert error.value.remedy
 
 
 def test_an_export_of_everything_is_left_as_it_is_in_both_spellings(workshop_home):
     """sbatch(1): --export=[ALL,]<environment_variables>; a long option's value may be a word of its own."""
-    for words in (("--export", "ALL,X=1"), ("--export=ALL,X=1",)):
-        arguments = slurm.prepare(slurm.Request("70b", sbatch_args=words)).arguments
-        assert arguments[-len(words) :] == list(words) and "--export=ALL" not in arguments
+    for sbatch_args in (("--export", "ALL,X=1"), ("--export=ALL,X=1",)):
+        arguments = slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args)).arguments
+        assert (
+            arguments[-len(sbatch_args) :] == list(sbatch_args) and "--export=ALL" not in arguments
+        )

@@ -87,22 +87,22 @@ def on_disk() -> dict:
     return json.loads(records.path_of("70b").read_text())
 
 
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(group, list(words))
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(group, list(arguments))
     error = done.exception
-    said = f"{error.message} {error.remedy}" if isinstance(error, WorkshopError) else ""
-    return getattr(error, "exit_code", done.exit_code), done.output + said
+    message = f"{error.message} {error.remedy}" if isinstance(error, WorkshopError) else ""
+    return getattr(error, "exit_code", done.exit_code), done.output + message
 
 
 def test_a_server_of_another_cluster_is_asked_there(clusters):
     write(cluster="alpha")
-    code, said = run("servers")
-    assert code == 0 and "✓ 70b" in said and "alpha" in said and on_disk()["state"] == "ready"
+    code, output = run("servers")
+    assert code == 0 and "✓ 70b" in output and "alpha" in output and on_disk()["state"] == "ready"
     assert {line.split()[1] for line in clusters.read_text().splitlines()} == {"alpha"}
-    code, said = run("stop", "70b")
+    code, output = run("stop", "70b")
     assert (
         code == 0
-        and "is cancelled" in said
+        and "is cancelled" in output
         and "scancel alpha --clusters=alpha 4711" in clusters.read_text()
     )
 
@@ -113,16 +113,16 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cl
     write(cluster=cluster)
     before = records.path_of("70b").read_bytes()
     for command in (["servers"], ["servers", "--json"], ["doctor"]):
-        said = run(*command)[1]
-        assert "had failed" not in said and records.path_of("70b").read_bytes() == before
-    said = run("servers")[1]
-    assert "? 70b" in said and "does not know its job 4711" in said and "failed" not in said
+        output = run(*command)[1]
+        assert "had failed" not in output and records.path_of("70b").read_bytes() == before
+    output = run("servers")[1]
+    assert "? 70b" in output and "does not know its job 4711" in output and "failed" not in output
     assert reach.choose().api_key == KEY, "its own address tells"
     assert "--clusters" not in clusters.read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("script", "message"),
     [
         (KILL_ERROR, "Kill job error on job id 4711: Invalid job id specified"),
         (
@@ -144,13 +144,16 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cl
 )
 @pytest.mark.parametrize("state", ["ready", "starting"])
 def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(
-    clusters, bin_folder, words, code, state
+    clusters, bin_folder, script, message, state
 ):
-    answer(bin_folder, "scancel", words, words)
+    answer(bin_folder, "scancel", script, script)
     write(state=state)
-    exit_code, said = run("stop", "70b")
+    exit_code, output = run("stop", "70b")
     assert (
-        exit_code == 1 and code in said and "is cancelled" not in said and "is removed" not in said
+        exit_code == 1
+        and message in output
+        and "is cancelled" not in output
+        and "is removed" not in output
     )
     assert on_disk()["api_key"] == KEY and on_disk()["state"] == state
 
@@ -163,35 +166,35 @@ def test_a_refusal_for_a_job_that_runs_keeps_the_record(clusters, bin_folder):
         "exit 1",
     )
     write(cluster="alpha")
-    code, said = run("stop", "70b")
-    assert code == 1 and "Access/permission denied" in said and on_disk()["state"] == "ready"
+    code, output = run("stop", "70b")
+    assert code == 1 and "Access/permission denied" in output and on_disk()["state"] == "ready"
 
 
 def test_a_job_that_was_ending_already_is_waited_for(clusters, bin_folder):
     stand_in(bin_folder, "squeue", f'[ -e "$ASKED.over" ] && echo "{RUNNING.replace("RUNNING", "FAILED")}" || '
              f'{{ echo "{RUNNING.replace("RUNNING", "COMPLETING")}"; }}')  # fmt: skip
-    words = 'echo "scancel: error: Kill job error on job id 4711: Job/step already completing or completed" >&2'
-    stand_in(bin_folder, "scancel", f'touch "$ASKED.over"; {words}; exit 1')
+    refusal = 'echo "scancel: error: Kill job error on job id 4711: Job/step already completing or completed" >&2'
+    stand_in(bin_folder, "scancel", f'touch "$ASKED.over"; {refusal}; exit 1')
     write()
-    code, said = run("stop", "70b")
-    assert code == 0 and not records.path_of("70b").exists(), said
+    code, output = run("stop", "70b")
+    assert code == 0 and not records.path_of("70b").exists(), output
 
 
 @pytest.mark.parametrize(
-    "words", [DOWN, "exec sleep 30", "echo squeue: warning: nothing works today; exit 1"]
+    "script", [DOWN, "exec sleep 30", "echo squeue: warning: nothing works today; exit 1"]
 )
 @pytest.mark.parametrize("cluster", ["", "alpha", "beta"])
 def test_a_queue_that_cannot_be_reached_changes_nothing(
-    clusters, bin_folder, monkeypatch, words, cluster
+    clusters, bin_folder, monkeypatch, script, cluster
 ):
     monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
-    answer(bin_folder, "squeue", words, words)
+    answer(bin_folder, "squeue", script, script)
     write(cluster=cluster)
     before = records.path_of("70b").read_bytes()
-    code, said = run("servers")
-    assert "✓ 70b" in said
-    code, said = run("stop", "70b")
-    assert code == 1 and records.path_of("70b").read_bytes() == before, said
+    code, output = run("servers")
+    assert "✓ 70b" in output
+    code, output = run("stop", "70b")
+    assert code == 1 and records.path_of("70b").read_bytes() == before, output
     assert "scancel" not in clusters.read_text()
 
 
@@ -217,8 +220,8 @@ def test_a_record_that_an_earlier_version_called_failed_is_not_removed_while_its
     answer(bin_folder, "squeue", f'echo "{RUNNING}"', f'echo "{RUNNING}"')
     answer(bin_folder, "scancel", "exit 0", "exit 0")
     write(state="failed", reason="its SLURM job 4711 has ended")
-    code, said = run("stop", "70b")
-    assert code == 1 and "is RUNNING still" in said and on_disk()["api_key"] == KEY
+    code, output = run("stop", "70b")
+    assert code == 1 and "is RUNNING still" in output and on_disk()["api_key"] == KEY
     assert "scancel beta 4711" in clusters.read_text()
 
 
@@ -229,8 +232,8 @@ def test_a_number_that_was_given_again_is_not_the_servers_job(clusters, bin_fold
         answer(bin_folder, "squeue", f'echo "{row}"', f'echo "{row}"')
         write()
         assert "is called training" in run("servers")[1] and on_disk()["state"] == "ready"
-        code, said = run("stop", "70b")
-        assert code == 1 and "is called training" in said and on_disk()["api_key"] == KEY
+        code, output = run("stop", "70b")
+        assert code == 1 and "is called training" in output and on_disk()["api_key"] == KEY
         now = slurm_status.status("4711")
         assert (now.name, now.server) == ("training", "")
     assert "scancel" not in clusters.read_text()
@@ -242,21 +245,21 @@ def test_a_server_that_is_gone_is_forgotten_when_its_user_says_so(clusters, bin_
         records.write(
             replace(records.stored("70b"), url=f"http://127.0.0.1:{server.getsockname()[1]}/v1")
         )
-        code, said = run("stop", "70b", "--forget")
-        assert code == 1 and "something answers" in said and records.path_of("70b").exists()
-    code, said = run("stop", "70b", "--forget")
+        code, output = run("stop", "70b", "--forget")
+        assert code == 1 and "something answers" in output and records.path_of("70b").exists()
+    code, output = run("stop", "70b", "--forget")
     assert (
         code == 0 and not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
     )
     write(cluster="alpha")
-    code, said = run("stop", "70b", "--forget")
-    assert code == 1 and "goes on" in said and records.path_of("70b").exists()
+    code, output = run("stop", "70b", "--forget")
+    assert code == 1 and "goes on" in output and records.path_of("70b").exists()
 
 
 def test_a_record_that_names_no_job_is_kept_until_its_user_says_otherwise(clusters):
     records.write(replace(write(), job_id=None))
-    code, said = run("stop", "70b")
-    assert code == 1 and "names no SLURM job" in said and on_disk()["api_key"] == KEY
+    code, output = run("stop", "70b")
+    assert code == 1 and "names no SLURM job" in output and on_disk()["api_key"] == KEY
     assert run("stop", "70b", "--forget")[0] == 0 and not records.path_of("70b").exists()
 
 
@@ -269,7 +272,8 @@ def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(
     (tmp_path / "class").mkdir(mode=0o755)
     (tmp_path / "class/class.json").write_text(json.dumps({**shared.public(), "api_key": KEY}))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path / "class"))
-    assert reach.choose().name == "class" and [each.name for each in records.ready()] == ["class"]
+    assert reach.choose().name == "class"
+    assert [server.name for server in records.ready()] == ["class"]
     assert reach.choose("70b").name == "70b"
 
 
@@ -347,12 +351,12 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(
         "sbatch",
         f'printf "%s\\n" "$@" >{tmp_path}/words; echo "Welcome to alpha"; echo "4711;alpha"',
     )
-    code, said = run("slurm", "submit", "70b", *option)
-    assert code == 0 and "job 4711 (cluster alpha)" in said, said
+    code, output = run("slurm", "submit", "70b", *option)
+    assert code == 0 and "job 4711 (cluster alpha)" in output, output
     assert set(option) <= set((tmp_path / "words").read_text().splitlines())
     clusters.unlink(missing_ok=True)
-    code, said = run("slurm", "status", "4711")
-    assert "RUNNING" in said and "squeue alpha" in clusters.read_text()
+    code, output = run("slurm", "status", "4711")
+    assert "RUNNING" in output and "squeue alpha" in clusters.read_text()
     assert slurm_status.status("4711").cluster == "alpha"
 
 
@@ -371,10 +375,10 @@ def test_submit_here_is_remembered_for_the_other_cluster(
 
 
 def test_status_takes_the_cluster_that_is_given(clusters):
-    code, said = run("slurm", "status", "4711", "-M", "alpha")
-    assert "RUNNING" in said
-    code, said = run("slurm", "status", "4711", "--clusters", "-x")
-    assert code == 2 and "no name of a cluster" in said
+    code, output = run("slurm", "status", "4711", "-M", "alpha")
+    assert "RUNNING" in output
+    code, output = run("slurm", "status", "4711", "--clusters", "-x")
+    assert code == 2 and "no name of a cluster" in output
 
 
 def test_a_record_without_a_cluster_is_asked_where_its_job_was_submitted(clusters):
@@ -414,21 +418,21 @@ def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
 )
 def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, cause, facts, why):
     assert end(tmp_path, cause=cause, facts=facts) == slurm_job.REQUEUE_CODE
-    words = f"its SLURM job 4711 waits in the queue again ({why})"
-    assert capfd.readouterr().out == f"[workshop] ended: {words}\n"
-    assert (on_disk()["state"], on_disk()["reason"]) == ("starting", words)
+    reason = f"its SLURM job 4711 waits in the queue again ({why})"
+    assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
+    assert (on_disk()["state"], on_disk()["reason"]) == ("starting", reason)
     refused = "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
     assert end(tmp_path, cause=cause, facts=facts, refused=refused) == 0
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert (
-        "did not put job 4711 back" in said
-        and "presently disabled for job 4711; slurm_suspend error" in said
+        "did not put job 4711 back" in output
+        and "presently disabled for job 4711; slurm_suspend error" in output
     )
-    assert on_disk()["state"] == "failed" and why in on_disk()["reason"] and "waits" not in said
+    assert on_disk()["state"] == "failed" and why in on_disk()["reason"] and "waits" not in output
 
 
 @pytest.mark.parametrize(
-    ("cause", "facts", "kept"),
+    ("cause", "facts", "state"),
     [
         ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
@@ -437,9 +441,9 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, 
         ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
     ],
 )
-def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, kept):
+def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, state):
     assert end(tmp_path, cause=cause, facts=facts) == 0
-    assert (on_disk()["state"] if records.path_of("70b").exists() else "") == kept
+    assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
 
 
 def test_a_job_that_began_with_an_earlier_version_is_requeued_all_the_same(
@@ -449,17 +453,19 @@ def test_a_job_that_began_with_an_earlier_version_is_requeued_all_the_same(
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
     write()
-    asked = workshop_home / "asked"
+    requeue_file = workshop_home / "asked"
     facts = "echo 'JobId=4711 Requeue=1 Restarts=0 PreemptTime=None'"
     stand_in(
-        bin_folder, "scontrol", f'case $1 in requeue) echo "$@" >{asked} ;; *) {facts} ;; esac'
+        bin_folder,
+        "scontrol",
+        f'case $1 in requeue) echo "$@" >{requeue_file} ;; *) {facts} ;; esac',
     )
     assert end(workshop_home, facts=None) == 0
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     assert (
-        asked.read_text() == "requeue 4711\n"
-        and "waits in the queue again" in said.out
-        and said.out == said.err
+        requeue_file.read_text() == "requeue 4711\n"
+        and "waits in the queue again" in output.out
+        and output.out == output.err
     )
     stand_in(
         bin_folder,

@@ -29,12 +29,12 @@ def sbatch(workshop_home, tmp_path, bin_folder, monkeypatch) -> Path:
     return tmp_path / "submitted"
 
 
-def submit(*words: str) -> Exception | None:
-    return CliRunner().invoke(command, ["submit", "70b", *words]).exception
+def submit(*options: str) -> Exception | None:
+    return CliRunner().invoke(command, ["submit", "70b", *options]).exception
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("'x", "quotation mark"),
         ('--a "b', "quotation mark"),
@@ -72,9 +72,9 @@ def submit(*words: str) -> Exception | None:
         ("--seed '1\n--port 1'", "line break"),
     ],
 )
-def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, said):
+def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, message):
     error = submit("--vllm", text)
-    assert isinstance(error, BadInput) and said in error.message and error.remedy, error
+    assert isinstance(error, BadInput) and message in error.message and error.remedy, error
     assert not sbatch.exists()
 
 
@@ -112,7 +112,7 @@ def test_any_flags_are_taken_or_refused(texts):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("--name", "../x"),
         ("--name", "a b"),
@@ -136,8 +136,8 @@ def test_any_flags_are_taken_or_refused(texts):
         ("--gpu", "\x1b[31m"),
     ],
 )
-def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, words):
-    error = submit(*words)
+def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, arguments):
+    error = submit(*arguments)
     assert isinstance(error, BadInput) or error.code == 2, error
     assert not sbatch.exists()
 
@@ -176,9 +176,9 @@ def test_sbatch_that_does_not_answer_is_one_sentence(sbatch, monkeypatch):
     assert "does not answer" in submit().message
 
 
-@pytest.mark.parametrize("said", ["many", "-1", "1e4", "9" * 5000, "4096 "])
-def test_length_of_the_site_that_is_none_is_one_sentence(sbatch, tmp_path, monkeypatch, said):
-    (tmp_path / "site.sh").write_text(f"export WORKSHOP_MAX_MODEL_LEN='{said}'\n")
+@pytest.mark.parametrize("length", ["many", "-1", "1e4", "9" * 5000, "4096 "])
+def test_length_of_the_site_that_is_none_is_one_sentence(sbatch, tmp_path, monkeypatch, length):
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_MAX_MODEL_LEN='{length}'\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     assert "WORKSHOP_MAX_MODEL_LEN" in submit().message and not sbatch.exists()
 
@@ -208,12 +208,12 @@ def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
         stand_in(
             sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true"
         )
-    for words in (["status", "7"], ["status", "7", "--json"]):
-        done = CliRunner().invoke(command, words)
+    for arguments in (["status", "7"], ["status", "7", "--json"]):
+        done = CliRunner().invoke(command, arguments)
         assert done.exit_code in (0, 1) and isinstance(
             done.exception, SystemExit | WorkshopError | None
         )
-        assert "--json" in words or "\x1b" not in done.output
+        assert "--json" in arguments or "\x1b" not in done.output
 
 
 @pytest.mark.parametrize("job", ["²", "٣", "0", "-1", "7;id", "../x", "9" * 5000, "\x1b[31m", ""])

@@ -41,7 +41,7 @@ def use_site(folder: Path, monkeypatch, lines: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (["-AN25"], [("account", "N25")]),
         (["-A", "N25", "-pgpu"], [("account", "N25"), ("partition", "gpu")]),
@@ -60,12 +60,15 @@ def use_site(folder: Path, monkeypatch, lines: str) -> None:
         (["-J", ""], [("job-name", "")]),
     ],
 )
-def test_options_are_read_as_sbatch_reads_them(words, expected):
-    found, rest = options.read(words)
-    assert [(each.name, each.value) for each in found] == expected and rest == []
+def test_options_are_read_as_sbatch_reads_them(arguments, expected):
+    parsed, rest = options.read(arguments)
+    assert [(option.name, option.value) for option in parsed] == expected and rest == []
     assert [
-        word for each in found if len(words) == 1 or "-H" not in words[0] for word in each.arguments
-    ] == words or (len(words) == 1)
+        word
+        for option in parsed
+        if len(arguments) == 1 or "-H" not in arguments[0]
+        for word in option.arguments
+    ] == arguments or (len(arguments) == 1)
 
 
 def test_the_table_knows_every_option_of_the_manual():
@@ -84,28 +87,27 @@ def test_the_table_knows_every_option_of_the_manual():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text("-=ANHk 'mexportnodes2\n\0", max_size=9), max_size=5))
-def test_any_words_are_options_or_none_and_no_value_is_lost(words):
-    found, rest = options.read(words)
-    until_end = words[: words.index("--")] if "--" in words else words
-    kept = sorted(
-        "".join([*(word for each in found for word in each.arguments), *rest]).replace("-", "")
+def test_any_words_are_options_or_none_and_no_value_is_lost(arguments):
+    parsed, rest = options.read(arguments)
+    until_end = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    characters = sorted(
+        "".join([*(word for option in parsed for word in option.arguments), *rest]).replace("-", "")
     )
-    assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(
-        until_end
-    )
+    assert characters == sorted("".join(arguments).replace("-", ""))
+    assert len(rest) + len(parsed) >= bool(until_end)
     options.change_script(
-        "#SBATCH " + " ".join(words), lambda name, value: "e" in name, ["--mem=0"]
+        "#SBATCH " + " ".join(arguments), lambda name, value: "e" in name, ["--mem=0"]
     )
 
 
-def submitted(*words: str) -> dict:
-    done = CliRunner().invoke(command, ["submit", *words, "--dry-run", "--json"])
+def submitted(*arguments: str) -> dict:
+    done = CliRunner().invoke(command, ["submit", *arguments, "--dry-run", "--json"])
     assert done.exit_code == 0, (done.output, done.exception)
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["70b", "-AN25"],
         ["-AN25", "70b"],
@@ -114,21 +116,21 @@ def submitted(*words: str) -> dict:
         ["70b", "--account", "N25"],
     ],
 )
-def test_an_account_is_no_number_of_nodes(words):
-    facts = submitted(*words)
-    assert not [each for each in facts["arguments"] if each.startswith("--nodes")]
-    passed = [each for each in facts["arguments"] if not each.startswith("--export")]
+def test_an_account_is_no_number_of_nodes(arguments):
+    facts = submitted(*arguments)
+    assert not [argument for argument in facts["arguments"] if argument.startswith("--nodes")]
+    passed = [argument for argument in facts["arguments"] if not argument.startswith("--export")]
     assert "N25" in "".join(passed) and "TP 4 × PP 1" in facts["reasons"][0]
 
 
 @pytest.mark.parametrize(
-    "words", [["-N4"], ["-N", "4"], ["-HN4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]
+    "arguments", [["-N4"], ["-N", "4"], ["-HN4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]
 )
-def test_nodes_are_planned_with_in_every_spelling(words):
-    for line in (["405b-fp8", *words], [*words, "405b-fp8"]):
+def test_nodes_are_planned_with_in_every_spelling(arguments):
+    for line in (["405b-fp8", *arguments], [*arguments, "405b-fp8"]):
         facts = submitted(*line)
         assert "4 nodes, 16 × h100" in facts["reasons"][0] and "--nodes=4" in facts["arguments"]
-        assert not [each for each in facts["arguments"] if each.startswith("-N")]
+        assert not [argument for argument in facts["arguments"] if argument.startswith("-N")]
 
 
 def test_a_shortened_option_of_ours_is_ours():
@@ -156,11 +158,11 @@ def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
 
 
 @pytest.mark.parametrize(
-    "words", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")]
+    "sbatch_args", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")]
 )
-def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(words):
+def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(sbatch_args):
     with pytest.raises(BadInput):
-        slurm.prepare(slurm.Request("70b", sbatch_args=words))
+        slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800"])
@@ -216,11 +218,11 @@ def test_a_site_takes_any_line_away_or_replaces_it(
     printed = CliRunner().invoke(group, ["slurm", "script", "70b"]).stdout
     assert (tmp_path / "seen").read_text() == printed
     lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
-    words = (tmp_path / "words").read_text()
-    for each in gone:
-        assert each not in "\n".join(lines) and each not in words
-    for each in there:
-        assert [line for line in lines if line.split("#SBATCH ")[1].startswith(each)], printed
+    arguments = (tmp_path / "words").read_text()
+    for option in gone:
+        assert option not in "\n".join(lines) and option not in arguments
+    for option in there:
+        assert [line for line in lines if line.split("#SBATCH ")[1].startswith(option)], printed
     assert printed.splitlines()[0] == "#!/bin/bash"
     original = (ROOT / "slurm/70b.sbatch").read_text().splitlines()
     body = [line for line in original if not line.startswith("#SBATCH")]
@@ -234,7 +236,7 @@ def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch,
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
     arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
     for removed in re.findall(r"--[\w-]+", array):
-        assert not [each for each in arguments if each.startswith(removed)], arguments
+        assert not [argument for argument in arguments if argument.startswith(removed)], arguments
     assert "--job-name=llama-3.1-405b" in arguments
 
 
@@ -245,7 +247,7 @@ def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("option", "ours"),
     [
         ("--mem-per-gpu=40G", "--mem="),
         ("--cpus-per-gpu=4", "--cpus-per-task"),
@@ -255,10 +257,13 @@ def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
         ("--export=ALL,X=1", "--export=ALL"),
     ],
 )
-def test_an_option_of_the_person_s_stands_in_for_ours(given, ours):
-    arguments = slurm.prepare(slurm.Request("llama-3.1-8b", sbatch_args=(given,))).arguments
-    assert arguments[-1] == given and not [each for each in arguments[:-1] if each.startswith(ours)]
-    assert [each for each in arguments if each.startswith("--nodes=")], "the rest is the plan's"
+def test_an_option_of_the_person_s_stands_in_for_ours(option, ours):
+    arguments = slurm.prepare(slurm.Request("llama-3.1-8b", sbatch_args=(option,))).arguments
+    assert arguments[-1] == option
+    assert not [argument for argument in arguments[:-1] if argument.startswith(ours)]
+    assert [argument for argument in arguments if argument.startswith("--nodes=")], (
+        "the rest is the plan's"
+    )
 
 
 def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, monkeypatch):
@@ -323,24 +328,24 @@ GPUS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "kind", "count"), GPUS)
-def test_gpus_are_counted_as_slurm_writes_them(said, kind, count):
-    assert site.typed_count(said) == (kind, count)
-    if said.startswith("gpu"):
-        assert site.gpus({"SBATCH_GRES": f"lscratch:9,{said}"}) == (kind, count)
-    assert site.gpus({"SBATCH_GPUS_PER_NODE": said}) == (kind, count)
+@pytest.mark.parametrize(("gpus", "kind", "count"), GPUS)
+def test_gpus_are_counted_as_slurm_writes_them(gpus, kind, count):
+    assert site.typed_count(gpus) == (kind, count)
+    if gpus.startswith("gpu"):
+        assert site.gpus({"SBATCH_GRES": f"lscratch:9,{gpus}"}) == (kind, count)
+    assert site.gpus({"SBATCH_GPUS_PER_NODE": gpus}) == (kind, count)
 
 
 @pytest.mark.parametrize(
-    ("said", "count"), [*((said, count) for said, _, count in GPUS), ("h100:2,a100:2", 4)]
+    ("gpus", "count"), [*((gpus, count) for gpus, _, count in GPUS), ("h100:2,a100:2", 4)]
 )
-def test_a_job_counts_its_gpus_as_slurm_writes_them(tmp_path, monkeypatch, said, count):
+def test_a_job_counts_its_gpus_as_slurm_writes_them(tmp_path, monkeypatch, gpus, count):
     (tmp_path / "site.sh").write_text("")
     for name, value in {
         "SUBMIT_DIR": tmp_path,
         "JOB_ID": 7,
         "JOB_NAME": "x",
-        "GPUS_PER_NODE": said,
+        "GPUS_PER_NODE": gpus,
     }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
@@ -380,9 +385,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_every_line_of_sbatch_is_shown(bin_folder, words):
-    script, code = WORDS[words]
+@pytest.mark.parametrize("case", WORDS)
+def test_every_line_of_sbatch_is_shown(bin_folder, case):
+    script, code = WORDS[case]
     stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
     printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     with pytest.raises(WorkshopError) as error:
@@ -395,7 +400,7 @@ def test_every_line_of_sbatch_is_shown(bin_folder, words):
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("message", "remedy"),
     [
         (
             "Batch job submission failed: Invalid generic resource (gres) specification",
@@ -410,8 +415,8 @@ def test_every_line_of_sbatch_is_shown(bin_folder, words):
         ("Batch job submission failed: Invalid qos specification", "SBATCH_QOS"),
     ],
 )
-def test_slurms_own_refusals_name_the_line_to_edit(said, remedy):
-    assert remedy in site.refusal_remedy(f"sbatch: error: {said}")
+def test_slurms_own_refusals_name_the_line_to_edit(message, remedy):
+    assert remedy in site.refusal_remedy(f"sbatch: error: {message}")
 
 
 def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
@@ -473,10 +478,10 @@ def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin
     Path("in.jsonl").write_text('{"prompt": "A"}\n')
     command = ["bash", ROOT / "slurm" / script, "in.jsonl", "out.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    said = Path("x_7/error_7.out").read_text()
+    log = Path("x_7/error_7.out").read_text()
     assert not planted.exists(), planted.read_text()
-    assert done.returncode and "[workshop] ended: " in said and "Traceback" not in said, said
-    assert "could not be written" not in said
+    assert done.returncode and "[workshop] ended: " in log and "Traceback" not in log, log
+    assert "could not be written" not in log
     assert not Path("x_7/python").exists(), "the link to the package goes with the job"
 
 

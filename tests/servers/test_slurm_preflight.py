@@ -48,7 +48,7 @@ def test_four_nodes_as_planned_may_go():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
         (
@@ -79,10 +79,10 @@ def test_four_nodes_as_planned_may_go():
         ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
     ],
 )
-def test_one_node_that_differs_stops_all_with_its_name(changes, words):
+def test_one_node_that_differs_stops_all_with_its_name(changes, message):
     rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
     sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
-    assert words in sentence and remedy
+    assert message in sentence and remedy
 
 
 def test_a_disk_that_runs_no_programs_is_found_by_running_one(tmp_path, monkeypatch):
@@ -90,10 +90,10 @@ def test_a_disk_that_runs_no_programs_is_found_by_running_one(tmp_path, monkeypa
     mapped = slurm_preflight.mmap.mmap
     refusal = PermissionError(1, "Operation not permitted")
 
-    def no_library(*words, prot, **more):
+    def no_library(*arguments, prot, **more):
         if prot & slurm_preflight.mmap.PROT_EXEC:
             raise refusal
-        return mapped(*words, prot=prot, **more)
+        return mapped(*arguments, prot=prot, **more)
 
     monkeypatch.setattr(slurm_preflight.mmap, "mmap", no_library)
     assert slurm_preflight.refused_execution(tmp_path) == "Operation not permitted"
@@ -138,13 +138,13 @@ RECORDED = ROOT / "tests/slurm/recorded"
 
 
 def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
-    said = fabric.sentence((RECORDED / "nccl_socket.txt").read_text(), 2)
-    assert said.startswith(
+    sentence = fabric.sentence((RECORDED / "nccl_socket.txt").read_text(), 2)
+    assert sentence.startswith(
         "all-reduce over 2 GPUs on 2 nodes: Socket, 3.82 GB/s, 138 µs for one token's"
     )
-    assert "InfiniBand NDR: 50 GB/s" in said and "PARALLEL=pipeline" in said
-    said = fabric.sentence((RECORDED / "nccl_nvlink.txt").read_text(), 1)
-    assert "NVLink" in said and "229 GB/s" in said and "PARALLEL" not in said
+    assert "InfiniBand NDR: 50 GB/s" in sentence and "PARALLEL=pipeline" in sentence
+    sentence = fabric.sentence((RECORDED / "nccl_nvlink.txt").read_text(), 1)
+    assert "NVLink" in sentence and "229 GB/s" in sentence and "PARALLEL" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
     ],
 )
 def test_card_tells_infiniband_from_roce(lines, transport):
-    said = f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
-    assert fabric.transport(said) == transport
+    log = f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
+    assert fabric.transport(log) == transport
 
 
 def test_network_that_fails_is_told_in_nccls_words():
-    said = "n1:1:1 [0] bootstrap.cc:143 NCCL WARN Bootstrap : no socket interface found\nRuntimeError: NCCL error\n"
-    assert fabric.why(["backend nccl\n", said]) == "Bootstrap : no socket interface found"
+    log = "n1:1:1 [0] bootstrap.cc:143 NCCL WARN Bootstrap : no socket interface found\nRuntimeError: NCCL error\n"
+    assert fabric.why(["backend nccl\n", log]) == "Bootstrap : no socket interface found"
 
 
 # The raylet's own words, as Ray's documentation has them (ray-core/scheduling/ray-oom-prevention), after srun's label.

@@ -131,7 +131,7 @@ def test_status_gives_the_first_real_error_and_its_remedy(tmp_path, workshop_hom
 
 
 @pytest.mark.parametrize(
-    ("state", "file", "text", "exit_code", "words"),
+    ("state", "file", "text", "exit_code", "message"),
     [
         (
             "COMPLETED",
@@ -152,14 +152,14 @@ def test_status_gives_the_first_real_error_and_its_remedy(tmp_path, workshop_hom
     ],
 )
 def test_a_job_that_has_ended_says_how(
-    bin_folder, tmp_path, workshop_home, state, file, text, exit_code, words
+    bin_folder, tmp_path, workshop_home, state, file, text, exit_code, message
 ):
     stand_in(bin_folder, "squeue", f'echo "9|x|{state}|None|n1|1:00|7:59:00|{tmp_path}"')
     (tmp_path / "x_9").mkdir()
     (tmp_path / file).write_text(f"[workshop] {text}\n")
     for line in (["status", "9"], ["logs", "9", "--follow"]):
         done = CliRunner().invoke(command, line)
-        assert done.exit_code == exit_code and words in done.output, done.output
+        assert done.exit_code == exit_code and message in done.output, done.output
 
 
 def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):

@@ -53,12 +53,14 @@ def test_only_site_sh_has_lines_to_edit():
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_script_asks_for_what_its_recipe_plans(name):
     recipe, text = recipes.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
-    said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
-    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (
+    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
+    assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
         recipe.nodes[-1],
         submit.GPUS_PER_NODE,
     )
-    assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
+    assert (
+        options["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
+    )
     assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
     assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
     split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
@@ -75,9 +77,9 @@ def test_site_sh_knows_that_it_is_as_it_came():
 
 
 def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_set(monkeypatch):
-    def sourced(words):
+    def sourced(script):
         done = subprocess.run(
-            ["bash", "-c", words, "bash", ROOT / "slurm" / "site.sh"],
+            ["bash", "-c", script, "bash", ROOT / "slurm" / "site.sh"],
             capture_output=True,
             text=True,
         )
@@ -101,17 +103,17 @@ def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(
     (tmp_path / "site.sh").write_text(line)
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
-    words = [
+    command = [
         "bash",
         "-euc",
         'source "$1"; printenv WORKSHOP_SCRATCH',
         "bash",
         ROOT / "slurm" / "environment.sh",
     ]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "/tmp\n", done.stderr
     (tmp_path / "site.sh").write_text("false")
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
 
 
@@ -124,7 +126,7 @@ def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(
     for folder in (
         planted,
         disk,
-        *(precious / each for each in ("vllm/torch_compile_cache", "inductor", "triton")),
+        *(precious / name for name in ("vllm/torch_compile_cache", "inductor", "triton")),
     ):
         folder.mkdir(parents=True)
     (precious / "held").touch()
@@ -147,7 +149,7 @@ def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(
     )
     assert done.returncode == (3 if part == "model" else 0), done.stderr
     assert precious.is_dir() and not (tmp_path / "archive").exists()
-    assert [each.name for each in planted.iterdir()] == ["compiled"]
+    assert [path.name for path in planted.iterdir()] == ["compiled"]
     if part == "model":  # the job has a folder of another name, which goes when it ends
         own = re.escape(f"{disk}/workshop-{user}-77.")
         assert re.search(f"^{own}[^/]{{6}}/tmp {own}[^/]{{6}}/shm$", done.stdout, re.MULTILINE), (
@@ -182,7 +184,9 @@ def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(
     assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
 
 
-def job(tmp_path, monkeypatch, script: str, *words: str, parts: str) -> subprocess.CompletedProcess:
+def job(
+    tmp_path, monkeypatch, script: str, *arguments: str, parts: str
+) -> subprocess.CompletedProcess:
     """Run a script as a job of one node whose `parts` of job.sh are others: no srun, no vLLM."""
     folder = tmp_path / "slurm"
     shutil.copytree(ROOT / "slurm", folder)
@@ -199,7 +203,7 @@ def job(tmp_path, monkeypatch, script: str, *words: str, parts: str) -> subproce
         "GPUS_ON_NODE": 4,
     }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
-    command = ["bash", folder / script, *words]
+    command = ["bash", folder / script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path)
 
 

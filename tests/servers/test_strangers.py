@@ -108,9 +108,11 @@ def test_a_huge_body_is_refused_before_it_is_read_and_costs_no_memory(guarded, h
 def test_many_who_never_finish_their_head_do_not_keep_others_out(guarded):
     port, process = guarded
     before = process.memory_info().rss
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as connections:
         for _ in range(200):
-            stranger = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            stranger = connections.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=30)
+            )
             stranger.sendall(HEAD + b"X: " + b"a" * 1000)
         assert refused(port)
         assert process.memory_info().rss - before < 200 * (HEADERS_BYTES + 100_000)

@@ -184,8 +184,8 @@ def test_output_without_a_record_is_one_sentence(ssh_that_prints, text):
     ssh_that_prints(text)
     with pytest.raises(WorkshopError) as error:
         tunnel.fetch("me@login", None)
-    said = str(error.value)
-    assert len(said) < 300 and said.isprintable() and "secret-key" not in said
+    message = str(error.value)
+    assert len(message) < 300 and message.isprintable() and "secret-key" not in message
 
 
 def test_a_banner_before_the_first_record_does_not_swallow_it(ssh, monkeypatch):
@@ -198,11 +198,13 @@ def test_a_banner_before_the_first_record_does_not_swallow_it(ssh, monkeypatch):
 
 
 def test_a_name_that_is_taken_here_is_refused_and_stays(ssh, workshop_home):
-    mine = ServerRecord(**{**asdict(RECORD), "where": "kubernetes", "url": "http://127.0.0.1:9/v1"})
-    records.write(mine)
+    existing = ServerRecord(
+        **{**asdict(RECORD), "where": "kubernetes", "url": "http://127.0.0.1:9/v1"}
+    )
+    records.write(existing)
     with pytest.raises(WorkshopError, match="is ready at"):
         tunnel.open_tunnel(RECORD, "me@login", None)
-    assert records.read("70b") == mine
+    assert records.read("70b") == existing
 
 
 @contextmanager
@@ -230,10 +232,10 @@ def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(
     ssh, workshop_home, monkeypatch
 ):
     monkeypatch.setattr(tunnel, "LOOK_EVERY_S", 0.2)
-    seen, said = [], []
+    seen, messages = [], []
 
     def told(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         assert records.read("70b").state == "ready", "until it is known to be elsewhere"
         put(ssh, replace(RECORD, url=second, api_key="another-key"))
 
@@ -249,6 +251,6 @@ def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(
 
         with pytest.raises(KeyboardInterrupt):
             tunnel.open_tunnel(tunnel.fetch("me@login", None), "me@login", None, ready, told)
-    assert said == ["No server '70b' is ready on me@login. It is looked for again."]
+    assert messages == ["No server '70b' is ready on me@login. It is looked for again."]
     assert [local.api_key for local in seen] == ["secret-key", "another-key"]
     assert seen[0].url == seen[1].url and not records.path_of("70b").exists()

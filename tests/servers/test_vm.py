@@ -68,14 +68,15 @@ def unit(case) -> configparser.ConfigParser:
 
 def test_the_unit_runs_the_plans_command_with_the_guard_on_this_machine_alone(case):
     service = unit(case)["Service"]
-    words = shlex.split(service["ExecStart"])
-    assert words[:4] == [vm.PYTHON, "-m", "workshop.servers.vllm_main", "serve"] and words[4] == HUB
-    given = dict(zip(words[5::2], words[6::2], strict=True))
-    assert given["--tensor-parallel-size"] == "2" and given["--max-model-len"] == "65536"
-    assert given["--download-dir"] == "/mnt/share/models"
+    command = shlex.split(service["ExecStart"])
+    assert command[:4] == [vm.PYTHON, "-m", "workshop.servers.vllm_main", "serve"]
+    assert command[4] == HUB
+    flags = dict(zip(command[5::2], command[6::2], strict=True))
+    assert flags["--tensor-parallel-size"] == "2" and flags["--max-model-len"] == "65536"
+    assert flags["--download-dir"] == "/mnt/share/models"
     assert (
-        given["--host"] == "127.0.0.1"
-        and given["--middleware"] == "workshop.servers.guard.auth.RequireKey"
+        flags["--host"] == "127.0.0.1"
+        and flags["--middleware"] == "workshop.servers.guard.auth.RequireKey"
     )
 
 
@@ -114,22 +115,22 @@ def words_of(line: str) -> list[str]:
     return shlex.split(line.replace("\\\n", " "))
 
 
-def values(words: list[str], flag: str) -> list[str]:
-    return [after for word, after in itertools.pairwise(words) if word == flag]
+def values(command: list[str], flag: str) -> list[str]:
+    return [after for word, after in itertools.pairwise(command) if word == flag]
 
 
 @pytest.mark.parametrize("engine", ("podman", "docker"))
 def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, engine):
-    words = words_of(vm.container(case, engine))
-    assert words[:2] == [engine, "run"]
-    gpus = values(words, "--device") if engine == "podman" else values(words, "--gpus")
+    command = words_of(vm.container(case, engine))
+    assert command[:2] == [engine, "run"]
+    gpus = values(command, "--device") if engine == "podman" else values(command, "--gpus")
     assert gpus == (["nvidia.com/gpu=all"] if engine == "podman" else ["all"])
-    assert values(words, "--ipc") == ["host"]
-    assert values(words, "--publish") == ["127.0.0.1:8000:8000"]
-    assert "/mnt/share/models:/mnt/share/models" in values(words, "--volume")
-    image = next(word for word in words if "vllm-openai" in word)
+    assert values(command, "--ipc") == ["host"]
+    assert values(command, "--publish") == ["127.0.0.1:8000:8000"]
+    assert "/mnt/share/models:/mnt/share/models" in values(command, "--volume")
+    image = next(word for word in command if "vllm-openai" in word)
     assert image.endswith(f"vllm/vllm-openai:v{case.plan.vllm_version}")
-    assert words[words.index(image) + 1] == HUB  # its entry point is `vllm serve`
+    assert command[command.index(image) + 1] == HUB  # its entry point is `vllm serve`
 
 
 def test_another_version_is_named_for_the_unit_and_the_images():
@@ -139,9 +140,9 @@ def test_another_version_is_named_for_the_unit_and_the_images():
 
 
 def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
-    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
-    assert words[0] == "--nv" and values(words, "--host") == ["127.0.0.1"]
-    assert "/mnt/share/models" in values(words, "--bind")
+    command = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert command[0] == "--nv" and values(command, "--host") == ["127.0.0.1"]
+    assert "/mnt/share/models" in values(command, "--bind")
 
 
 def test_apptainer_wants_no_root(case, tmp_path):
@@ -152,20 +153,22 @@ def test_apptainer_wants_no_root(case, tmp_path):
     tool.chmod(0o755)
     seen = tmp_path / "seen"
     (tmp_path / "my home").mkdir()
-    given = {
+    environment = {
         "PATH": f"{tool.parent}:{os.environ['PATH']}",
         "HOME": str(tmp_path / "my home"),
         "SEEN": str(seen),
     }
     for _ in range(2):
         subprocess.run(
-            ["sh", "-ec", vm.render(case, "apptainer")], env=given, cwd=tmp_path, check=True
+            ["sh", "-ec", vm.render(case, "apptainer")], env=environment, cwd=tmp_path, check=True
         )
     key = tmp_path / "my home" / ".workshop" / "api-key"
     assert len(key.read_text().strip()) == 64 and key.stat().st_mode & 0o777 == 0o600
-    words = seen.read_text().splitlines()
-    assert f"WORKSHOP_API_KEY_FILE={key}" in words and f"{tmp_path}:/opt/workshop:ro" in words
-    assert not any("/etc/" in word for word in words) and key.read_text().strip() not in words
+    arguments = seen.read_text().splitlines()
+    assert f"WORKSHOP_API_KEY_FILE={key}" in arguments
+    assert f"{tmp_path}:/opt/workshop:ro" in arguments
+    assert not any("/etc/" in word for word in arguments)
+    assert key.read_text().strip() not in arguments
 
 
 def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
@@ -175,8 +178,8 @@ def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
     ] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)
     for engine in ("podman", "docker"):
         assert "PYTHONSAFEPATH=1" in values(words_of(vm.container(case, engine)), "--env")
-    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
-    assert any("PYTHONSAFEPATH=1" in value.split(",") for value in values(words, "--env"))
+    command = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert any("PYTHONSAFEPATH=1" in value.split(",") for value in values(command, "--env"))
 
 
 def test_no_line_holds_a_key_and_all_have_the_guard(case):
@@ -196,15 +199,15 @@ def test_no_line_holds_a_key_and_all_have_the_guard(case):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"download_dir": "models"}, "whole path"),
         ({"download_dir": "/mnt/my models"}, "whole path"),
         ({"name": "My Server"}, "name of a unit"),
     ],
 )
-def test_bad_input_is_named(case, change, words):
-    with pytest.raises(BadInput, match=words):
+def test_bad_input_is_named(case, change, message):
+    with pytest.raises(BadInput, match=message):
         vm.Case(case.plan, **change)
 
 
@@ -217,8 +220,8 @@ def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, mo
     assert shlex.split(unit(case)["Service"]["ExecStart"])[4] == str(folder)
     for engine in ("podman", "docker"):
         assert f"{folder}:{folder}:ro" in values(words_of(vm.container(case, engine)), "--volume")
-    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
-    assert f"{folder}:{folder}:ro" in values(words, "--bind")
+    command = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert f"{folder}:{folder}:ro" in values(command, "--bind")
     assert "weights go to" not in vm.render(case)
     folder.rename(tmp_path / "my model")
     with pytest.raises(BadInput, match="no whole path without spaces"):

@@ -50,9 +50,9 @@ def test_weights_are_in_several_shards_of_at_most_40_mb_in_all():
 
 
 def test_index_names_exactly_the_tensors_that_the_shards_hold():
-    found = {name: path.name for path in shards() for name in header(path)}
+    weight_map = {name: path.name for path in shards() for name in header(path)}
     index = read_json("model.safetensors.index.json")
-    assert index["weight_map"] == found
+    assert index["weight_map"] == weight_map
     sizes = [
         t["data_offsets"][1] - t["data_offsets"][0]
         for path in shards()

@@ -25,23 +25,23 @@ def correlated(rng, inputs: int, tokens: int = 4000) -> np.ndarray:
 
 def test_a_row_by_hand():
     # max |w| = 1.5, so a step is 1.5 / 7.5 = 0.2 (bfloat16: 0.2001953125)
-    found = q.round_to_nearest(np.array([[0.52, -0.35, 0.13, -1.5]], np.float32), 4)
-    assert found.codes.tolist() == [[3, -2, 1, -7]] and found.scales[0, 0] == pytest.approx(
+    quantized = q.round_to_nearest(np.array([[0.52, -0.35, 0.13, -1.5]], np.float32), 4)
+    assert quantized.codes.tolist() == [[3, -2, 1, -7]] and quantized.scales[0, 0] == pytest.approx(
         0.2, rel=2e-3
     )
-    assert found.dequantize()[0] == pytest.approx([0.6, -0.4, 0.2, -1.4], rel=2e-3)
+    assert quantized.dequantize()[0] == pytest.approx([0.6, -0.4, 0.2, -1.4], rel=2e-3)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_no_number_is_further_from_its_code_than_half_a_step(rng, bits, symmetric):
     w = rng.normal(size=(6, 64)).astype(np.float32)
-    found = q.round_to_nearest(w, bits, 32, symmetric)
-    step = np.repeat(found.scales, 32, 1)
+    quantized = q.round_to_nearest(w, bits, 32, symmetric)
+    step = np.repeat(quantized.scales, 32, 1)
     # A bfloat16 scale may be 0.4 % too small for the largest number, which is then cut.
-    assert (np.abs(found.dequantize() - w) <= step * (0.5 + 0.004 * 2**bits)).all()
+    assert (np.abs(quantized.dequantize() - w) <= step * (0.5 + 0.004 * 2**bits)).all()
     least = -(2 ** (bits - 1)) if symmetric else 0
-    assert found.codes.min() >= least and found.codes.max() < least + 2**bits
+    assert quantized.codes.min() >= least and quantized.codes.max() < least + 2**bits
 
 
 def test_stored_bytes_count_codes_scales_and_zeros():
@@ -72,8 +72,8 @@ def test_gptq_makes_good_the_first_columns_error_in_the_second():
     step = 1 / 7.5
     first = round(0.30 / step)  # 2, which is 0.267: e = 0.033
     second = round((1.0 + 0.9 * (0.30 - first * step)) / step)  # 1.030 / 0.133 = 7.7, cut at 7
-    found = q.gptq(w, h, 4, -1, damp=0.0)
-    assert found.codes.tolist() == [[first, min(second, 7)]]
+    quantized = q.gptq(w, h, 4, -1, damp=0.0)
+    assert quantized.codes.tolist() == [[first, min(second, 7)]]
     # …and where the codes have room, the second really changes:
     w = np.array([[0.30, 0.46, 1.0]])
     h3 = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])

@@ -42,12 +42,12 @@ def test_calibration_keeps_the_mean_of_x_x_transposed(model):
 
     ids = schemes.text("calibration")[:2, :32]
     reference.Llama(model.weights, model.config, watch).logits(ids)
-    x, found = (
+    x, statistics = (
         seen[0].astype(np.float64),
         schemes.calibrate(model, ids)["model.layers.0.mlp.down_proj"],
     )
-    assert np.allclose(found.hessian, x.T @ x / 64, atol=1e-4) and np.allclose(
-        found.size, np.abs(x).mean(0), atol=1e-5
+    assert np.allclose(statistics.hessian, x.T @ x / 64, atol=1e-4) and np.allclose(
+        statistics.size, np.abs(x).mean(0), atol=1e-5
     )
 
 

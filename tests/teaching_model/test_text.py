@@ -126,8 +126,8 @@ def test_the_corpus_is_whole(data):
 
 
 def test_nothing_held_out_is_trained_on(data):
-    held = set(data.held_out_entries)
-    assert not held & set(data.entries)
+    held_out_entries = set(data.held_out_entries)
+    assert not held_out_entries & set(data.entries)
     text = "\n".join("".join(s) for page in corpus.edition(data, 0) for s in page)
     paragraphs = [p for block in data.held_out_prose for p in block if len(p) > 200]
     assert paragraphs and not any(p in text for p in paragraphs)

@@ -67,14 +67,14 @@ class Client:
         return self.sent[0]["status"] if self.sent else None
 
     @property
-    def said(self) -> str:
+    def error_message(self) -> str:
         return json.loads(self.sent[1]["body"])["error"]["message"]
 
 
 def test_a_length_beyond_the_limit_is_refused_without_reading():
     client = Client(MAX_BODY_BYTES + 1).give(b"x" * 1000, more=True)
     assert asyncio.run(client.ask(FairShare(answered))) == 413
-    assert client.taken == 0 and "8 MiB" in client.said and "split" in client.said
+    assert client.taken == 0 and "8 MiB" in client.error_message and "split" in client.error_message
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "99999999999999999999999"])
@@ -94,7 +94,7 @@ def test_a_body_that_stops_half_way_is_given_up(monkeypatch):
     monkeypatch.setattr(bodies, "STALLED_S", 0.05)
     client = Client(1000).give(b"{", more=True)
     assert asyncio.run(client.ask(FairShare(answered))) == 408
-    assert "did not come" in client.said
+    assert "did not come" in client.error_message
 
 
 def test_a_body_that_comes_in_drops_has_an_end(monkeypatch):
@@ -190,11 +190,11 @@ def test_who_waits_too_long_for_memory_is_told(monkeypatch):
     async def story():
         reader = Bodies(most=MIB)
         first = Client(MIB).give(b"x" * MIB)
-        held = await reader.read(first.scope, first.receive)
+        body = await reader.read(first.scope, first.receive)
         with pytest.raises(BodyRefused) as refused:
             await reader.read(Client(MIB).scope, first.receive)
         assert refused.value.status == 503
-        held.drop()
+        body.drop()
         again = Client(MIB).give(b"x" * MIB)
         assert (await asyncio.wait_for(reader.read(again.scope, again.receive), 30)).data
 
@@ -330,9 +330,11 @@ def answer_of(port: int, body: bytes, length: int | None = None) -> bytes:
 def test_half_sent_requests_cost_a_real_server_little_memory(serving):
     port, process = serving
     before = process.memory_info().rss
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as connections:
         for _ in range(200):
-            client = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client = connections.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=60)
+            )
             client.sendall(head(8 * MIB - 1))
             client.setblocking(False)
             # until the server reads no further

@@ -167,14 +167,14 @@ def test_a_stream_that_its_client_leaves_counts_what_the_engine_generated(
         return StreamingResponse(events(), media_type="text/event-stream")
 
     app, key = served(route, *middlewares)
-    given = {"prompt": "x", "stream": True, "max_tokens": 50}
+    payload = {"prompt": "x", "stream": True, "max_tokens": 50}
 
     async def story():
-        await ask(app, key, body_of(given), leaves_after=4)
+        await ask(app, key, body_of(payload), leaves_after=4)
         await asyncio.sleep(0.2)
 
     asyncio.run(story())
-    assert state["body"] == json.dumps(given).encode(), (
+    assert state["body"] == json.dumps(payload).encode(), (
         "as it came: the engine is asked, not the answer"
     )
     assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [
@@ -220,7 +220,7 @@ def test_in_a_class_a_body_is_not_read_before_its_turn(served):
     app, key = served(route, FairShare)
 
     async def story():
-        asked = [asyncio.ensure_future(ask(app, key, body_of({"prompt": "x"}))) for _ in range(4)]
+        tasks = [asyncio.ensure_future(ask(app, key, body_of({"prompt": "x"}))) for _ in range(4)]
         while len(inside) < 4:
             await asyncio.sleep(0.01)
         reads = []
@@ -244,7 +244,7 @@ def test_in_a_class_a_body_is_not_read_before_its_turn(served):
         await asyncio.sleep(0.1)
         assert not reads
         go.set()
-        await asyncio.gather(*asked, fifth)
+        await asyncio.gather(*tasks, fifth)
         assert reads
 
     asyncio.run(story())

@@ -290,10 +290,10 @@ def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
             assert read.get(name) is None or type(read[name]) is int
         assert all((read.get(name) or 0) <= 1024 for name in request_body.TOKENS)
         many = [
-            len(each)
+            len(value)
             for name in ("prompt", "prompt_embeds")
-            if isinstance(each := read.get(name), list)
-            and any(isinstance(item, (str, list)) for item in each)
+            if isinstance(value := read.get(name), list)
+            and any(isinstance(item, (str, list)) for item in value)
         ]
         assert (
             max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in request_body.COUNTS))

@@ -51,8 +51,8 @@ def ask(guard, key: str, body: object = None, *, path="/v1/completions", method=
     async def send(message):
         sent.append(message)
 
-    given = [(b"authorization", f"Bearer {key}".encode()), *headers]
-    scope = {"type": "http", "path": path, "method": method, "headers": given}
+    all_headers = [(b"authorization", f"Bearer {key}".encode()), *headers]
+    scope = {"type": "http", "path": path, "method": method, "headers": all_headers}
 
     async def all_of_it():
         await guard(scope, receive, send)
@@ -125,16 +125,16 @@ EVENTS = (
 )
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_stream_is_counted_and_looks_as_it_was_asked_for(guard, asked):
+@pytest.mark.parametrize("wants_usage", [False, True])
+def test_a_stream_is_counted_and_looks_as_it_was_asked_for(guard, wants_usage):
     key = keys.add("ada")
     guard.answers(*EVENTS)
-    options = {"stream_options": {"include_usage": True}} if asked else {}
+    options = {"stream_options": {"include_usage": True}} if wants_usage else {}
     sent = [
         message["body"] for message in ask(guard, key, {"prompt": "x", "stream": True, **options})
     ]
     assert json.loads(guard.app.body)["stream_options"] == {"include_usage": True}
-    assert sent == [event for event in EVENTS if asked or b'"choices":[]' not in event]
+    assert sent == [event for event in EVENTS if wants_usage or b'"choices":[]' not in event]
     assert keys.listed()[0]["completion_tokens"] == 9
 
 
@@ -283,8 +283,8 @@ def test_no_file_is_an_empty_table_and_an_older_copy_is_kept(workshop_home):
     (workshop_home / "keys.json").unlink()
     assert keys.listed() == []
     keys.add("bob")
-    (kept,) = workshop_home.glob("keys.json.before-*")
-    assert kept.read_bytes() == good and [entry["name"] for entry in keys.listed()] == ["bob"]
+    (older_copy,) = workshop_home.glob("keys.json.before-*")
+    assert older_copy.read_bytes() == good and [entry["name"] for entry in keys.listed()] == ["bob"]
 
 
 @pytest.mark.parametrize("place", ["keys.json", "keys.json.bak"])
@@ -317,8 +317,8 @@ def test_a_running_server_keeps_the_last_good_table_and_says_so_once(guard, work
             and refused(ask(guard, bob))
             and refused(ask(guard, "stranger"))
         )
-    said = capsys.readouterr().err
-    assert said.count("keys.json") == 1 and "stay valid until it is repaired" in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("keys.json") == 1 and "stay valid until it is repaired" in stderr
     path.unlink()
     path.write_bytes(good)
     keys.revoke("ada")
@@ -337,7 +337,7 @@ def test_a_ledger_that_is_not_whole_is_named_and_the_others_count(guard, worksho
     assert (
         entry["completion_tokens"] == 5
         and len(told) == 5
-        and all("old." in words for words in told)
+        and all("old." in message for message in told)
     )
     shown = CliRunner().invoke(command, ["list"])
     assert "old.0.json" in shown.stderr and "ada" in shown.stdout
@@ -380,7 +380,7 @@ def test_the_command_line_says_the_same_as_data_and_in_words(workshop_home):
     made = json.loads(run(command, ["add", "ada", "--json"]).output)
     assert made["name"] == "ada" and len(made["api_key"]) >= 32
     listed = json.loads(run(command, ["list", "--json"]).output)
-    assert [each["name"] for each in listed] == ["ada"] and made["api_key"] not in str(listed)
+    assert [entry["name"] for entry in listed] == ["ada"] and made["api_key"] not in str(listed)
     assert json.loads(run(command, ["revoke", "ada", "--json"]).output) == {
         "name": "ada",
         "revoked": True,
@@ -407,12 +407,12 @@ def test_a_running_server_takes_a_new_key_counts_its_tokens_and_refuses_it_withi
         time.sleep(0.2)
     answer, stream = status(), status(stream=True)
     assert answer.status_code == 200 and '"usage"' not in stream.text
-    each = answer.json()["usage"]["prompt_tokens"]
+    prompt_tokens = answer.json()["usage"]["prompt_tokens"]
     deadline = time.monotonic() + 10
     while (used := keys.listed()[0])["requests"] < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
     assert (
-        used["prompt_tokens"] == each * used["requests"]
+        used["prompt_tokens"] == prompt_tokens * used["requests"]
         and used["completion_tokens"] == 6 * used["requests"]
     )
 

@@ -202,17 +202,17 @@ async def ask(http: httpx.AsyncClient, way: Way, url: str, headers: dict) -> str
 
 async def ask_in_all_ways(server, key_of: dict[str, str]) -> dict[str, tuple[tuple[int, int], str]]:
     """Return what vLLM's counters counted for each way to ask, and what the client saw."""
-    found = {}
+    results = {}
     counters, root = Counters(server), server.url.removesuffix("/v1")
     async with httpx.AsyncClient(timeout=60) as http:
         before = await counters.at_rest(http)
         for way in WAYS:
-            asked = replace(way, body={"model": server.model, **way.body})
-            saw = await ask(http, asked, root + way.path, {"x-api-key": key_of[way.name]})
+            way_with_model = replace(way, body={"model": server.model, **way.body})
+            saw = await ask(http, way_with_model, root + way.path, {"x-api-key": key_of[way.name]})
             after = await counters.at_rest(http)
-            found[way.name] = (after[0] - before[0], after[1] - before[1]), saw
+            results[way.name] = (after[0] - before[0], after[1] - before[1]), saw
             before = after
-    return found
+    return results
 
 
 def compare(server) -> dict[str, tuple[tuple[int, int], dict, str]]:
@@ -220,7 +220,7 @@ def compare(server) -> dict[str, tuple[tuple[int, int], dict, str]]:
     names = {way.name: f"way.{number}" for number, way in enumerate(WAYS)}
     key_of = {way: keys.add(name) for way, name in names.items()}
     time.sleep(keys.REREAD_S * 2)
-    found = asyncio.run(ask_in_all_ways(server, key_of))
+    results = asyncio.run(ask_in_all_ways(server, key_of))
     deadline = time.monotonic() + 30
     while True:
         used = {entry["name"]: entry for entry in keys.listed()}
@@ -230,7 +230,7 @@ def compare(server) -> dict[str, tuple[tuple[int, int], dict, str]]:
         if not waits or time.monotonic() > deadline:
             break
         time.sleep(0.2)
-    return {way: (counted, used[names[way]], saw) for way, (counted, saw) in found.items()}
+    return {way: (counted, used[names[way]], saw) for way, (counted, saw) in results.items()}
 
 
 @pytest.fixture(scope="module")

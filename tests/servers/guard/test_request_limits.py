@@ -298,7 +298,8 @@ def nested(levels: int) -> dict:
 
 
 ALTERNATIVES = [
-    {"anyOf": [{"properties": {f"a{one}{two}": TEXT}} for two in range(4)]} for one in range(6)
+    {"anyOf": [{"properties": {f"a{group}{member}": TEXT}} for member in range(4)]}
+    for group in range(6)
 ]
 COSTLY = {
     "65 kB of long values": {"enum": ["x" * 1000 + str(number) for number in range(64)]},
@@ -355,8 +356,8 @@ COSTLY = {
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_schema_is_refused_in_one_sentence(name, where):
     began = time.monotonic()
-    said = of_schema(COSTLY[name], where=where)
-    assert said.endswith(".") and said.startswith('"') and len(said) < 250
+    message = of_schema(COSTLY[name], where=where)
+    assert message.endswith(".") and message.startswith('"') and len(message) < 250
     assert time.monotonic() - began < 5
 
 
@@ -387,8 +388,8 @@ def test_a_costly_schema_is_refused_in_one_sentence(name, where):
     ids=str,
 )
 def test_other_forms_are_limited_as_well(form):
-    said = problem(structured_outputs=form)
-    assert said.startswith('"structured_outputs"') and said.endswith(".")
+    message = problem(structured_outputs=form)
+    assert message.startswith('"structured_outputs"') and message.endswith(".")
 
 
 def test_lengths_are_limited_where_the_back_end_is_not_guidance():
@@ -490,8 +491,8 @@ def test_logprobs_are_refused_in_the_words_from_which_clients_read_the_limit(nam
 def test_the_server_fetches_nothing_for_a_learner(part):
     """An address may name a service that answers only machines of the cluster."""
     for name in ("messages", "input"):
-        said = problem(**{name: [{"role": "user", "content": [part]}]})
-        assert "data:image" in said or "unpack" in said
+        message = problem(**{name: [{"role": "user", "content": [part]}]})
+        assert "data:image" in message or "unpack" in message
     assert problem(input=[part]) != ""
 
 
@@ -564,8 +565,8 @@ VALUES = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), st.booleans())
 def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
-    said = FairShare(None).problem(json.dumps(fields).encode(), generates)
-    assert isinstance(said, str) and len(said) < 600
+    message = FairShare(None).problem(json.dumps(fields).encode(), generates)
+    assert isinstance(message, str) and len(message) < 600
 
 
 @pytest.mark.parametrize("depth", [100, 900, 990])

@@ -223,21 +223,24 @@ def test_the_guard_ends_what_a_revoked_key_had_asked_for_and_nothing_else(
 
     async def story():
         guard = auth.RequireKey(app)
-        asked = {}
+        connections = {}
         for name, key in (("ada", ada), ("bob", bob), ("owner", "owner")):
             server = Server()
             scope = {**HTTP, "type": "http" if kind == "stream" else kind}
             scope["headers"] = [(b"authorization", f"Bearer {key}".encode())]
-            asked[name] = server, asyncio.ensure_future(guard(scope, server.receive, server.send))
+            connections[name] = (
+                server,
+                asyncio.ensure_future(guard(scope, server.receive, server.send)),
+            )
             await server.bodies.get()
         began = time.monotonic()
         await asyncio.to_thread(keys.revoke, "ada")
-        await asyncio.wait_for(asked["ada"][1], 20)
+        await asyncio.wait_for(connections["ada"][1], 20)
         took = time.monotonic() - began
-        assert not asked["bob"][1].done() and not asked["owner"][1].done()
+        assert not connections["bob"][1].done() and not connections["owner"][1].done()
         for name in ("bob", "owner"):
-            asked[name][1].cancel()
-        return asked["ada"][0].sent[-1], took
+            connections[name][1].cancel()
+        return connections["ada"][0].sent[-1], took
 
     last, took = asyncio.run(story())
     assert took < 10  # half a second, on a machine that does nothing else

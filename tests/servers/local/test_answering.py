@@ -64,7 +64,7 @@ def test_what_may_still_change_is_no_answer_yet(ask, code, body):
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "words"),
+    ("code", "body", "pattern"),
     [
         (
             400,
@@ -77,8 +77,8 @@ def test_what_may_still_change_is_no_answer_yet(ask, code, body):
         (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
     ],
 )
-def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, words):
-    with pytest.raises(WorkshopError, match=words) as refused:
+def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, pattern):
+    with pytest.raises(WorkshopError, match=pattern) as refused:
         ask(code, body)
     assert "generates text" in refused.value.remedy
 

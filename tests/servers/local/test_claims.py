@@ -39,15 +39,15 @@ sys.stdin.read()"""
 def stops(workshop_home):
     """Stop what was started."""
     yield
-    for each in records.own():
-        stopping.stop(each.name)
+    for server in records.own():
+        stopping.stop(server.name)
 
 
 def at_once(*calls) -> list:
     """Return what each call returned or raised; all begin at one moment."""
     gate = threading.Barrier(len(calls))
 
-    def one(call):
+    def call_at_the_gate(call):
         gate.wait()
         try:
             return call()
@@ -55,7 +55,7 @@ def at_once(*calls) -> list:
             return error
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(one, calls))
+        return list(pool.map(call_at_the_gate, calls))
 
 
 @pytest.mark.parametrize("flock", ["works", "does nothing"])
@@ -64,9 +64,9 @@ def test_one_of_many_claims_on_a_name_wins(workshop_home, monkeypatch, flock):
         monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     for _ in range(3):
         got = at_once(*[lambda: claims.claim(record(state="starting"))] * 8)
-        winners = [each for each in got if isinstance(each, claims.Claim)]
+        winners = [result for result in got if isinstance(result, claims.Claim)]
         assert len(winners) == 1
-        assert all("'a'" in str(each) for each in got if each not in winners)
+        assert all("'a'" in str(result) for result in got if result not in winners)
         assert records.stored("a") == winners[0].record
         winners[0].forget()
         winners[0].give_back()
@@ -75,8 +75,8 @@ def test_one_of_many_claims_on_a_name_wins(workshop_home, monkeypatch, flock):
 
 def test_two_starts_in_the_background_give_one_server_and_one_sentence(stops):
     both = at_once(lambda: supervise.start(launch()), lambda: supervise.start(launch()))
-    server = next(each for each in both if isinstance(each, ServerRecord))
-    refused = next(each for each in both if isinstance(each, WorkshopError))
+    server = next(result for result in both if isinstance(result, ServerRecord))
+    refused = next(result for result in both if isinstance(result, WorkshopError))
     assert re.search(
         "A server called 'a' is (starting|ready) at|starting or stopping", refused.message
     )
@@ -137,17 +137,17 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     assert (
         records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).is_held()
     )
-    held = machine.hold_port("127.0.0.1", bad.port)
-    assert held
-    held.close()
+    port_claim = machine.hold_port("127.0.0.1", bad.port)
+    assert port_claim
+    port_claim.close()
 
 
 def test_no_port_is_given_to_two(workshop_home):
     taken = at_once(*[lambda: machine.take_port("127.0.0.1", 8950, tries=30)] * 12)
     assert len({port for port, _ in taken}) == 12
     assert machine.hold_port("127.0.0.1", taken[0][0]) is None
-    for _, held in taken:
-        held.close()
+    for _, port_claim in taken:
+        port_claim.close()
     again = machine.hold_port("127.0.0.1", taken[0][0])
     assert again
     again.close()

@@ -21,48 +21,48 @@ def notebook(text: str) -> str:
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    source, mine = tmp_path / "course", tmp_path / "mine"
+    source, own_folder = tmp_path / "course", tmp_path / "mine"
     source.mkdir()
     (source / "00_start.ipynb").write_text(notebook("version 1"))
     monkeypatch.setattr(course, "course_folder", lambda part="notebooks": source)
-    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(mine))
-    return source, mine
+    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(own_folder))
+    return source, own_folder
 
 
 def test_an_untouched_copy_follows_the_course(folders):
-    source, mine = folders
-    assert course.copy_notebooks() == (mine, [])
+    source, own_folder = folders
+    assert course.copy_notebooks() == (own_folder, [])
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     course.copy_notebooks()
-    assert "version 2" in (mine / "00_start.ipynb").read_text()
+    assert "version 2" in (own_folder / "00_start.ipynb").read_text()
 
 
 def test_a_copy_that_was_only_run_counts_as_untouched(folders):
-    source, mine = folders
+    source, own_folder = folders
     course.copy_notebooks()
-    ran = json.loads((mine / "00_start.ipynb").read_text())
+    ran = json.loads((own_folder / "00_start.ipynb").read_text())
     ran["cells"][0]["outputs"] = [{"text": "42"}]
-    (mine / "00_start.ipynb").write_text(json.dumps(ran))
+    (own_folder / "00_start.ipynb").write_text(json.dumps(ran))
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     assert course.copy_notebooks()[1] == []
 
 
 def test_answers_survive_an_update_and_the_learner_is_told(folders):
-    source, mine = folders
+    source, own_folder = folders
     course.copy_notebooks()
-    (mine / "00_start.ipynb").write_text(notebook("my answer"))
+    (own_folder / "00_start.ipynb").write_text(notebook("my answer"))
     assert course.copy_notebooks()[1] == [], "nothing newer is held back"
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     assert course.copy_notebooks()[1] == ["00_start"]
-    assert "my answer" in (mine / "00_start.ipynb").read_text()
+    assert "my answer" in (own_folder / "00_start.ipynb").read_text()
 
 
 def test_fresh_gives_a_new_copy_and_keeps_the_old(folders):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
-    (mine / "00_start.ipynb").write_text(notebook("my answer"))
-    copy, kept = course.fresh("00_start.ipynb")
-    assert "version 1" in copy.read_text() and "my answer" in kept.read_text()
+    (own_folder / "00_start.ipynb").write_text(notebook("my answer"))
+    copy, old_copy = course.fresh("00_start.ipynb")
+    assert "version 1" in copy.read_text() and "my answer" in old_copy.read_text()
     assert course.fresh("00_start") == (copy, None)
 
 
@@ -89,50 +89,52 @@ def ran(path, text: str) -> None:
     path.write_text(json.dumps(book, indent=1))
 
 
-def kept(folder) -> list[str]:
+def contents_beside(folder) -> list[str]:
     """The contents of all files beside the fresh copy."""
     return sorted(path.read_text() for path in folder.glob("00_start.*.ipynb"))
 
 
 def test_fresh_twice_at_one_moment_keeps_both(folders, monkeypatch):
-    _, mine = folders
+    _, own_folder = folders
     monkeypatch.setattr(course, "datetime", Autumn)
     course.copy_notebooks()
     texts = [notebook(f"answer {number}") for number in range(12)]
     for text in texts:
-        (mine / "00_start.ipynb").write_text(text)
+        (own_folder / "00_start.ipynb").write_text(text)
         assert course.fresh("00_start")[1].read_text() == text
-    assert kept(mine) == sorted(texts)
+    assert contents_beside(own_folder) == sorted(texts)
 
 
 def test_fresh_keeps_outputs_too(folders):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
-    ran(mine / "00_start.ipynb", "an hour's result")
+    ran(own_folder / "00_start.ipynb", "an hour's result")
     _, beside = course.fresh("00_start")
     assert "an hour's result" in beside.read_text()
     assert course.fresh("00_start")[1] is None, "nothing of the learner's is in it"
 
 
 def test_a_renewed_copy_leaves_its_outputs_beside(folders):
-    source, mine = folders
+    source, own_folder = folders
     course.copy_notebooks()
-    ran(mine / "00_start.ipynb", "an hour's result")
+    ran(own_folder / "00_start.ipynb", "an hour's result")
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     assert course.copy_notebooks()[1] == []
-    assert "version 2" in (mine / "00_start.ipynb").read_text()
-    assert len(kept(mine)) == 1 and "an hour's result" in kept(mine)[0]
+    assert "version 2" in (own_folder / "00_start.ipynb").read_text()
+    assert len(contents_beside(own_folder)) == 1
+    assert "an hour's result" in contents_beside(own_folder)[0]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"00_start": 1}', "[" * 100_000])
 def test_outputs_stay_when_it_is_forgotten_where_copies_are_from(folders, text):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
-    ran(mine / "00_start.ipynb", "an hour's result")
-    before = (mine / "00_start.ipynb").read_text()
-    (mine / course.ORIGINALS).write_text(text)
-    assert course.copy_notebooks() == (mine, [])
-    assert (mine / "00_start.ipynb").read_text() == before and kept(mine) == []
+    ran(own_folder / "00_start.ipynb", "an hour's result")
+    before = (own_folder / "00_start.ipynb").read_text()
+    (own_folder / course.ORIGINALS).write_text(text)
+    assert course.copy_notebooks() == (own_folder, [])
+    assert (own_folder / "00_start.ipynb").read_text() == before
+    assert contents_beside(own_folder) == []
 
 
 @pytest.mark.parametrize(
@@ -140,24 +142,24 @@ def test_outputs_stay_when_it_is_forgotten_where_copies_are_from(folders, text):
     ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}', "[" * 100_000],
 )
 def test_what_is_no_notebook_any_more_is_kept(folders, text):
-    source, mine = folders
+    source, own_folder = folders
     course.copy_notebooks()
-    (mine / "00_start.ipynb").write_text(text)
+    (own_folder / "00_start.ipynb").write_text(text)
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     assert course.copy_notebooks()[1] == ["00_start"]
     assert course.fresh("00_start")[1].read_text() == text
 
 
 def test_a_link_of_the_learners_leads_to_what_it_led_to(folders, tmp_path):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
     elsewhere = tmp_path / "backup.ipynb"
     elsewhere.write_text(notebook("my answer"))
-    (mine / "00_start.ipynb").unlink()
-    (mine / "00_start.ipynb").symlink_to(elsewhere)
+    (own_folder / "00_start.ipynb").unlink()
+    (own_folder / "00_start.ipynb").symlink_to(elsewhere)
     _, beside = course.fresh("00_start")
     assert "my answer" in beside.read_text() and "my answer" in elsewhere.read_text()
-    assert "version 1" in (mine / "00_start.ipynb").read_text()
+    assert "version 1" in (own_folder / "00_start.ipynb").read_text()
 
 
 @pytest.mark.parametrize(
@@ -169,21 +171,21 @@ def test_a_link_of_the_learners_leads_to_what_it_led_to(folders, tmp_path):
     ],
 )
 def test_what_is_no_file_is_left_alone(folders, make):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
-    (mine / "00_start.ipynb").unlink()
-    make(mine / "00_start.ipynb")
+    (own_folder / "00_start.ipynb").unlink()
+    make(own_folder / "00_start.ipynb")
     assert course.copy_notebooks()[1] == ["00_start"]
     with pytest.raises(WorkshopError, match="is no file"):
         course.fresh("00_start")
-    assert kept(mine) == []
+    assert contents_beside(own_folder) == []
 
 
 @pytest.mark.parametrize("fails", ["replace", "fsync"])
 def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
-    _, mine = folders
+    _, own_folder = folders
     course.copy_notebooks()
-    (mine / "00_start.ipynb").write_text(notebook("my answer"))
+    (own_folder / "00_start.ipynb").write_text(notebook("my answer"))
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -191,9 +193,9 @@ def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
     monkeypatch.setattr(os, fails, full)
     with pytest.raises(WorkshopError, match="No space left"):
         course.fresh("00_start")
-    assert "my answer" in (mine / "00_start.ipynb").read_text()
-    assert all("my answer" in text for text in kept(mine)), "no half file"
-    assert not [path for path in mine.iterdir() if path.name.startswith(".00")]
+    assert "my answer" in (own_folder / "00_start.ipynb").read_text()
+    assert all("my answer" in text for text in contents_beside(own_folder)), "no half file"
+    assert not [path for path in own_folder.iterdir() if path.name.startswith(".00")]
 
 
 @pytest.mark.parametrize("name", [course.ORIGINALS, "00_start.ipynb"])

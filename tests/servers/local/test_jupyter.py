@@ -141,9 +141,11 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
             re.search('id="jupyter-config-data"[^>]*>(.*?)</script>', get("/lab"), re.DOTALL)[1]
         )
         assert page["baseUrl"] == "/" and page["terminalsAvailable"] is True
-        assert WIDGETS in {each["name"] for each in page["federated_extensions"]}
+        assert WIDGETS in {extension["name"] for extension in page["federated_extensions"]}
         assert WIDGETS not in page["disabledExtensions"]
-        assert [each["name"] for each in json.loads(get("/api/contents"))["content"]] == [lab.FIRST]
+        assert [entry["name"] for entry in json.loads(get("/api/contents"))["content"]] == [
+            lab.FIRST
+        ]
         terminal = json.loads(get("/api/terminals", b"{}"))["name"]
         where = in_the_terminal(f"{address}/terminals/websocket/{terminal}?token={token}")
         assert where == str(Path(sys.executable).parent / "workshop")
@@ -152,12 +154,16 @@ def test_a_persons_settings_do_not_reach_the_lab_or_its_kernel(person, tmp_path,
 
         kernel = json.loads(get("/api/kernels", b"{}"))
         file = workshop_home / "jupyter" / "runtime" / f"kernel-{kernel['id']}.json"
-        found = json.loads(executed(file, IN_THE_KERNEL))
+        kernel_settings = json.loads(executed(file, IN_THE_KERNEL))
     finally:
         supervise.end(running.process)
-    assert found["prefix"] == sys.prefix and found["user"] == "1" and not found["startup"]
-    assert found["optimize"] == 0 and "inline" in found["backend"]
-    assert str(person / "planted") not in found["paths"]
+    assert (
+        kernel_settings["prefix"] == sys.prefix
+        and kernel_settings["user"] == "1"
+        and not kernel_settings["startup"]
+    )
+    assert kernel_settings["optimize"] == 0 and "inline" in kernel_settings["backend"]
+    assert str(person / "planted") not in kernel_settings["paths"]
 
 
 def in_the_terminal(url: str) -> str:
@@ -173,8 +179,8 @@ def in_the_terminal(url: str) -> str:
             kind, *content = json.loads(message)
             if kind == "stdout":
                 printed += content[0]
-            if found := re.search(r"<(/[^>]*)>", printed):
-                return found[1]
+            if match := re.search(r"<(/[^>]*)>", printed):
+                return match[1]
 
     return asyncio.run(ask())
 
@@ -253,15 +259,15 @@ def listening(port: int = 0):
 
 def run_until_ready(**options: object) -> list[str]:
     """Run the lab until it says that it is ready; return what it said."""
-    said = []
+    messages = []
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         if "JupyterLab is open" in text:
             raise supervise.Stopped
 
     lab.run(server=False, browser=False, say=say, **options)
-    return said
+    return messages
 
 
 def test_a_port_that_is_taken_before_jupyter_listens_costs_nothing(stand_in, monkeypatch):
@@ -330,18 +336,18 @@ def test_a_port_that_is_lost_again_and_again_leaves_the_server_running(stand_in,
         stopped: list[str] = []
         monkeypatch.setattr(lab, "_server_sentence", lambda report: "✓ The server answers")
         monkeypatch.setattr(supervise, "stop", stopped.append)
-        said: list[str] = []
+        messages: list[str] = []
 
         def say(text: str) -> None:
-            said.append(text)
+            messages.append(text)
             if "JupyterLab is open" in text:
                 assert not stopped
                 raise supervise.Stopped
 
         lab.run(browser=False, say=say)
     assert not claimed
-    assert said.count("✓ The server answers") == 1, "the server was started once"
-    assert any("JupyterLab is open" in text for text in said)
+    assert messages.count("✓ The server answers") == 1, "the server was started once"
+    assert any("JupyterLab is open" in text for text in messages)
 
 
 @pytest.mark.parametrize(("labs", "claims_work"), [(30, True), (8, False)])

@@ -27,9 +27,9 @@ def test_a_server_of_another_terminal_outlives_the_lab(workshop_home, token, end
         env=env if token is None else {**env, "JUPYTER_TOKEN": token},
     )
     jupyter = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    said = []
-    lab._end(lab.Lab(jupyter, "http://127.0.0.1:1/lab?token=this"), began, said.append)
-    assert jupyter.returncode is not None and said == ["a is stopped."] * ends
+    messages = []
+    lab._end(lab.Lab(jupyter, "http://127.0.0.1:1/lab?token=this"), began, messages.append)
+    assert jupyter.returncode is not None and messages == ["a is stopped."] * ends
     assert records.path_of("a").exists() != ends
     if not ends:
         stopping.stop("a")

@@ -69,20 +69,22 @@ def listening():
 
 
 def test_the_namespace_shows_a_port_that_others_reach(namespace):
-    found = namespace(
+    addresses = namespace(
         LISTENING
         + """
 with socket.create_server((socket.gethostname(), 0)):
     print(json.dumps(listening()))"""
     )
-    assert found == [ADDRESS], "a host's name that resolves to the network: the case of these tests"
+    assert addresses == [ADDRESS], (
+        "a host's name that resolves to the network: the case of these tests"
+    )
 
 
 @pytest.mark.starts
 def test_a_server_listens_on_loopback_alone_and_killed_it_leaves_nothing(namespace, tmp_path):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    found = namespace(
+    report = namespace(
         LISTENING
         + """
 import signal
@@ -106,14 +108,14 @@ print(json.dumps({**found, "left": [each.name for each in home.iterdir() if each
         WORKSHOP_HOME=str(tmp_path / "home"),
         VLLM_HOST_IP=ADDRESS,
     )
-    assert found["listening"] == ["127.0.0.1"] and found["ports"] > 10
-    assert found["folders"] == ["0o700"] and found["sockets"] > 5 and found["outside"] == []
-    assert found["memory"] and (found["left"], found["left_memory"]) == ([], [])
+    assert report["listening"] == ["127.0.0.1"] and report["ports"] > 10
+    assert report["folders"] == ["0o700"] and report["sockets"] > 5 and report["outside"] == []
+    assert report["memory"] and (report["left"], report["left_memory"]) == ([], [])
 
 
 @pytest.mark.starts
 def test_jupyterlab_and_its_kernels_listen_on_loopback_alone(namespace, tmp_path):
-    found = namespace(
+    addresses = namespace(
         LISTENING
         + """
 from pathlib import Path
@@ -135,7 +137,7 @@ finally:
     supervise.end(jupyter.process)""",
         WORKSHOP_HOME=str(tmp_path / "home"),
     )
-    assert found == ["127.0.0.1"]
+    assert addresses == ["127.0.0.1"]
 
 
 def test_torchs_stores_listen_where_they_are_told():

@@ -80,8 +80,8 @@ def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch
     monkeypatch.setenv("VLLM_HOST_IP", "10.1.2.3")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
-    one = prepare(host="0.0.0.0").env
-    assert (one["VLLM_HOST_IP"], one["GLOO_SOCKET_IFNAME"], one["NCCL_SOCKET_IFNAME"]) == (
+    env = prepare(host="0.0.0.0").env
+    assert (env["VLLM_HOST_IP"], env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == (
         "127.0.0.1",
         "lo",
         "lo",
@@ -97,17 +97,17 @@ def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("host", "said"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+    ("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
 )
-def test_who_lets_other_machines_in_is_told_what_that_means(host, said):
-    assert ("Other machines reach it" in prepare(host=host).note) == said
+def test_who_lets_other_machines_in_is_told_what_that_means(host, warns):
+    assert ("Other machines reach it" in prepare(host=host).note) == warns
 
 
 def test_headers_of_a_stranger_are_kept_up_to_64_kib():
     argv = prepare().argv
     assert argv[argv.index("--h11-max-incomplete-event-size") + 1] == "65536"
-    given = prepare(vllm_args=("--h11-max-incomplete-event-size", "1")).argv
-    assert given.count("--h11-max-incomplete-event-size") == 1
+    argv_with_limit = prepare(vllm_args=("--h11-max-incomplete-event-size", "1")).argv
+    assert argv_with_limit.count("--h11-max-incomplete-event-size") == 1
 
 
 @pytest.mark.parametrize("host", ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"])

@@ -110,8 +110,8 @@ def test_shared_memory_of_a_dead_server_goes_and_no_other(shared):
         semaphore = mmap.mmap(file.fileno(), 32)
     os.rename(shared / "sem.temporary", shared / "sem.mp-ours")
     notes.take([os.getpid()])
-    for each in (older, ours, model, semaphore):
-        each.close()
+    for mapping in (older, ours, model, semaphore):
+        mapping.close()
     scratch.remove("a")
     assert {path.name for path in shared.iterdir()} == {
         "psm_older",

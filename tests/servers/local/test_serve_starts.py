@@ -37,14 +37,14 @@ def own_home(workshop_home):
 
 def session_of(pid: int) -> list[psutil.Process]:
     """The living processes of the session that `pid` led."""
-    found = []
+    living = []
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                living.append(process)
         except (ProcessLookupError, psutil.Error):
             continue
-    return found
+    return living
 
 
 def wait_until(true, seconds: float, what: str) -> None:
@@ -83,7 +83,7 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     listed = json.loads(
         subprocess.run([*CLI, "servers", "--json"], capture_output=True, text=True).stdout
     )
-    assert [each["name"] for each in listed] == ["mine"] and "api_key" not in listed[0]
+    assert [server["name"] for server in listed] == ["mine"] and "api_key" not in listed[0]
     again = subprocess.run(
         [*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=120
     )
@@ -161,8 +161,8 @@ def test_a_model_that_vllm_refuses_is_one_sentence_and_a_remedy(tmp_path):
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
     for name, start in starts.items():
-        _, said = start.communicate(timeout=READY_S)
+        _, stderr = start.communicate(timeout=READY_S)
         assert start.returncode == 1
-        assert re.search(REFUSED[name][1], said) and "→" in said and "Traceback" not in said
+        assert re.search(REFUSED[name][1], stderr) and "→" in stderr and "Traceback" not in stderr
         record = records.read(name)
         assert record.state == "failed" and record.reason and not session_of(record.pid)

@@ -99,11 +99,11 @@ def test_a_session_whose_leader_is_gone_may_be_a_strangers(stranger):
 
 def test_what_a_dead_engine_left_is_ended_as_it_writes_to_its_log(tmp_path):
     log = tmp_path / "a.log"
-    with log.open("wb") as words:
+    with log.open("wb") as log_file:
         leader = subprocess.Popen(
             [sys.executable, "-c", SESSION],
             stdin=subprocess.PIPE,
-            stdout=words,
+            stdout=log_file,
             start_new_session=True,
         )
     while not log.read_text():
@@ -128,18 +128,18 @@ def test_a_server_of_another_machine_is_never_signalled_from_here(stranger, stat
 
 def test_a_shared_record_is_no_reason_to_signal_or_write(stranger, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
-    mine = record(stranger.pid, host="elsewhere")
-    records.write(mine)
+    own_record = record(stranger.pid, host="elsewhere")
+    records.write(own_record)
     theirs = record(
-        stranger.pid, process_started=1, started=mine.started, log=str(records.path_of("a"))
+        stranger.pid, process_started=1, started=own_record.started, log=str(records.path_of("a"))
     )
     monkeypatch.setattr(records, "path_of", lambda name, of=records.path_of: tmp_path / "a.json")
     records.write(theirs)
     monkeypatch.undo()
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
-    assert [each.state for each in records.shared()] == ["failed"]
-    assert records.read("a") == mine and living(stranger.pid)
+    assert [server.state for server in records.shared()] == ["failed"]
+    assert records.read("a") == own_record and living(stranger.pid)
 
 
 def test_a_stranger_in_the_middle_of_an_end_is_not_signalled(stranger):
@@ -151,16 +151,16 @@ def test_a_stranger_in_the_middle_of_an_end_is_not_signalled(stranger):
 
 
 def test_a_start_time_is_exact_and_the_processs_own():
-    mine = processes.started(os.getpid())
+    own_start = processes.started(os.getpid())
     children = [
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
     ]
-    assert mine == processes.started(os.getpid()) and all(
-        processes.started(each.pid) > mine for each in children
+    assert own_start == processes.started(os.getpid()) and all(
+        processes.started(child.pid) > own_start for child in children
     )
-    for each in children:
-        each.communicate(b"\n")
-        assert processes.started(each.pid) is None
+    for child in children:
+        child.communicate(b"\n")
+        assert processes.started(child.pid) is None
 
 
 @pytest.mark.parametrize("env", [{}, {"HELPER": "1"}, {"STUBBORN": "1", "HELPER": "1"}])

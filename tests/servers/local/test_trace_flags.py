@@ -66,7 +66,7 @@ def test_what_is_no_file_is_refused_and_left_as_it_is(name, tmp_path, monkeypatc
     with pytest.raises(BadInput, match="No trace can be written"):
         tracing(name, {})
     assert before is None or (tmp_path / name).stat().st_mode == before
-    assert [each.name for each in tmp_path.iterdir()] == ["link"]
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
 def test_two_schedulers_are_one_too_many(tmp_path):

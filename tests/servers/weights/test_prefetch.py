@@ -54,14 +54,14 @@ def test_damaged_shards_are_found_by_name(hub, tmp_path):
     fetch(folder)
     shard = folder / "model-00002-of-00002.safetensors"
     data = shard.read_bytes()
-    for damage, words in (
+    for damage, message in (
         (data[:-7], "its header promises"),
         (b"", "no whole safetensors file"),
         (safetensors({"other": 200_000}), "lacks 1 tensors of the index, b first"),
     ):
         shard.write_bytes(damage)
         assert any(
-            "model-00002" in problem and words in problem
+            "model-00002" in problem and message in problem
             for problem in prefetch.verify(folder).problems
         )
     shard.unlink()
@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(
     from workshop.cli.prefetch import command
 
     (tmp_path / "file").write_text("no folder")  # which root may not write into, either
-    monkeypatch.setattr(prefetch, "look_up", lambda *asked: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr(prefetch, "look_up", lambda *arguments: pytest.fail("the Hub was asked"))
     done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path / "file/models")])
     assert (
         isinstance(done.exception, WorkshopError)

@@ -279,13 +279,13 @@ def test_a_token_for_a_mirror_by_plain_http_goes_to_no_web_proxy(hub, tmp_path, 
 
 def test_the_hub_itself_is_reached_through_the_proxy_of_the_environment(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as proxy:
-        asked: list[bytes] = []
+        request_lines: list[bytes] = []
 
         def answer() -> None:
             for _ in range(2):
                 connection = proxy.accept()[0]
                 with connection:
-                    asked.append(connection.recv(1000).split(b"\r\n")[0])
+                    request_lines.append(connection.recv(1000).split(b"\r\n")[0])
                     connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
 
         threading.Thread(target=answer, daemon=True).start()
@@ -293,4 +293,4 @@ def test_the_hub_itself_is_reached_through_the_proxy_of_the_environment(monkeypa
         monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
         with pytest.raises(WorkshopError):
             prefetch_hub.list_files(HUB_ID)
-    assert asked[0] == b"CONNECT hub.invalid:443 HTTP/1.1"
+    assert request_lines[0] == b"CONNECT hub.invalid:443 HTTP/1.1"
