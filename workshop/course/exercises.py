@@ -119,7 +119,7 @@ def _hold_back(lines: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a check says; notebooks show it as HTML, terminals as text."""
+    """The result of a check; notebooks show it as HTML, terminals as text."""
 
     key: str
     state: str  # one of LOOKS
@@ -177,13 +177,20 @@ def dots(keys: Iterable[str], done: Collection[str]) -> Html:
 
 
 def progress_bar(key: str) -> Html:
-    """Return how far the exercises of the notebook that has this one are done."""
-    exercises = all_exercises()
-    notebook = exercises[key].notebook
-    keys = [name for name, exercise in exercises.items() if exercise.notebook == notebook]
+    """Return how far the exercises of the notebook that has this one are done.
+
+    Those of its section "Deeper" are counted apart.
+    """
+    this = all_exercises()[key]
+    keys = []
+    for name, exercise in all_exercises().items():
+        if exercise.notebook == this.notebook and exercise.deeper == this.deeper:
+            keys.append(name)
     stored = progress()
     done = [name for name in keys if stored.get(name, {}).get("done")]
     count = f"{len(done)} of {len(keys)}"
+    if this.deeper:
+        count += " in Deeper"
     label = f"{count} exercises of this notebook done"
     return div(dots(keys, done), f" {count}", cls="note", role="img", aria_label=label)
 
@@ -366,7 +373,7 @@ def _remembered(key: str, answer: object, message: str | None) -> Result:
 
 
 class Prediction:
-    """What a learner expects: options to choose from, later the choice beside the result.
+    """A learner's prediction: options to choose from, later the choice beside the result.
 
     Args:
         key: as its cells have it.

@@ -43,6 +43,7 @@ class Exercise:
 
     factors = 0  # how many factors, as a tuple, are as good as their product
     notebook = ""  # whose it is: 01_memory
+    deeper = False  # it is in the notebook's section "Deeper", so the path does not count it
 
     def __init__(
         self,
@@ -63,14 +64,16 @@ class Exercise:
         """Return the exercise that a table of a TOML file describes.
 
         Its fields: title, hints, wrong; answer, unit, digits and rel of a number; or question,
-        options and right.
+        options and right. `deeper` says that the notebook has it in its section "Deeper".
 
         Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of
         a dictionary.
         """
         if "options" in table:
             options = dict(zip(ascii_lowercase, table["options"], strict=False))
-            return cls(table["question"], one_of(options, table["right"]), options=options)
+            question = cls(table["question"], one_of(options, table["right"]), options=options)
+            question.deeper = table.get("deeper", False)
+            return question
         if "give" in table:
             if judge is None:
                 raise LookupError(f"{table['title']!r} has `give`, and no judge of its name.")
@@ -84,6 +87,7 @@ class Exercise:
             wrong[value] = why
         exercise = cls(table["title"], judge, *table["hints"], wrong=wrong)
         exercise.factors = table.get("factors", 0)
+        exercise.deeper = table.get("deeper", False)
         return exercise
 
     def test(self, answer: object) -> str | None:

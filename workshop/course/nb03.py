@@ -17,6 +17,7 @@ everywhere.
 
 import re
 import shlex
+import sys
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -161,7 +162,8 @@ def by_hand() -> str:
     """
     command = ["vllm"]
     if is_cpu(*installed()):
-        command = ["python", "-m", "workshop.servers.vllm_main"]
+        # a terminal of another JupyterLab may have another `python`
+        command = [sys.executable, "-m", "workshop.servers.vllm_main"]
     command += ["serve", str(TEACHING_FOLDER), "--host", "127.0.0.1", "--port", str(HAND_PORT)]
     command += ["--enforce-eager", "--kv-cache-memory-bytes", str(HAND_KV_BYTES)]
     log = private_folder("logs") / HAND_LOG
