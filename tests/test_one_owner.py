@@ -72,15 +72,22 @@ def test_no_other_module_makes_a_file_whole_by_itself():
     assert not by_itself, "take files.replacement"
 
 
-def test_the_bytes_of_a_gib_have_one_owner():
-    """catalog/gpus.py of the planner; servers/disk.py runs in pods, which have no catalog."""
+def owners_of(name: str) -> set[str]:
+    """Return the modules of planner and workshop that bind a constant of this name."""
     planner = PACKAGE.parent / "planner" / "inference_planner"
+    binding = re.compile(rf"^(\w+, )*{name}\b[^=\n]*=(?!=)", re.MULTILINE)
     owners = set()
     for folder in (PACKAGE, planner):
         for path in folder.rglob("*.py"):
-            if re.search(r"^GIB\b[^=\n]*=(?!=)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if binding.search(path.read_text(encoding="utf-8")):
                 owners.add(path.relative_to(folder).as_posix())
-    assert owners == {"catalog/gpus.py", "servers/disk.py"}
+    return owners
+
+
+def test_the_bytes_of_a_gib_and_a_mib_have_one_owner():
+    """catalog/gpus.py of the planner; servers/disk.py runs in pods, which have no catalog."""
+    assert owners_of("GIB") == {"catalog/gpus.py", "servers/disk.py"}
+    assert owners_of("MIB") == {"catalog/gpus.py"}
 
 
 def test_the_catalog_has_one_spelling():

@@ -45,17 +45,17 @@ THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 
 def imports(path: Path) -> set[str]:
     """Return what a module imports, also inside functions and by import_module("a.name")."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                found.add(first.value)
-    return found
+                names.add(first.value)
+    return names
 
 
 def called(node: ast.Call) -> str:
@@ -70,13 +70,15 @@ def layer(part: str) -> int | None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_dependencies_point_one_way(path):
-    mine = layer(path.relative_to(PACKAGE).parts[0])
-    if mine is None:
+    own_layer = layer(path.relative_to(PACKAGE).parts[0])
+    if own_layer is None:
         return
     for name in imports(path):
         parts = name.split(".")
-        theirs = layer(parts[1]) if parts[0] == "workshop" and len(parts) > 1 else None
-        assert theirs is None or theirs <= mine, f"{path.relative_to(ROOT)} imports {name}"
+        imported_layer = layer(parts[1]) if parts[0] == "workshop" and len(parts) > 1 else None
+        assert imported_layer is None or imported_layer <= own_layer, (
+            f"{path.relative_to(ROOT)} imports {name}"
+        )
 
 
 def test_no_module_imports_itself_by_a_way_round():
@@ -91,9 +93,9 @@ def test_no_module_imports_itself_by_a_way_round():
     graph = graphlib.TopologicalSorter(
         {
             name: {
-                found
-                for found in imports(path)
-                if found in names and found != name and path.stem != "__init__"
+                module
+                for module in imports(path)
+                if module in names and module != name and path.stem != "__init__"
             }
             for name, path in names.items()
         }
@@ -150,6 +152,18 @@ def test_a_module_says_what_it_does_in_a_sentence_or_a_name(path):
     assert not QUESTION.match(ast.get_docstring(ast.parse(path.read_text())) or "")
 
 
+@pytest.mark.parametrize(
+    "path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_a_docstring_begins_with_a_verb_or_a_name(path):
+    """A class is "The split and its reasons.", and a function "Return …": no half of a question."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, documented):
+            docstring = ast.get_docstring(node) or ""
+            assert not QUESTION.match(docstring), docstring.splitlines()[0]
+
+
 RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
 
 
@@ -179,13 +193,13 @@ def test_nothing_of_one_machine_stands_in_the_tree():
     traces = re.compile(
         "|".join(["/" + "work/(?:main|shared)", "/opt/" + "(?:wheels|pypi)", "/root/" + r"\.pyenv"])
     )
-    found = []
+    paths = []
     for path in tracked():
         if path.suffix in (".safetensors", ".xz", ".png", ".pdf") or not path.exists():
             continue
         if traces.search(path.read_text(encoding="utf-8", errors="ignore")):
-            found.append(str(path.relative_to(ROOT)))
-    assert not found
+            paths.append(str(path.relative_to(ROOT)))
+    assert not paths
 
 
 def test_shell_scripts_wait_by_asking():
@@ -203,8 +217,8 @@ def test_shell_scripts_wait_by_asking():
 
 def test_every_target_of_the_readme_exists_in_the_makefile():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (ROOT / "README.md").read_text()))
-    assert asked <= targets
+    readme_targets = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (ROOT / "README.md").read_text()))
+    assert readme_targets <= targets
 
 
 def test_the_readme_lists_every_notebook_with_its_title_and_minutes():

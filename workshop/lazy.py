@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from operator import attrgetter
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 
 def lazily(
@@ -24,17 +23,9 @@ def lazily(
                 f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}"
             )
         module, _, attribute = home.partition(":")
-        found = import_module(module)
-        return getattr(found, attribute) if attribute else found
+        home_module = import_module(module)
+        if attribute:
+            return getattr(home_module, attribute)
+        return home_module
 
     return get, lambda: sorted({*vars(sys.modules[package]), *homes})
-
-
-def call(package: str, door: str) -> None:
-    """Let a package be called as its "module.function", so that one name is that and what is beside it."""
-
-    class Package(ModuleType):
-        def __call__(self, *args, **kwargs):
-            return attrgetter(door)(self)(*args, **kwargs)
-
-    sys.modules[package].__class__ = Package

@@ -25,7 +25,7 @@ ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its 
 
 
 class Format(Protocol):
-    """How a message is written to a pipe and read from it. Both ends use the same one."""
+    """The format in which messages are written to a pipe and read from it, the same at both ends."""
 
     def write(self, pipe: IO[bytes], message: object) -> None: ...
 

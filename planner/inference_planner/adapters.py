@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from inference_planner.catalog import architectures
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.errors import BadInput
 from inference_planner.weight import ExpertSplit, Weight
@@ -23,39 +24,6 @@ from inference_planner.weights import layer_weights, stand_ins
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
 LARGEST_VOCABULARY = 258048  # lora/layers/logits_processor.py
-# Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers for them,
-# too.
-EMBEDDING_ARCHITECTURES = frozenset(
-    (
-        "ApertusForCausalLM",
-        "CohereForCausalLM",
-        "Cohere2ForCausalLM",
-        "Exaone4ForCausalLM",
-        "ExaoneForCausalLM",
-        "FalconH1ForCausalLM",
-        "GraniteForCausalLM",
-        "GraniteMoeForCausalLM",
-        "GraniteMoeHybridForCausalLM",
-        "GraniteMoeSharedForCausalLM",
-        "JambaForCausalLM",
-        "Lfm2ForCausalLM",
-        "Lfm2MoeForCausalLM",
-        "LlamaForCausalLM",
-        "MiniCPMForCausalLM",
-        "MistralForCausalLM",
-        "MixtralForCausalLM",
-        "NemotronForCausalLM",
-        "NemotronHForCausalLM",
-        "PhiMoEForCausalLM",
-        "Qwen3ForCausalLM",
-        "Qwen3MoeForCausalLM",
-        "Qwen3_5ForCausalLM",
-        "Qwen3_5ForConditionalGeneration",
-        "Qwen3_5MoeForCausalLM",
-        "Qwen3_5MoeForConditionalGeneration",
-        "SolarForCausalLM",
-    )
-)
 NO_LINEAR_LAYERS = ("mamba.A", "mamba.D")  # matrices and vectors that no product takes
 MOST_LORAS = 4096
 
@@ -151,7 +119,7 @@ def adapts_embeddings(m: ModelConfig) -> bool:
 
     There are buffers for both then.
     """
-    return m.architecture in EMBEDDING_ARCHITECTURES
+    return architectures.adapts_embeddings(m.architecture)
 
 
 def buffer_bytes(

@@ -43,13 +43,13 @@ class Change:
     with_it: str = ""  # a second flag that belongs to it
 
     @property
-    def words(self) -> str:
+    def flags(self) -> str:
         """The flags as they are typed, with --max-num-seqs where vLLM would refuse its default."""
-        words = [str(self.flag), str(self.value), self.with_it]
+        parts = [str(self.flag), str(self.value), self.with_it]
         seqs = with_seqs_that_start(self.after).settings.max_num_seqs
         if seqs < self.after.settings.max_num_seqs:
-            words.append(f"--max-num-seqs {seqs}")
-        return " ".join(word for word in words if word)
+            parts.append(f"--max-num-seqs {seqs}")
+        return " ".join(part for part in parts if part)
 
     @cached_property
     def fit(self) -> memory.Fit:
@@ -255,20 +255,20 @@ def _nearest(plan: Plan) -> list[str]:
         room = plan.fit.available[plan.fit.tightest] / GIB
         for change in shorter(d):
             advice.append(
-                f"With {change.words} it fits on these {d.gpus} GPU(s), which "
+                f"With {change.flags} it fits on these {d.gpus} GPU(s), which "
                 f"have room for {room:.1f} GiB of KV cache."
             )
     smaller = first_fit(d, small_batch)
     if smaller:
-        advice.append(f"With {smaller.words} it fits on the same GPUs: {smaller.note}.")
-    advice += _fewer_bits(d)
+        advice.append(f"With {smaller.flags} it fits on the same GPUs: {smaller.note}.")
+    advice += _fewer_bits(plan)
     split = first_fit(d, other_split)
     if split:
-        advice.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
+        advice.append(f"The same {d.gpus} × {title} hold it with {split.flags}.")
     more = first_fit(d, more_gpus)
     if more:
         nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
-        advice.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
+        advice.append(f"{more.after.gpus} × {title} hold it: {more.flags} {nodes}.")
     if plan.intervals["max_concurrency"].high >= 1:
         half = plan.spread.available_gib
         advice.append(
@@ -281,18 +281,20 @@ def _nearest(plan: Plan) -> list[str]:
     return [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
 
 
-def _fewer_bits(d: Deployment) -> Iterator[str]:
+def _fewer_bits(plan: Plan) -> Iterator[str]:
+    """Yield the flags for FP8 weights or KV cache with which the plan fits on the same GPUs."""
+    d = plan.deployment
     smaller = first_fit(d, kv_fp8, weights_fp8)
     if smaller:
         what = "FP8 weights"
         if smaller.rule == "kv_fp8":
             what = "an FP8 KV cache"
-        yield f"With {what} ({smaller.words}) it fits on the same GPUs."
+        yield f"With {what} ({smaller.flags}) it fits on the same GPUs."
         return
     for weights in weights_fp8(d):
         both = first_fit(weights.after, kv_fp8)
         if both:
-            flags = f"--quantization fp8 {both.words}"
+            flags = f"--quantization fp8 {both.flags}"
             yield f"With FP8 weights and KV cache ({flags}) it fits on the same GPUs."
             return
 
@@ -303,14 +305,14 @@ def _more_tokens(plan: Plan) -> Iterator[str]:
     for change in kv_fp8(plan.deployment):
         tokens = change.fit.capacity.tokens
         times = f"{tokens / max(1, now):.1f} times"
-        yield f"{change.words} holds {tokens:,} tokens ({times}), at a small cost in precision."
+        yield f"{change.flags} holds {tokens:,} tokens ({times}), at a small cost in precision."
     for change in utilization(plan.deployment):
         more = change.fit.capacity.tokens - now
-        yield f"{change.words} adds {more:,} tokens, {change.note}."
+        yield f"{change.flags} adds {more:,} tokens, {change.note}."
     for change in small_batch(plan.deployment):
         more = change.fit.capacity.tokens - now
         if more > SMALL_GAIN * now:
-            yield f"{change.words} adds {more:,} tokens; {change.note}."
+            yield f"{change.flags} adds {more:,} tokens; {change.note}."
 
 
 def _few_requests(plan: Plan) -> Iterator[str]:
@@ -330,7 +332,7 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     d = plan.deployment
     copies = _kv_copies(d)
     if copies > 1:
-        stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).held(d.model, d.tp)}"
+        stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).describe_share(d.model, d.tp)}"
         yield (
             f"{stored}, so each key and value is stored {copies} times. "
             "Pipeline parallelism would store it once."
@@ -343,7 +345,7 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
         yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
     fewer = choose.fewest(d, d.replica_gpus - 1)
     if fewer:
-        flags = _split_change("fewer_gpus", fewer, "").words
+        flags = _split_change("fewer_gpus", fewer, "").flags
         speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
         yield f"{fewer.gpus} × {d.gpu.title} are enough: {flags}, {speed_share}."
 
@@ -374,7 +376,7 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
                 f"at {_speed_share(plan, change.after)} of the tokens/s for one request (estimated)"
             )
             yield (
-                f"For many requests, {change.words} holds {than}, {cost}. Each replica has its "
+                f"For many requests, {change.flags} holds {than}, {cost}. Each replica has its "
                 "own attention and KV cache, and all share the experts."
             )
     if d.model.exact:  # Other kinds of caches were not tried.
@@ -382,6 +384,6 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
     for change in context(d):
         tokens = change.fit.capacity.tokens
         yield (
-            f"For long contexts, {change.words} stores each key and value once: {tokens:,} tokens "
+            f"For long contexts, {change.flags} stores each key and value once: {tokens:,} tokens "
             f"on these {d.gpus} GPUs. The time of its messages was not measured."
         )

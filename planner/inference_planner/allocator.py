@@ -12,7 +12,8 @@ load_model.
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-MIB = 1 << 20
+from inference_planner.catalog.gpus import MIB
+
 MIN_BLOCK = 512  # every size is a multiple of it
 SMALL = MIB  # requests up to this come from segments of 2 MiB
 LARGE_SEGMENT = 20 * MIB  # requests below MIN_LARGE come from these

@@ -183,7 +183,7 @@ def marks() -> frozenset[Mark]:
 
 @dataclass(frozen=True)
 class Ground:
-    """How far a case is from what was measured.
+    """The distance of a case from what was measured, as a named level and its grounds.
 
     Attributes:
         basis: one of BASES.
@@ -273,7 +273,7 @@ def sizes_from(d: Deployment) -> str:
     return "estimate"
 
 
-def words(d: Deployment, why: str = "") -> Iterator[str]:
+def explain_sizes(d: Deployment, why: str = "") -> Iterator[str]:
     """Say where the sizes of a model without formulas come from.
 
     `why` is what kept vLLM's class from being asked.

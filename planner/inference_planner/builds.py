@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.basis import words
+from inference_planner.basis import explain_sizes
 from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
 from inference_planner.catalog.estimate import unknown_part
@@ -225,4 +225,4 @@ def choose_recorded(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
     """
     check_estimate(d.model, why)
     choice = choose_split(d, sizes)
-    return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])
+    return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment, why)])

@@ -1,4 +1,4 @@
-"""How to split a model, and the fewest GPUs that hold it.
+"""Choose how to split a model, and the fewest GPUs that hold it.
 
 One search goes over tensor × pipeline parallel sizes.
 

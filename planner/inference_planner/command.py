@@ -1,11 +1,14 @@
-"""The command of a deployment: flags as data.
+"""The command of a plan: flags as data.
 
 The shell line, a script and a manifest are made from them.
 """
 
-# d: a deployment
+# d: the deployment of a plan
+from __future__ import annotations
+
 import json
 import shlex
+from typing import TYPE_CHECKING
 
 from inference_planner import adapters
 from inference_planner.catalog.config import present
@@ -13,6 +16,9 @@ from inference_planner.deployment import Deployment
 from inference_planner.errors import BadInput
 from inference_planner.moe_backends import AUTO
 from inference_planner.settings import batch_defaults
+
+if TYPE_CHECKING:
+    from inference_planner.plan_result import Plan
 
 # vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS,
 # layers/quantization.
@@ -24,17 +30,21 @@ class Unservable(BadInput):
     """vLLM does not serve such a model, with any split."""
 
 
-def served(d: Deployment) -> str:
-    """Return the model as `vllm serve` takes it.
+def served(plan: Plan) -> str:
+    """Return the model of a plan as `vllm serve` takes it.
 
     It is the Hub id, or the folder of a model without one.
     """
+    return _served(plan.deployment)
+
+
+def _served(d: Deployment) -> str:
     if d.model.hub_ids:
         return d.model.hub_ids[0]
     return d.model.location or d.model.name
 
 
-def stand_in(d: Deployment) -> str:
+def stand_in(plan: Plan) -> str:
     """Return a placeholder for a quantized checkpoint that the user has to name.
 
     It is "" if none is needed.
@@ -43,32 +53,41 @@ def stand_in(d: Deployment) -> str:
     checkpoint that is already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py
     get_quant_config ("Cannot find the config file for awq").
     """
+    return _stand_in(plan.deployment)
+
+
+def _stand_in(d: Deployment) -> str:
     quantization = d.model.quantization
     if not d.quantization or not quantization or not quantization.from_flag or quantization.online:
         return ""
     return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
 
 
-def check_starts(d: Deployment) -> None:
-    """Raise BadInput if vLLM would refuse to load the model.
+def check_starts(plan: Plan) -> None:
+    """Raise BadInput if vLLM would refuse to load the model of a plan.
 
     Raises Unservable if it has no class for it.
     """
+    d = plan.deployment
     if d.refused:
         raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
-    if stand_in(d):
+    if _stand_in(d):
         method = present(d.model.quantization).method
         raise BadInput(
-            f"vLLM cannot make {method} weights while it loads {served(d)}.",
+            f"vLLM cannot make {method} weights while it loads {_served(d)}.",
             "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
         )
 
 
-def flags(d: Deployment) -> dict[str, str]:
+def flags(plan: Plan) -> dict[str, str]:
     """Return the flags of `vllm serve` and their values, without those that vLLM would take anyway.
 
     The value of a flag that stands alone is "".
     """
+    return _flags(plan.deployment)
+
+
+def _flags(d: Deployment) -> dict[str, str]:
     model, settings = d.model, d.settings
     tokens, seqs = batch_defaults(d.gpu, "serve", settings.version)
     # flag -> its value, and what vLLM takes without the flag
@@ -122,7 +141,7 @@ def flags(d: Deployment) -> dict[str, str]:
     return needed
 
 
-def node_flags(d: Deployment) -> dict[str, str]:
+def _node_flags(d: Deployment) -> dict[str, str]:
     """Return the flags that differ between nodes, with shell variables.
 
     NODE_RANK counts from 0, and workers add --headless.
@@ -137,22 +156,27 @@ def node_flags(d: Deployment) -> dict[str, str]:
 
 def flag_words(flags: dict[str, str]) -> list[str]:
     """Return flags and values as the words of a command line."""
-    words: list[str] = []
+    arguments: list[str] = []
     for flag, value in flags.items():
-        words.append(flag)
+        arguments.append(flag)
         if value:
-            words.append(value)
-    return words
+            arguments.append(value)
+    return arguments
 
 
-def command(d: Deployment) -> str:
-    """Return the `vllm serve` line, which runs on every node.
+def command(plan: Plan) -> str:
+    """Return the `vllm serve` line of a plan, which runs on every node.
 
     It is "" if vLLM has no class for the architecture.
     """
+    return command_of(plan.deployment)
+
+
+def command_of(d: Deployment) -> str:
+    """Return the `vllm serve` line of a deployment that has no plan, as of the memory sliders."""
     if d.refused:
         return ""
-    line = ["vllm", "serve", stand_in(d) or served(d), *flag_words(flags(d) | node_flags(d))]
+    line = ["vllm", "serve", _stand_in(d) or _served(d), *flag_words(_flags(d) | _node_flags(d))]
     return " ".join(map(_quoted, line))
 
 

@@ -1,4 +1,4 @@
-"""What travels between GPUs, in bytes and time.
+"""The messages between GPUs, in bytes and time.
 
 Tensor parallelism has all-reduces, and pipeline parallelism passes on activations.
 

@@ -91,7 +91,7 @@ class Deployment:
 
     @property
     def expert_split(self) -> ExpertSplit | None:
-        """How the experts are distributed; None if tensor parallelism splits them.
+        """The distribution of the experts; None if tensor parallelism splits them.
 
         With expert parallelism over tensor and data parallel ranks, each rank holds the shared
         experts whole, because it computes different tokens there. Qwen2-MoE is the exception.
@@ -125,7 +125,7 @@ class Deployment:
 
     @property
     def uneven(self) -> str:
-        """Why vLLM's --nnodes refuses the split; "" if it does not.
+        """The reason for which vLLM's --nnodes refuses the split; "" if it does not.
 
         The number of nodes "must evenly divide the total world size".
         """

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from inference_planner.attention import kind_of, main_kind
 from inference_planner.catalog import load_model
+from inference_planner.catalog.architectures import published_mtp_layers
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.fields import json_object
 from inference_planner.catalog.read import DRAFT_LAYER_COUNTS, LARGEST_FILE_BYTES, existing
@@ -41,46 +42,8 @@ METHODS = (OWN_LAYERS, *HEADS, DRAFT_MODEL, *WITHOUT_WEIGHTS)
 MOST_TOKENS = 64
 SUFFIX_TOKENS = 24  # suffix_decoding_max_tree_depth, the default of num_speculative_tokens there
 AUXILIARY_LAYERS = 3  # hidden states of so many layers of the model go into an EAGLE-3 head
-# Classes whose decoder sends these hidden states from one pipeline stage to the next: LlamaModel,
-# Qwen2Model and a few others have supports_aux_hidden_states_over_pp, and so have those that are
-# derived from them (vLLM 0.32.0).
-EAGLE3_OVER_STAGES = frozenset(
-    (
-        "DeepseekV4ForCausalLM",
-        "DeepseekV4ForConditionalGeneration",
-        "Ernie4_5ForCausalLM",
-        "IQuestCoderForCausalLM",
-        "InternLM3ForCausalLM",
-        "KimiK3ForConditionalGeneration",
-        "KimiLinearForCausalLM",
-        "LLaMAForCausalLM",
-        "Llama4ForCausalLM",
-        "Llama4ForConditionalGeneration",
-        "LlamaForCausalLM",
-        "LlavaForConditionalGeneration",
-        "MiniMaxM3SparseForCausalLM",
-        "MiniMaxM3SparseForConditionalGeneration",
-        "Ministral3ForCausalLM",
-        "Mistral3ForConditionalGeneration",
-        "MistralForCausalLM",
-        "Phi3ForCausalLM",
-        "PixtralForConditionalGeneration",
-        "Qwen2ForCausalLM",
-        "Qwen2_5_VLForConditionalGeneration",
-        "Qwen3ForCausalLM",
-        "Qwen3VLForConditionalGeneration",
-        "SarvamMLAForCausalLM",
-        "TeleChat2ForCausalLM",
-        "TeleChat3ForCausalLM",
-        "TeleFLMForCausalLM",
-    )
-)
 DRAFT_VOCABULARY = 32000  # of published EAGLE-3 heads
 MLP_OF_EXPERTS = 4  # hidden sizes: width of a head's MLP where the model's own is not dense
-# Families whose checkpoints have MTP layers, where the config does not say how many; by model_type.
-PUBLISHED_MTP_LAYERS = dict.fromkeys(
-    ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "mimo", "qwen3_next"), 1
-)
 SAMPLED = "probabilistic"  # draft_sample_method with which logits of the draft are kept
 
 
@@ -103,7 +66,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Draft:
-    """How draft tokens are made.
+    """The way in which draft tokens are made.
 
     Attributes:
         method: one of METHODS.
@@ -261,8 +224,14 @@ def _tokens(m: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
 def mtp_layers(m: ModelConfig) -> int:
     """Return the layers for multi-token prediction in the model's checkpoint.
 
-    Raises BadInput: it has none.
+    Raises BadInput: it has none, or there are no formulas for such a layer (DeepSeek V4, whose
+    sizes are recorded from vLLM's classes).
     """
+    if not any(kind_of(m, layer) is main_kind(m) for layer in range(m.num_hidden_layers)):
+        raise BadInput(
+            f"There are no formulas for the layers of {m.name} that predict several tokens.",
+            "Plan it without speculative decoding, and leave some GiB of each GPU for them.",
+        )
     places: list[Mapping[str, Any]] = [m.raw]
     inner = m.raw.get("text_config")
     if isinstance(inner, Mapping):
@@ -274,8 +243,9 @@ def mtp_layers(m: ModelConfig) -> int:
                 return count
             if count == 0:
                 raise BadInput(*_without_mtp(m))
-    if m.model_type in PUBLISHED_MTP_LAYERS:
-        return PUBLISHED_MTP_LAYERS[m.model_type]
+    published = published_mtp_layers(m.model_type)
+    if published:
+        return published
     raise BadInput(*_without_mtp(m))
 
 
@@ -331,9 +301,6 @@ def _assumed_head(m: ModelConfig, method: str) -> Head:
     intermediate = m.intermediate_size
     if m.moe:
         intermediate = MLP_OF_EXPERTS * m.hidden_size
-    head_dim = m.head_dim
-    if m.mla:
-        head_dim = m.hidden_size // m.num_attention_heads
     vocab = 0
     if method == "eagle3":
         vocab = DRAFT_VOCABULARY
@@ -342,7 +309,7 @@ def _assumed_head(m: ModelConfig, method: str) -> Head:
         intermediate=intermediate,
         heads=m.num_attention_heads,
         kv_heads=m.num_key_value_heads,
-        head_dim=head_dim,
+        head_dim=main_kind(m).draft_head_dim(m),
         layers=1,
         vocab=vocab,
         target_hidden=m.hidden_size,
@@ -448,7 +415,7 @@ def width(m: ModelConfig, draft: Draft) -> tuple[int, int, int]:
     return drafting.hidden_size, intermediate, drafting.vocab_size
 
 
-def words(m: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
+def explain(m: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
     """Yield sentences on what a draft takes and what is not known of it."""
     tokens = "1 draft token a step"
     if draft.tokens > 1:

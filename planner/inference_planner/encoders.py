@@ -21,20 +21,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
+from inference_planner.catalog.architectures import encoder_of
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.kinds import is_multimodal
 from inference_planner.errors import BadInput
 from inference_planner.settings import Settings
-from inference_planner.versions import is_before
 
 MODALITIES = ("image", "video", "audio", "vision_chunk")
 ITEMS_PER_PROMPT = 999  # vLLM's default of --limit-mm-per-prompt, config/multimodal.py
 # What the first run of the encoder leaves beside its tensors (kernels, blocks): one run on an H100.
 LEFT_BY_ENCODER = 87 << 20
-# The first release that keeps the embeddings of the dummy items as they are. Before, each was as
-# long as the budget of all (pull request 29386, "Fix overallocation in MM profiling").
-FITTED_OUTPUTS = "0.12.0"
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,8 @@ class Encoder:
         kept_width: elements a patch of earlier layers' outputs that are kept until the last layer.
         output_copies: embeddings of the text model's width that each token gets (deepstack adds
             some).
-        first_video_tokens: of the largest video before FITTED_OUTPUTS; 0: as now.
+        longest_video_tokens: of the largest video where `Version.has_longest_videos`; 0: as
+            elsewhere.
         source: the module of vLLM that was read, or how it was guessed.
         guessed: there is no formula for the family.
     """
@@ -78,7 +76,7 @@ class Encoder:
     input_width: int = 0
     kept_width: int = 0
     output_copies: int = 1
-    first_video_tokens: int = 0
+    longest_video_tokens: int = 0
     source: str = ""
     guessed: bool = False
 
@@ -185,7 +183,7 @@ def encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
 
 @lru_cache(maxsize=1024)
 def _encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
-    build_encoder = FAMILIES.get(m.architecture, _guessed)
+    build_encoder = FORMULAS.get(encoder_of(m.architecture), _guessed)
     where = m.location or m.name
     return build_encoder(m, Fields(m.raw, where), max_model_len)
 
@@ -236,9 +234,9 @@ def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | Non
     model_encoder = encoder(m, settings.max_model_len)
     if model_encoder is None or m.text_only:
         return None
-    is_old = is_before(settings.vllm_version, FITTED_OUTPUTS)
-    if is_old and model_encoder.first_video_tokens:
-        video = Item(model_encoder.first_video_tokens, model_encoder.items["video"].patches)
+    version = settings.version
+    if version.has_longest_videos and model_encoder.longest_video_tokens:
+        video = Item(model_encoder.longest_video_tokens, model_encoder.items["video"].patches)
         model_encoder = replace(model_encoder, items={**model_encoder.items, "video": video})
     # the most tokens; of two that are equal, vLLM takes the last by name
     modalities = allowed_modalities(settings, model_encoder)
@@ -248,7 +246,7 @@ def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | Non
     dtype_bytes = DTYPE_BYTES[m.dtype]
     token_bytes = m.hidden_size * dtype_bytes * model_encoder.output_copies
     output_tokens = item.tokens
-    if is_old:
+    if not version.fits_encoder_outputs:
         output_tokens = max(settings.max_num_batched_tokens, item.tokens)
     output_bytes = count * output_tokens * token_bytes
     peak_bytes = count * item.patches * model_encoder.elements(tp) * dtype_bytes
@@ -293,9 +291,8 @@ def _factors(most: int) -> int:
 QWEN2_PIXELS = 12_845_056  # preprocessor_config.json of Qwen2-VL and 2.5-VL: max_pixels
 QWEN3_PIXELS = 16_777_216  # of Qwen3-VL and 3.5: size.longest_edge
 QWEN3_VIDEO_PIXELS = 25_165_824  # video_preprocessor_config.json
-QWEN3_FIRST_VIDEO = (
-    153_600  # tokens of the video that 0.11.0 said to be largest, in its log; later 12,288
-)
+# tokens of the video that 0.11.0 said to be largest, in its log; later 12,288
+QWEN3_LONGEST_VIDEO = 153_600
 QWEN2_FRAMES = 14  # qwen2_vl.py, _MAX_FRAMES_PER_VIDEO
 
 
@@ -365,7 +362,7 @@ def _qwen3_vl(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
         intermediate=vision.int("intermediate_size", 4304),
         kept_width=levels * m.hidden_size // merged,
         output_copies=1 + levels,
-        first_video_tokens=QWEN3_FIRST_VIDEO,
+        longest_video_tokens=QWEN3_LONGEST_VIDEO,
         items={"image": Item(image, image * merged), "video": Item(video, video * merged)},
         source="models/qwen3_vl.py",
     )
@@ -573,20 +570,17 @@ def _first(f: Fields, *names: str) -> int:
     return 0
 
 
-FAMILIES: dict[str, Callable[[ModelConfig, Fields, int], Encoder | None]] = {
-    "Qwen2VLForConditionalGeneration": _qwen2_vl,
-    "Qwen2_5_VLForConditionalGeneration": _qwen2_5_vl,
-    "Qwen3VLForConditionalGeneration": _qwen3_vl,
-    "Qwen3VLMoeForConditionalGeneration": _qwen3_vl,
-    "Qwen3_5ForConditionalGeneration": _qwen3_vl,
-    "Qwen3_5MoeForConditionalGeneration": _qwen3_vl,
-    "Gemma3ForConditionalGeneration": _gemma3,
-    "Gemma4ForConditionalGeneration": _gemma4,
-    "Mistral3ForConditionalGeneration": _mistral3,
-    "Llama4ForConditionalGeneration": _llama4,
-    "Glm4vForConditionalGeneration": _glm4v,
-    "Glm4vMoeForConditionalGeneration": _glm4v,
-    "KimiK25ForConditionalGeneration": _kimi,
-    "MolmoForCausalLM": _molmo,
-    "Phi4MMForCausalLM": _phi4mm,
+# By the names that catalog/architectures.py gives them.
+FORMULAS: dict[str, Callable[[ModelConfig, Fields, int], Encoder | None]] = {
+    "qwen2_vl": _qwen2_vl,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "qwen3_vl": _qwen3_vl,
+    "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "mistral3": _mistral3,
+    "llama4": _llama4,
+    "glm4v": _glm4v,
+    "kimi": _kimi,
+    "molmo": _molmo,
+    "phi4mm": _phi4mm,
 }

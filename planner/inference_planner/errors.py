@@ -50,6 +50,6 @@ class PlannerError(Exception):
 
 
 class BadInput(PlannerError, ValueError):
-    """What was given cannot be right: the message names the value, the remedy what is allowed."""
+    """An input that cannot be right: the message names the value, the remedy what is allowed."""
 
     exit_code = 2

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from inference_planner.attention import Attention, layers, main_kind
 from inference_planner.builds import with_records
 from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
@@ -110,17 +111,14 @@ def families() -> list[str]:
 
 def architecture(m: ModelConfig) -> str:
     """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
-    heads = m.kind
-    if not m.mla:
-        heads = f"{m.kind} {m.num_attention_heads}/{m.num_key_value_heads}"
-    if m.latent_projections:
-        heads = f"MLA, cached as {heads}"
-    parts = [heads]
-    if m.mamba:
-        parts.append(f"{len(m.mamba.layers)} of {m.num_hidden_layers} layers Mamba")
-    windows = [window for window in m.layer_windows if window]
-    if windows:
-        parts.append(f"{len(windows)} of {m.num_hidden_layers} layers see {min(windows):,} tokens")
+    parts = [main_kind(m).describe(m)]
+    sizes: dict[Attention, list[int]] = {}
+    for kind, size in layers(m):
+        sizes.setdefault(kind, []).append(size)
+    for kind in sizes:
+        description = kind.describe_layers(sizes[kind], m.num_hidden_layers)
+        if description:
+            parts.append(description)
     if m.moe:
         parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
     if m.quantization:

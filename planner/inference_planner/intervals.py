@@ -1,6 +1,6 @@
-"""How far each figure of a plan may be off: its low and its high value.
+"""The low and the high value of each figure of a plan.
 
-Both follow from how far the case is from measured ground.
+They follow from how far the case is from measured ground.
 
 The half width of the memory that is left for the KV cache is the root of the sum of squares of what
 weights, overheads and the card's own memory add; everything else of memory follows from it. That of
@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from inference_planner import kernels, kv_cache
-from inference_planner.attention import has_states
+from inference_planner.attention import has_states, kinds
 from inference_planner.basis import Basis, Ground, kind_of, sizes_from
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
@@ -75,7 +75,7 @@ SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
 
 @dataclass(frozen=True)
 class Doubt:
-    """What makes a case less certain than its distance alone.
+    """A reason for which a case is less certain than its distance alone says.
 
     It counts unless the same was measured here.
 
@@ -171,13 +171,27 @@ DOUBTS = (
     Doubt("experts", lambda d, g: d.model.moe is not None, 0.2, 0.1),
     Doubt("shared-out experts", lambda d, g: d.ep or d.dp > 1, 0.3, 0.5),
     Doubt("states of a hybrid", lambda d, g: has_states(d.model), 0.4, 0.15),
-    Doubt("latent attention", lambda d, g: d.model.mla is not None, 0.4, 0.1),
+)
+# After those of kinds of attention (`Attention.uncertainty`).
+DOUBTS_OF_FEATURES = (
     Doubt("an encoder", lambda d, g: kind_of(d).encoder, 0.6),
     Doubt("draft tokens", lambda d, g: d.settings.draft is not None, 0.3, 0.3, weights_share=0.01),
     Doubt("adapters", lambda d, g: d.settings.adapters is not None, 0.2, 0.1, weights_share=0.005),
     Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 1.2, 0.1),
     Doubt("no CUDA graphs", lambda d, g: d.settings.enforce_eager, 0.0, 0.3),
 )
+
+
+def _of_attention(d: Deployment) -> Iterator[Doubt]:
+    """Yield the doubts of the kinds of attention that the model's layers have."""
+    for kind in kinds(d.model):
+        more = kind.uncertainty
+        if more is not None:
+            yield Doubt(more.name, _always, gib=more.gib, time_share=more.time_share)
+
+
+def _always(d: Deployment, ground: Ground) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -205,7 +219,7 @@ def doubts(d: Deployment, ground: Ground) -> Iterator[Doubt]:
     """Yield what makes this case less certain than its distance from measured ground alone."""
     if ground.basis == MEASURED_HERE:
         return
-    for doubt in DOUBTS:
+    for doubt in (*DOUBTS, *_of_attention(d), *DOUBTS_OF_FEATURES):
         if doubt.applies(d, ground):
             yield doubt
 
@@ -263,7 +277,7 @@ NOTHING = (0, 0, 0.0)  # blocks, tokens, requests
 
 @dataclass(frozen=True)
 class Capacities:
-    """What the KV cache may hold: blocks, tokens and requests of max_model_len."""
+    """The intervals of what the KV cache holds: blocks, tokens and requests of max_model_len."""
 
     blocks: Interval
     tokens: Interval

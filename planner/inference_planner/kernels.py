@@ -1,4 +1,4 @@
-"""Which kernels vLLM takes for a model's products, and how fast they were measured to be.
+"""The kernels that vLLM takes for a model's products, and their measured speed.
 
 Their speed is a share of the memory bandwidth.
 
@@ -69,7 +69,7 @@ def generation(gpu: GPU) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What the memory and the small kernels of a generation reach.
+    """The measured speed of the memory and the small kernels of a GPU generation.
 
     The figures are relative to their peaks or to an H200.
 
@@ -170,7 +170,7 @@ CHOICES = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one kernel was measured to reach.
+    """The measured speed of one kernel.
 
     Attributes:
         bandwidth_share: of the peak, reading weights for one row. 0: see gb_s.

@@ -84,7 +84,7 @@ def kv_bytes_for_context(
 
 @dataclass(frozen=True)
 class DraftLayers:
-    """What a draft adds to the KV cache: `count` layers on the last pipeline stage.
+    """The layers that a draft adds to the KV cache: `count` of them on the last pipeline stage.
 
     token_bytes: what one token leaves in one of them on a rank. tokens: draft tokens of a step, for
     each of which a layer with states keeps one more state.

@@ -1,4 +1,4 @@
-"""What starts on a site measured, and what a plan takes from them.
+"""The measurements of starts on a site, and the parts that a plan takes from them.
 
 A `Start` holds the differences between vLLM's own log and the formulas, on one rank. They are added
 to the plan of a run that is like it: on the same card, with the same version and the same split.
@@ -24,6 +24,7 @@ from inference_planner.versions import same_minor
 if TYPE_CHECKING:
     from inference_planner.deployment import Deployment
     from inference_planner.overheads import Overhead
+    from inference_planner.plan_result import Plan
 
 # Cards of one kind report totals that differ by less than this share: drivers and platforms leave
 # other amounts.
@@ -35,7 +36,7 @@ LEAST_SPEED, MOST_SPEED = 0.5, 1.5  # beyond, the log's seconds were not those o
 
 
 class Likeness(IntEnum):
-    """How much a plan and a start have in common.
+    """The likeness of a plan and a start: how much they have in common.
 
     The larger, the more parts of the start are taken.
     """
@@ -47,7 +48,7 @@ class Likeness(IntEnum):
 
 @dataclass(frozen=True)
 class Kind:
-    """What two models have in common if activations that one measured hold for the other."""
+    """The properties in which two models agree if the activations of one hold for the other."""
 
     attention: str
     experts: bool
@@ -93,7 +94,7 @@ class Start:
     graphs: int
     other: int
     speed: float | None
-    kept: str
+    day: str  # when it was kept
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def correction(d: Deployment) -> Correction | None:
             ours == theirs for ours, theirs in zip(settings_of(d), start.settings, strict=True)
         )
         eager = int(start.enforce_eager == d.settings.enforce_eager)
-        rank = (int(likeness), eager, same, start.kept)
+        rank = (int(likeness), eager, same, start.day)
         if nearest is None or rank >= nearest[0]:
             nearest = rank, start
     if nearest is None:
@@ -270,17 +271,19 @@ def corrected(items: Sequence[Overhead], measured: Correction) -> tuple[Overhead
     return tuple(result)
 
 
-def sentence(d: Deployment, measured: Correction | None) -> str:
+def sentence(plan: Plan) -> str:
     """Return the reason that says what the plan took from a start; empty if it took nothing."""
+    measured = plan.fit.measured
     if measured is None:
         return ""
+    gpu_bytes = engine_bytes(plan.deployment, measured)
     start = measured.start
     parts: list[str] = []
     if abs(measured.overhead) >= SHOWN_BYTES:
         parts.append(f"{measured.overhead / GIB:+.2f} GiB of overhead")
     if abs(measured.weights) >= SHOWN_BYTES:
         parts.append(f"{measured.weights / GIB:+.2f} GiB of weights")
-    if abs(engine_bytes(d, measured) - d.gpu.engine_bytes) >= SHOWN_BYTES:
+    if abs(gpu_bytes - plan.deployment.gpu.engine_bytes) >= SHOWN_BYTES:
         parts.append(f"{start.engine_bytes / GIB:.2f} GiB on each GPU")
     if measured.speed != 1.0:
         parts.append(f"{(measured.speed - 1) * 100:+.0f} % tokens/s of one stream")
@@ -289,5 +292,5 @@ def sentence(d: Deployment, measured: Correction | None) -> str:
         result = f"changes the formulas by {', '.join(parts)}"
     return (
         f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on "
-        f"{start.kept}, {result}. `workshop reconcile --forget-all` removes what was kept."
+        f"{start.day}, {result}. `workshop reconcile --forget-all` removes what was kept."
     )

@@ -94,9 +94,9 @@ class ModulePatterns:
         return self._known[key]
 
     def _match(self, name: str, is_expert: bool) -> bool:
-        words = name.split(".")
-        prefixes = accumulate(words, lambda before, word: f"{before}.{word}")
-        suffixes = accumulate(reversed(words), lambda after, word: f"{word}.{after}")
+        parts = name.split(".")
+        prefixes = accumulate(parts, lambda before, part: f"{before}.{part}")
+        suffixes = accumulate(reversed(parts), lambda after, part: f"{part}.{after}")
         if any(part in self._names for part in (*prefixes, *suffixes)):
             return True
         patterns = [*self._expressions, *self._globs]

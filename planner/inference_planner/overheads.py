@@ -1,4 +1,4 @@
-"""What a rank needs besides weights and KV cache, item by item, each with its reason and source.
+"""The memory of a rank besides weights and KV cache, item by item, with reasons and sources.
 
 vLLM runs the model once on max_num_batched_tokens dummy tokens before it sizes the KV cache, and
 keeps what that run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py
@@ -349,10 +349,8 @@ LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
 # whose layers are halves
 LAYER_GRAPHS_OF_STATES = 11 * MIB
 # Where shared experts run beside the routed ones, on a stream of their own, whose blocks the pool
-# keeps apart: one run on two H100 (GLM-4.5-Air). Latents take more kernels: one run on an H100
-# (GLM-4.7-Flash).
+# keeps apart: one run on two H100 (GLM-4.5-Air). What a kind of attention adds is in its module.
 LAYER_GRAPHS_OF_SHARED_EXPERTS = 23 * MIB
-MORE_OF_LATENTS = 5 * MIB
 # what the largest pieces compute with, and what a run before a capture leaves
 CAPTURED_BESIDE = 80 * MIB
 
@@ -452,9 +450,7 @@ def _layer_graphs(m: ModelConfig) -> int:
         return LAYER_GRAPHS_OF_STATES
     if not _has_shared_stream(m):
         return LAYER_GRAPHS
-    if m.mla:
-        return LAYER_GRAPHS_OF_SHARED_EXPERTS + MORE_OF_LATENTS
-    return LAYER_GRAPHS_OF_SHARED_EXPERTS
+    return LAYER_GRAPHS_OF_SHARED_EXPERTS + main_kind(m).shared_stream_graph_bytes
 
 
 def _has_shared_stream(m: ModelConfig) -> bool:
@@ -492,7 +488,7 @@ def _times_summed_again(d: Deployment) -> int:
     m = d.model
     if any(m.layer_windows):
         return 0
-    if m.mla:
+    if main_kind(m).graphs_keep_more:
         return 2
     is_dense_hybrid = has_states(m) and not m.moe and d.settings.draft is None
     if _has_shared_stream(m) or is_dense_hybrid:

@@ -22,6 +22,7 @@ from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks
 from inference_planner.reasons import reasons
+from inference_planner.refusals import check
 from inference_planner.settings import CONTEXT_GIB, share_of_free
 
 __all__ = ["FindSplit", "Plan", "check_keywords", "plan", "plan_of"]
@@ -251,6 +252,7 @@ def plan_of(choice: Choice) -> Plan:
         communication=traffic(deployment) if known_speed else [],
         ranks=ranks(deployment, memory.loaded),
         ground=ground(deployment),
+        refusals=check(deployment),
     )
     if memory.fits and result.has_speed:
         result = replace(
@@ -262,5 +264,5 @@ def plan_of(choice: Choice) -> Plan:
         result,
         reasons=reasons(result),
         advice=advise(result),
-        command=command(deployment),
+        command=command(result),
     )

@@ -22,7 +22,7 @@ from inference_planner.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.memory import Fit
 from inference_planner.overheads import Overhead
 from inference_planner.ranks import Rank
-from inference_planner.refusals import Finding, check
+from inference_planner.refusals import Finding
 from inference_planner.settings import Settings
 from inference_planner.speed import Term
 
@@ -99,6 +99,7 @@ class Plan:
     communication: list[Traffic]  # the messages of a step that computes one token
     ranks: list[Rank]
     ground: Ground  # how far the case is from what was measured: see basis.py
+    refusals: list[Finding]  # why vLLM would refuse to start, and the flags that avoid it
     decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
     # Requests that arrive together, and all get their first token within 5 s: see speed.py.
     learners_at_once: int = 0
@@ -166,17 +167,9 @@ class Plan:
         """True if one request of max_model_len fits, and vLLM refuses no setting (refusals.py)."""
         return self.fit.fits and not self.refusals
 
-    @cached_property
-    def refusals(self) -> list[Finding]:
-        """Why vLLM would refuse to start, each with the flag that avoids it.
-
-        The list is empty if the plan fits.
-        """
-        return check(self.deployment)
-
     @property
     def pooling(self) -> str:
-        """What a model that generates no text computes: "vectors" or "scores".
+        """The result of a model that generates no text: "vectors" or "scores".
 
         It is "" for one that generates.
         """
@@ -214,7 +207,7 @@ class Plan:
 
     @property
     def available_kv_gib_per_gpu(self) -> float:
-        """What is left for the KV cache; 0 if nothing is.
+        """The memory that is left for the KV cache; 0 if nothing is.
 
         It is given also where it is too little for one request.
         """
@@ -277,7 +270,7 @@ class Plan:
 
     @property
     def executor(self) -> str:
-        """How vLLM starts its workers.
+        """The executor with which vLLM starts its workers.
 
         `uni` is one process, `mp` its own multiprocessing, also over nodes.
         """
@@ -294,7 +287,7 @@ class Plan:
 
     @property
     def free_gib(self) -> float | None:
-        """What is free on each GPU before vLLM starts; None if nothing else runs there."""
+        """GiB that are free on each GPU before vLLM starts; None if nothing else runs there."""
         return self.deployment.free_gib
 
     @property
@@ -309,12 +302,12 @@ class Plan:
 
     @property
     def basis(self) -> Basis:
-        """How far the case is from measured ground, in the words of basis.BASES."""
+        """The distance of the case from what was measured: one of basis.BASES."""
         return self.ground.basis
 
     @property
     def sizes_from(self) -> str:
-        """Where the sizes of weights and KV cache come from.
+        """The origin of the sizes of weights and KV cache.
 
         It is formulas, exact, recorded or estimate.
         """
@@ -337,7 +330,7 @@ class Plan:
 
     @cached_property
     def spread(self) -> intervals.Spread:
-        """How far memory and time may be off: half widths."""
+        """The half widths of the intervals of memory and time."""
         return intervals.spread(self.deployment, self.fit, self.ground)
 
     @cached_property

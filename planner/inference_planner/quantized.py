@@ -1,4 +1,4 @@
-"""What quantization saves, by the plan.
+"""The savings of quantization, by the plan.
 
 Weights, KV-cache tokens and one stream's speed are compared on the same GPUs.
 """

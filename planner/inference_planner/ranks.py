@@ -1,4 +1,4 @@
-"""Which rank holds what: layers, heads and KV heads, and the bytes of its weights.
+"""The share of each rank: its layers, heads and KV heads, and the bytes of its weights.
 
 Source: vLLM 0.25.1, model_executor/layers/linear.py.
 """

@@ -5,7 +5,7 @@ They say how the model is split, what fits, and what travels between GPUs.
 
 from collections.abc import Iterator
 
-from inference_planner import adapters, drafts, versions
+from inference_planner import adapters, drafts, learned, versions
 from inference_planner.attention import has_states, main_kind
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
@@ -16,7 +16,6 @@ from inference_planner.command import stand_in
 from inference_planner.encoders import encoder_run
 from inference_planner.kernels import BITS_16
 from inference_planner.kernels import sentence as kernel_sentence
-from inference_planner.learned import sentence
 from inference_planner.plan_result import Plan
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
 from inference_planner.settings import batch_defaults
@@ -31,9 +30,7 @@ def reasons(plan: Plan) -> list[str]:
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
     sentences += [*_freed_blocks(plan), *_draft(plan), *_adapters(plan)]
-    measured = sentence(plan.deployment, plan.fit.measured)
-    if measured:
-        sentences.append(measured)
+    sentences += _measured_here(plan)
     if plan.fits:
         sentences += _kernels(plan)
         sentences += [*_windows(plan), *_messages(plan), *_processes(plan), *_batch(plan)]
@@ -66,7 +63,7 @@ def _draft(plan: Plan) -> Iterator[str]:
     draft = plan.settings.draft
     if draft is None:
         return
-    yield from drafts.words(plan.config, draft, plan.tensor_parallel_size)
+    yield from drafts.explain(plan.config, draft, plan.tensor_parallel_size)
     least = 0
     for group in plan.fit.layout.groups:
         least += 1
@@ -98,6 +95,13 @@ def _adapters(plan: Plan) -> Iterator[str]:
     )
 
 
+def _measured_here(plan: Plan) -> Iterator[str]:
+    """Say what the plan took from a start on this site."""
+    sentence = learned.sentence(plan)
+    if sentence:
+        yield sentence
+
+
 def _precision(plan: Plan) -> Iterator[str]:
     gpu = plan.deployment.gpu
     quantization = plan.config.quantization
@@ -115,7 +119,7 @@ def _precision(plan: Plan) -> Iterator[str]:
 
 
 def _checkpoint(plan: Plan) -> Iterator[str]:
-    name = stand_in(plan.deployment)
+    name = stand_in(plan)
     if name:
         method = present(plan.config.quantization).method
         yield (
@@ -128,7 +132,7 @@ def _tensor_split(plan: Plan) -> Iterator[str]:
     model, ranks = plan.config, plan.tensor_parallel_size
     if ranks > 1:
         heads = model.num_attention_heads // ranks
-        cache_share = main_kind(model).held(model, ranks)
+        cache_share = main_kind(model).describe_share(model, ranks)
         yield (
             f"Each GPU computes {heads} of {model.num_attention_heads} "
             f"attention heads and stores {cache_share}."

@@ -1,11 +1,11 @@
-"""What vLLM refuses to start with.
+"""The checks of vLLM's start-up that may refuse a deployment.
 
-There is a row for each check of its start-up that depends on what a plan knows.
+There is a row for each check that depends on what a plan knows.
 
-A row says what vLLM prints, where, since which release, and finds out whether a deployment meets
+A row says what vLLM prints, where, in which releases, and finds out whether a deployment meets
 it. Where another module already owns the decision (which sizes split a model, what a GPU has
 kernels for), the row asks that module. A plan fits only if no row finds anything. Read from vLLM
-0.32.0 and 0.33.0; a row without `since` holds for every release that the planner has formulas for.
+0.32.0 and 0.33.0; a row without `holds` is of every release that the planner has formulas for.
 """
 
 # d: a deployment
@@ -18,13 +18,17 @@ from inference_planner import adapters, kv_cache, ranks, settings
 from inference_planner.attention import has_states
 from inference_planner.basis import lacks, registries
 from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.architectures import (
+    overflows_in_float16,
+    sends_states_over_stages,
+)
 from inference_planner.catalog.gpus import GIB
 from inference_planner.deployment import Deployment
-from inference_planner.drafts import EAGLE3, EAGLE3_OVER_STAGES
+from inference_planner.drafts import EAGLE3
 from inference_planner.errors import BadInput
 from inference_planner.memory import Fit, fit, longest_context
-from inference_planner.settings import DTYPES, NOT_FLOAT16
-from inference_planner.versions import is_before
+from inference_planner.settings import DTYPES
+from inference_planner.versions import Version
 
 # How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
 # least 1.5 GiB. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull
@@ -44,13 +48,17 @@ ACTIVATION_DTYPES = {"mxfp4": ("bfloat16",), "compressed-tensors": (*BOTH_16_BIT
 
 @dataclass(frozen=True)
 class Finding:
-    """Why vLLM would not start this deployment, and the flag that avoids it.
+    """A reason for which vLLM would not start this deployment, and the flag that avoids it.
 
     The flag is "" where no single one does.
     """
 
     what: str
     flag: str = ""
+
+
+def _in_every_release(version: Version) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,14 @@ class Refusal:
         says: the beginning of what vLLM prints.
         source: file and function of vLLM 0.32.0, under vllm/.
         find: returns what is wrong with a deployment, or None.
-        since: the first release with the check; "" if all releases with formulas have it.
+        holds: returns True for a release that has the check.
     """
 
     name: str
     says: str
     source: str
     find: Callable[[Deployment], Finding | None]
-    since: str = ""
+    holds: Callable[[Version], bool] = _in_every_release
 
 
 def check(d: Deployment) -> list[Finding]:
@@ -83,7 +91,7 @@ def check(d: Deployment) -> list[Finding]:
 def _found(d: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
     findings: list[Finding] = []
     for row in rows:
-        if row.since and is_before(d.settings.vllm_version, row.since):
+        if not row.holds(d.settings.version):
             continue
         finding = row.find(d)
         if finding:
@@ -338,7 +346,8 @@ def _draft_over_stages(d: Deployment) -> Finding | None:
         return None
     architecture = d.model.architecture
     # an architecture that no release has may come from a plug-in
-    if architecture in EAGLE3_OVER_STAGES or architecture not in registries()["architectures"]:
+    is_of_vllm = architecture in registries()["architectures"]
+    if sends_states_over_stages(architecture) or not is_of_vllm:
         return None
     what = (
         f"an EAGLE-3 head reads hidden states of several layers, and vLLM's class of "
@@ -415,7 +424,7 @@ def _bfloat16(d: Deployment) -> Finding | None:
 
 
 def _float16(d: Deployment) -> Finding | None:
-    if d.model.dtype != "float16" or d.model.model_type not in NOT_FLOAT16:
+    if d.model.dtype != "float16" or not overflows_in_float16(d.model.model_type):
         return None
     flag = "--dtype bfloat16" if d.gpu.has_bfloat16 else "--dtype float32"
     return Finding(f"the numbers of {d.model.name} overflow in float16", flag)
@@ -534,7 +543,7 @@ ARGUMENT_ROWS = (
         'kv_cache_dtype="…" is incompatible with dtype="…"',
         "config/vllm.py VllmConfig._reject_mismatched_float_kv_cache",
         _cache_dtype,
-        since="0.33.0",
+        holds=lambda version: version.refuses_mixed_cache_dtype,
     ),
     Refusal(
         "slices",
@@ -602,7 +611,7 @@ ARGUMENT_ROWS = (
         "… does not support eagle3 with pipeline parallelism",
         "v1/worker/gpu/spec_decode/eagle/eagle3_utils.py verify_supports_aux_hidden_states_over_pp",
         _draft_over_stages,
-        since="0.32.0",  # older releases were not read for it
+        holds=lambda version: version.refuses_eagle3_over_stages,
     ),
     Refusal(
         "draft tokens with adapters",
@@ -649,13 +658,12 @@ MEMORY_ROWS = (
         "v1/core/kv_cache_utils.py _check_enough_kv_cache_memory",
         _no_request,
     ),
-    # pull request 38270 of vLLM, March 2026; 0.19.0 is without it (recipes, pull request 551)
     Refusal(
         "state blocks",
         "max_num_seqs … exceeds available Mamba cache blocks",
         "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
         _state_blocks,
-        since="0.20.0",
+        holds=lambda version: version.needs_block_per_state,
     ),
 )
 ROWS = ARGUMENT_ROWS + MEMORY_ROWS

@@ -1,4 +1,4 @@
-"""What the command prints, as text or as JSON.
+"""Print a plan, machines or names as text or as JSON.
 
 It prints a plan, the machines that hold a model, or the names of the catalog.
 """
@@ -9,6 +9,7 @@ import textwrap
 from typing import Any
 
 from inference_planner import catalog, intervals
+from inference_planner.catalog.gpus import MIB
 from inference_planner.errors import plain
 from inference_planner.machines import Offer
 from inference_planner.plan_result import Plan
@@ -16,7 +17,6 @@ from inference_planner.speed import QUESTION_TOKENS
 
 BAR_CELLS = 56
 WIDEST = 110  # columns of a paragraph
-MIB = 1 << 20
 STYLES = {
     "bold": "1",
     "dim": "2",

@@ -119,7 +119,7 @@ def h100s_needed(size: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a published number differs from today's arithmetic, and why."""
+    """A published number that differs from today's arithmetic, and the reason."""
 
     what: str
     published: str

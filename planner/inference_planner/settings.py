@@ -16,6 +16,7 @@ from typing import Any
 from inference_planner import versions
 from inference_planner.adapters import Adapters
 from inference_planner.attention import main_kind
+from inference_planner.catalog.architectures import overflows_in_float16
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
 from inference_planner.drafts import Draft
@@ -42,8 +43,6 @@ LEAST = {
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
 GB10 = 12.1  # compute capability of the DGX Spark
-# They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
-NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Settings:
 
     @property
     def version(self) -> Version:
-        """How that release of vLLM behaves."""
+        """The named behaviors of that release of vLLM."""
         return versions.get(self.vllm_version)
 
     @property
@@ -285,7 +284,7 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
     falls_back = dtype == "auto" and not gpu.has_bfloat16
-    if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or falls_back):
+    if overflows_in_float16(model.model_type) and (DTYPES.get(dtype) == "float16" or falls_back):
         instead = ", or leave --dtype out."
         if not gpu.has_bfloat16:
             instead = ", or a GPU from the A100 on."

@@ -10,6 +10,7 @@ phi4mm.py.
 # m model, f the fields of its whole config.json
 from collections.abc import Callable, Iterator
 
+from inference_planner.catalog.architectures import tower_of
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.weight import Weight
@@ -17,7 +18,7 @@ from inference_planner.weight import Weight
 
 def has_tower(architecture: str) -> bool:
     """Return True if the encoder of an architecture has formulas."""
-    return architecture in TOWERS
+    return tower_of(architecture) != ""
 
 
 def tower_weights(m: ModelConfig) -> Iterator[Weight]:
@@ -25,9 +26,10 @@ def tower_weights(m: ModelConfig) -> Iterator[Weight]:
 
     A text model has none.
     """
-    if m.text_only or m.architecture not in TOWERS:
+    tower = tower_of(m.architecture)
+    if m.text_only or not tower:
         return
-    yield from TOWERS[m.architecture](m, Fields(m.raw, m.location or m.name))
+    yield from FORMULAS[tower](m, Fields(m.raw, m.location or m.name))
 
 
 def _layers(layers: int, hidden: int, width: int, gated: bool, bias: bool) -> Iterator[Weight]:
@@ -136,10 +138,11 @@ def _phi4mm(m: ModelConfig, f: Fields) -> Iterator[Weight]:
     yield Weight("projector.audio", hidden, 2 * (dim + hidden))
 
 
-TOWERS: dict[str, Callable[[ModelConfig, Fields], Iterator[Weight]]] = {
-    "Gemma3ForConditionalGeneration": _gemma3,
-    "Mistral3ForConditionalGeneration": _mistral3,
-    "Llama4ForConditionalGeneration": _llama4,
-    "MolmoForCausalLM": _molmo,
-    "Phi4MMForCausalLM": _phi4mm,
+# By the names that catalog/architectures.py gives them.
+FORMULAS: dict[str, Callable[[ModelConfig, Fields], Iterator[Weight]]] = {
+    "gemma3": _gemma3,
+    "mistral3": _mistral3,
+    "llama4": _llama4,
+    "molmo": _molmo,
+    "phi4mm": _phi4mm,
 }

@@ -1,7 +1,8 @@
-"""What differs between vLLM releases: one row each, whose columns are named behaviors.
+"""The differences between vLLM releases: one row each, whose columns are named behaviors.
 
 Code asks for a behavior (`settings.version.counts_all_allocations`) and never compares version
-strings. A new release is a new row. Sources are paths of vLLM's own tree at the release's tag;
+strings; what no behavior hangs on is compared by the functions below, and nowhere else. A new
+release is a new row. Sources are paths of vLLM's own tree at the release's tag;
 sizes were measured on an H200.
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
+from inference_planner.catalog.gpus import MIB
 from inference_planner.errors import BadInput
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,25 @@ class Version:
         default_utilization: gpu_memory_utilization where none is given (config/cache.py).
         graphs_are_profiled: memory for CUDA graphs is set aside with model runner V1. vLLM's own
             line calls it "enabled (default since v0.21.0)" (gpu_worker.py).
+        fits_encoder_outputs: the profile run keeps the embeddings of an image, video or sound as
+            they are. Before, those of each took as much as all of a step may (pull request 29386,
+            "Fix overallocation in MM profiling").
+        has_longest_videos: a video for Qwen3-VL may have the 153,600 tokens that a log of 0.11.0
+            names, and not only the 12,288 of later logs.
+        divides_tokens_by_groups: the logged tokens of the KV cache are divided by the number of
+            groups of layers, so that those of a hybrid are too few. The maximum concurrency is
+            right (v1/core/kv_cache_utils.py).
+        refuses_mixed_cache_dtype: a KV cache in 16 bit must have the model's own dtype
+            (config/vllm.py, _reject_mismatched_float_kv_cache).
+        refuses_eagle3_over_stages: many models have no EAGLE-3 beside pipeline stages
+            (v1/worker/gpu/spec_decode/eagle/eagle3_utils.py). Releases before 0.32.0 were not read
+            for it.
+        needs_block_per_state: max_num_seqs may not exceed the blocks for states
+            (config/compilation.py, pull request 38270 of March 2026; 0.19.0 is without it, by
+            pull request 551 of the recipes).
+        v0_engine: the row of the V0 engine that a release also has, by its name in ENGINES_V0; ""
+            where V0 is gone.
+        defaults_to_v0: the V0 engine runs where a log does not name the engine.
     """
 
     name: str
@@ -88,6 +108,14 @@ class Version:
     small_defaults_on_gb10: bool = False
     default_utilization: float = 0.92
     graphs_are_profiled: bool = True
+    fits_encoder_outputs: bool = True
+    has_longest_videos: bool = False
+    divides_tokens_by_groups: bool = False
+    refuses_mixed_cache_dtype: bool = False
+    refuses_eagle3_over_stages: bool = False
+    needs_block_per_state: bool = True
+    v0_engine: str = ""
+    defaults_to_v0: bool = False
 
 
 V0_25_1 = Version(
@@ -165,11 +193,12 @@ V0_32_0 = Version(
     fast_eager_launch=True,
     kernels_at_load_bytes=162 * MIB,
     kernels_at_profile_bytes=68 * MIB,
+    refuses_eagle3_over_stages=True,
 )
 # The profile run's freed blocks are no longer kept in part (gpu_worker.py,
 # _scoped_allocator_max_split), as in 0.32.0, from which the sizes are taken. Read in both, the
 # other files do not differ in a column.
-V0_31_0 = replace(V0_32_0, name="0.31.0")
+V0_31_0 = replace(V0_32_0, name="0.31.0", refuses_eagle3_over_stages=False)
 V0_33_0 = Version(
     name="0.33.0",
     large_gpu_defaults=True,
@@ -190,31 +219,55 @@ V0_33_0 = Version(
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
     small_defaults_on_gb10=True,
+    refuses_mixed_cache_dtype=True,
+    refuses_eagle3_over_stages=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # 0.10 to 0.20, which were not read: the formulas of the oldest row, with what a later release says
 # of them. `is_outside` is True for all of them.
 BEFORE_0_21 = replace(V0_25_1, name="0.20.0", default_utilization=0.9, graphs_are_profiled=False)
+BEFORE_0_20 = replace(
+    BEFORE_0_21,
+    name="0.19.0",
+    divides_tokens_by_groups=True,
+    needs_block_per_state=False,
+)
 # The profile run sorts the logits as the V0 engine did, until a Triton kernel for top_k and top_p
 # (pull request 33538, February 2026). Logs of 0.10.0 to 0.11.2 have it, those of 0.18 and 0.19 not.
-BEFORE_0_17 = replace(BEFORE_0_21, name="0.16.0", sampler_logits="sorted in 32 bit")
+BEFORE_0_17 = replace(BEFORE_0_20, name="0.16.0", sampler_logits="sorted in 32 bit")
+BEFORE_0_12 = replace(
+    BEFORE_0_17, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
+)
+BEFORE_0_11 = replace(BEFORE_0_12, name="0.10.0", v0_engine="0.7.3")
 # The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the
 # KV cache is sized. Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in
 # one. Up to 0.6.5 the context counts.
 V0_ENGINE = replace(
-    BEFORE_0_17,
+    BEFORE_0_11,
     name="0.7.3",
     compiles_in_profile_run=False,
     loads_deep_gemm=False,
     kernels_at_load_bytes=0,
     kernels_at_profile_bytes=32 * MIB,
+    defaults_to_v0=True,
 )
-V0_ENGINE_OF_0_6_4 = replace(V0_ENGINE, name="0.6.4", kernels_at_profile_bytes=358 * MIB)
+V0_ENGINE_OF_0_6_4 = replace(
+    V0_ENGINE, name="0.6.4", kernels_at_profile_bytes=358 * MIB, v0_engine="0.6.4"
+)
 ENGINES_V0 = {version.name: version for version in (V0_ENGINE_OF_0_6_4, V0_ENGINE)}
 TABLE = {version.name: version for version in ROWS}
-OLDER_ROWS = (BEFORE_0_17, BEFORE_0_21)
-ALL = {version.name: version for version in (*OLDER_ROWS, *ROWS)}
-OLDEST = (0, 10)  # the first release that a plan is made for
+ENDS_V0 = "0.11"  # the first release without the V0 engine
+# Each row stands for the releases before its key that no row above it stands for.
+OLDER_ROWS = {
+    "0.6.6": V0_ENGINE_OF_0_6_4,
+    "0.8": V0_ENGINE,
+    ENDS_V0: BEFORE_0_11,
+    "0.12": BEFORE_0_12,
+    "0.17": BEFORE_0_17,
+    "0.20": BEFORE_0_20,
+    "0.21": BEFORE_0_21,
+}
+OLDEST = "0.10"  # the first release that a plan is made for
 RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")
 DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
@@ -229,22 +282,69 @@ def get(name: str) -> Version:
     Raises BadInput: the planner has no formulas for it.
     """
     plain_name = plain(name)
-    if plain_name in ENGINES_V0:
-        return ENGINES_V0[plain_name]
-    if plain_name in ALL:
-        return ALL[plain_name]
-    if RELEASE.fullmatch(plain_name):
-        row = ALL[nearest(plain_name)]
-        if same_minor(row.name, plain_name) or is_outside(plain_name):
-            return row
+    for rows in (TABLE, ENGINES_V0):
+        if plain_name in rows:
+            return rows[plain_name]
+    is_release = RELEASE.fullmatch(plain_name) is not None
+    if is_release and (is_outside(plain_name) or has_formulas(plain_name)):
+        return row_of(plain_name)
     raise BadInput(
         f"There are no formulas for vLLM {plain_name[:40]}.", f"Choose from: {', '.join(TABLE)}."
     )
 
 
-def plain(name: str) -> str:
-    """Return a release's name without the v of its tag."""
-    return name.removeprefix("v")
+@lru_cache(maxsize=256)
+def row_of(name: str) -> Version:
+    """Return the row that stands for a release, also for one before 0.10, which `get` refuses.
+
+    Before 0.8 it is that of the V0 engine, which was the default.
+    """
+    for first_after, row in OLDER_ROWS.items():
+        if numbers(name) and is_before(name, first_after):
+            return row
+    return TABLE[nearest_formulas(name)]
+
+
+def nearest(name: str) -> str:
+    """Return the release whose row a plan of another release takes: its own, or the nearest.
+
+    One before 0.10 takes the oldest that is planned.
+    """
+    if numbers(name) and is_before(name, OLDEST):
+        return BEFORE_0_11.name
+    return row_of(name).name
+
+
+def nearest_formulas(name: str) -> str:
+    """Return the release that has formulas of its own and is nearest to another release."""
+    target = numbers(name)[:2]
+
+    def distance(other: str) -> list[int]:
+        return [
+            abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], target, strict=False)
+        ]
+
+    return min(TABLE, key=distance)
+
+
+def name_for_plan(name: str) -> str:
+    """Return the name by which `get` takes a release that is older than the table.
+
+    It is the release's first three numbers, without what a build adds; before 0.10, OLDEST.
+    """
+    if is_before(name, OLDEST):
+        return OLDEST
+    return ".".join(map(str, numbers(name)[:3]))
+
+
+def has_formulas(name: str) -> bool:
+    """Return True if a row of the table is of the same minor release."""
+    return same_minor(nearest_formulas(name), name)
+
+
+def is_before_table(name: str) -> bool:
+    """Return True for a release that is older than every row of the table."""
+    return numbers(name)[:2] < numbers(V0_25_1.name)[:2]
 
 
 def is_outside(name: str) -> bool:
@@ -252,7 +352,15 @@ def is_outside(name: str) -> bool:
 
     Its figures come from another release's formulas.
     """
-    return numbers(name) >= OLDEST and numbers(name)[:2] < numbers(V0_25_1.name)[:2]
+    return not is_before(name, OLDEST) and is_before_table(name)
+
+
+# Comparisons of names that no behavior hangs on: what a user or a log says of the release.
+
+
+def plain(name: str) -> str:
+    """Return a release's name without the v of its tag."""
+    return name.removeprefix("v")
 
 
 def numbers(name: str) -> tuple[int, ...]:
@@ -270,30 +378,25 @@ def same_minor(name: str, other: str) -> bool:
     return numbers(name)[:2] == numbers(other)[:2]
 
 
-def nearest(name: str) -> str:
-    """Return the release whose row stands for another release: its own, or the nearest.
+def older(name: str, other: str) -> str:
+    """Return the older one of two releases."""
+    return name if is_before(name, other) else other
 
-    An older row stands for all releases before it.
+
+def is_between(name: str, first: str, last: str) -> bool:
+    """Return True if the minor release of a name is neither before `first` nor after `last`."""
+    return numbers(first) <= numbers(name)[:2] <= numbers(last)
+
+
+def names_release(name: str, full_name: str) -> bool:
+    """Return True if a name is of the same release as a full name, which may say more.
+
+    Both 0.32 and 0.32.0 name 0.32.0.post1.
     """
-    target = numbers(name)[:2]
-    for row in OLDER_ROWS:
-        if target and target <= numbers(row.name)[:2]:
-            return row.name
-    return nearest_formulas(name)
+    beginning = numbers(name)[:3]
+    return numbers(full_name)[: len(beginning)] == beginning
 
 
-def row_of(name: str) -> Version:
-    """Return the row that stands for a release, also for one before 0.10, which `get` refuses."""
-    return ALL[nearest(name)]
-
-
-def nearest_formulas(name: str) -> str:
-    """Return the release that has formulas of its own and is nearest to another release."""
-    target = numbers(name)[:2]
-
-    def distance(other: str) -> list[int]:
-        return [
-            abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], target, strict=False)
-        ]
-
-    return min(TABLE, key=distance)
+def is_later_minor(name: str, minor: str) -> bool:
+    """Return True if a release came after every patch of a minor release such as 0.18."""
+    return numbers(name)[:2] > numbers(minor)

@@ -61,8 +61,8 @@ def test_no_planted_name_stays(secret):
 
 def test_figures_routes_and_versions_stay():
     text, _ = anonymise(LOG)
-    for words in ("914,304 tokens", "version 0.25.1", "Route: /v1/chat/completions", "14.99 GiB"):
-        assert words in text
+    for fact in ("914,304 tokens", "version 0.25.1", "Route: /v1/chat/completions", "14.99 GiB"):
+        assert fact in text
 
 
 def facts(text: str) -> dict:

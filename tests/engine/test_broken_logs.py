@@ -79,12 +79,12 @@ def broken(draw) -> tuple[str, str]:
             lines[here] = lines[here][:9] + draw(st.sampled_from(NOISE)) + lines[here][9:]
         elif accident == "end":
             del lines[here + 1 :]
-        elif found := list(re.finditer(r"-?\d[\d.,_]*", lines[here])):
-            one = draw(st.sampled_from(found))
+        elif matches := list(re.finditer(r"-?\d[\d.,_]*", lines[here])):
+            match = draw(st.sampled_from(matches))
             lines[here] = (
-                lines[here][: one.start()]
+                lines[here][: match.start()]
                 + draw(st.sampled_from(NUMBERS))
-                + lines[here][one.end() :]
+                + lines[here][match.end() :]
             )
     return name, "\n".join(lines)
 
@@ -130,15 +130,15 @@ def test_broken_log_gives_rows_or_one_short_sentence(case):
     try:
         log = engine_log.parse(text, name)
         json.dumps(asdict(log), allow_nan=False)
-        found = reconcile(log, facts.get("model"), facts.get("gpu"))
+        comparison = reconcile(log, facts.get("model"), facts.get("gpu"))
     except WorkshopError as error:
         assert error.message.isprintable() and len(error.message) < 700
     else:
-        json.dumps(found.to_dict(), allow_nan=False)
+        json.dumps(comparison.to_dict(), allow_nan=False)
         assert all(
-            number(row.predicted) and number(row.actual) and row.reason for row in found.rows
+            number(row.predicted) and number(row.actual) and row.reason for row in comparison.rows
         )
-        assert all(advice.value not in (0, -128) for advice in found.advice)
+        assert all(advice.value not in (0, -128) for advice in comparison.advice)
 
 
 def test_dangerous_arguments_stay_text():

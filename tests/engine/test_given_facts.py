@@ -85,7 +85,7 @@ def test_a_card_without_a_name_is_given_by_its_memory():
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "words"),
+    ("text", "options", "message"),
     [
         (new(), {"vllm_version": "0.31.0"}, "The log is of vLLM 0.32.0, not 0.31.0."),
         (new(), {"vllm_version": "new"}, "--vllm-version new is no release of vLLM."),
@@ -96,9 +96,9 @@ def test_a_card_without_a_name_is_given_by_its_memory():
         (new(), {"gpu_memory_gib": 80}, "The log reports 79.25 GiB on a GPU, not 80."),
     ],
 )
-def test_what_contradicts_the_log_is_refused_in_one_sentence(text, options, words):
+def test_what_contradicts_the_log_is_refused_in_one_sentence(text, options, message):
     model = "llama-3.1-70b" if text == V1_OF_0_7 else None
-    with pytest.raises(BadInput, match=re.escape(words)):
+    with pytest.raises(BadInput, match=re.escape(message)):
         make_case(engine_log.parse(text), model, "h100", **options)
 
 
@@ -116,9 +116,9 @@ def test_what_agrees_with_the_log_is_accepted():
 
 def test_the_command_takes_and_explains_the_options(tmp_path):
     run = CliRunner().invoke
-    words = run(command, ["--help"]).output
+    help_text = run(command, ["--help"]).output
     for flag in ("--vllm-version", "--gpu-memory-utilization", "--gpu-memory GIB"):
-        assert flag in words
+        assert flag in help_text
     path = tmp_path / "vllm.log"
     path.write_text(V1_OF_0_10)
     options = ["--vllm-version", "0.10.1", "--gpu-memory-utilization", "0.95"]

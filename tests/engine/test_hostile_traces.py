@@ -82,8 +82,8 @@ def test_a_long_trace_is_read_in_parts(tmp_path, monkeypatch):
 
 
 def parts(path: Path) -> list[list[trace.Step]]:
-    growing, found = trace.Trace(path), []
+    growing, pieces = trace.Trace(path), []
     while more := growing.more():
-        found.append(more)
-    assert len(found) > 1
-    return found
+        pieces.append(more)
+    assert len(pieces) > 1
+    return pieces

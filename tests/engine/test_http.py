@@ -22,7 +22,9 @@ from workshop.engine import http
 )
 def test_certificates_are_checked_wherever_there_are_some(monkeypatch, address, options, checked):
     made, usual = [], httpx.AsyncClient
-    monkeypatch.setattr(httpx, "AsyncClient", lambda **given: made.append(given) or usual(**given))
+    monkeypatch.setattr(
+        httpx, "AsyncClient", lambda **arguments: made.append(arguments) or usual(**arguments)
+    )
     with pytest.raises(httpx.ConnectError):
         http.get(address, trust_env=False, **options)
     assert made[0]["verify"] is checked

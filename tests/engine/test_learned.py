@@ -58,14 +58,17 @@ def start_of(run: dict) -> KeptStart:
 def test_with_any_other_run_of_the_card_and_version_kept_the_median_error_is_small(workshop_home):
     """At most 0.5 %, and 2 % at worst, whichever other run was kept: the bars of the issue."""
     errors = []
-    for kept in RUNS:
+    for kept_run in RUNS:
         learned.forget_all()
-        learned.keep(start_of(kept))
+        learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
         assert len(starts) == 1
         for run in RUNS:
-            same_site = (run["gpu"], run["vllm_version"]) == (kept["gpu"], kept["vllm_version"])
-            if run is kept or not same_site:
+            same_site = (run["gpu"], run["vllm_version"]) == (
+                kept_run["gpu"],
+                kept_run["vllm_version"],
+            )
+            if run is kept_run or not same_site:
                 continue
             plan = plan_of(run, learned=starts)
             errors.append(abs(plan.kv_cache_tokens / run["kv_cache_tokens"] - 1) * 100)
@@ -249,16 +252,16 @@ def test_a_log_that_does_not_say_what_was_measured_keeps_nothing(
 ):
     lines = [line for line in H100.read_text().splitlines() if left_out not in line]
     file = tmp_path / "vllm.log"
-    kept = [line for line in lines if "kv cache memory in use" not in line]
-    file.write_text("\n".join(kept))
+    shortened = [line for line in lines if "kv cache memory in use" not in line]
+    file.write_text("\n".join(shortened))
     result = CliRunner().invoke(command, [str(file), "--gpu", "h100", "--keep"])
     assert isinstance(result.exception, BadInput) and missing in str(result.exception)
     assert not learned.files()
 
 
 def test_actions_that_exclude_each_other_are_refused(workshop_home):
-    for words in (["--keep", "--forget"], ["--anonymise", "--keep"], ["--forget", "--forget-all"]):
-        result = CliRunner().invoke(command, [str(H100), *words])
+    for flags in (["--keep", "--forget"], ["--anonymise", "--keep"], ["--forget", "--forget-all"]):
+        result = CliRunner().invoke(command, [str(H100), *flags])
         assert isinstance(result.exception, BadInput) or result.exit_code == 2
     assert isinstance(CliRunner().invoke(command, []).exception, BadInput)
 
@@ -278,9 +281,9 @@ def test_formulas_that_came_after_a_start_was_kept_are_compared_with_it(workshop
     learned.keep(
         replace(start, run={**start.run, "logged_version": "0.28.0", "vllm_version": "0.25.1"})
     )
-    (kept,) = exact.kept_starts()
+    (start_on_disk,) = exact.kept_starts()
     plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.28.0")
-    assert kept.vllm_version == "0.28.0"
+    assert start_on_disk.vllm_version == "0.28.0"
     assert any("Measured here" in reason for reason in plan.reasons)
 
 
@@ -300,7 +303,7 @@ def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
     """50 GiB more of activations leave 5 GiB, and 131,072 tokens of 8B need 16."""
     from workshop.cli.kubernetes import command as kubernetes
 
-    words = [
+    arguments = [
         "llama-3.1-8b",
         "--gpu",
         "h100",
@@ -309,23 +312,23 @@ def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
         "--max-model-len",
         "131072",
     ]
-    words += ["--tensor-parallel-size", "1"]
-    assert CliRunner().invoke(kubernetes, words).exit_code == 0
+    arguments += ["--tensor-parallel-size", "1"]
+    assert CliRunner().invoke(kubernetes, arguments).exit_code == 0
     kept_with_more(workshop_home, activations=50)
-    assert CliRunner().invoke(kubernetes, words).exit_code == 1
+    assert CliRunner().invoke(kubernetes, arguments).exit_code == 1
 
 
 def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home):
     """Nine of ten runs lie within it, whichever other run of the same kind was kept."""
     inside = []
     narrower = []
-    for kept in RUNS[::3]:
+    for kept_run in RUNS[::3]:
         learned.forget_all()
-        learned.keep(start_of(kept))
+        learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
         for run in RUNS:
             plan = plan_of(run, learned=starts)
-            if run is kept or not plan.ground.learned:
+            if run is kept_run or not plan.ground.learned:
                 continue
             assert plan.basis == "measured here"
             inside.append(run["kv_cache_tokens"] in plan.intervals["kv_cache_tokens"])

@@ -158,12 +158,12 @@ def test_ray_workers_are_told_apart_by_node_and_pid():
 
 def test_of_several_engines_the_smallest_counts_and_a_log_without_its_beginning_is_read():
     """`--data-parallel-size 2`: vLLM 0.32.0 prints a line an engine."""
-    said = "(EngineCore_DP{} pid=7) INFO 11-20 10:02:3{} [kv_cache_utils.py:1731] GPU KV cache size: {} tokens, Maximum concurrency for 8,192 tokens per request: {}x\n"
+    template = "(EngineCore_DP{} pid=7) INFO 11-20 10:02:3{} [kv_cache_utils.py:1731] GPU KV cache size: {} tokens, Maximum concurrency for 8,192 tokens per request: {}x\n"
     for lines in [
         ((0, 1, "451,440", 55.11), (1, 2, "450,000", 54.93)),
         ((0, 1, "450,000", 54.93), (1, 2, "451,440", 55.11)),
     ]:
-        read = log.parse("".join(said.format(*line) for line in lines))
+        read = log.parse("".join(template.format(*line) for line in lines))
         assert (read.kv_cache_tokens, read.max_concurrency, read.max_model_len) == (
             450000,
             54.93,
@@ -204,7 +204,7 @@ def test_a_file_that_is_no_vllm_log_is_refused_by_name(tmp_path, content, says):
 def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"\0\1\2\3" * 100)
     names = {"": "is a folder", "none.log": "no log file", "model.bin": "not a text"}
-    for path, says in ((tmp_path / name, words) for name, words in names.items()):
+    for path, says in ((tmp_path / name, message) for name, message in names.items()):
         with pytest.raises(BadInput, match=says):
             log.read(path)
 
@@ -217,8 +217,8 @@ def test_reading_a_log_imports_the_standard_library_only():
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root / "planner")}
     command = [sys.executable, "-S", "-c", code]
-    said = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "['inference_planner', 'workshop']"
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['inference_planner', 'workshop']"
 
 
 def test_as_dict_is_json_and_the_index_names_every_log():

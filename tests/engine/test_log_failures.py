@@ -144,7 +144,7 @@ def test_other_failures_are_known_by_their_words(line, key):
 
 
 def test_numbers_of_a_full_gpu_are_in_the_sentence():
-    line = next(words for words, key in WORDS if key == "gpu-memory-in-use")
+    line = next(text for text, key in WORDS if key == "gpu-memory-in-use")
     assert diagnose(line).what.startswith("Only 10.45 of the GPU's 79.1 GiB are free")
 
 

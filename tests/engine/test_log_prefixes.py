@@ -117,12 +117,14 @@ PREFIXES: dict[str, Wrap] = {
 
 def facts(read: log.EngineLog) -> dict[str, Any]:
     """Return everything that was read, without srun's labels and the error's own line."""
-    found = asdict(read)
-    found["ranks"] = {re.sub(r"^\d+:", "", name): rank for name, rank in found["ranks"].items()}
-    if found["error"]:
-        found["error"].pop("line")
-        found["error"]["what"] = found["error"]["what"].rstrip()
-    return found
+    log_facts = asdict(read)
+    log_facts["ranks"] = {
+        re.sub(r"^\d+:", "", name): rank for name, rank in log_facts["ranks"].items()
+    }
+    if log_facts["error"]:
+        log_facts["error"].pop("line")
+        log_facts["error"]["what"] = log_facts["error"]["what"].rstrip()
+    return log_facts
 
 
 @lru_cache

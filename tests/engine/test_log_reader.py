@@ -106,10 +106,10 @@ def test_capturing_graphs_shows_progress():
 
 def test_a_failed_start_stays_where_it_was_and_says_why():
     reader = log.Reader()
-    said = reader.feed(TEXTS["failures/truncated_shard"])
+    lines = reader.feed(TEXTS["failures/truncated_shard"])
     assert reader.stage == "loading weights" and not reader.ready
     assert reader.error.key == "corrupt-shard"
-    errors = [words for words in said if words not in TEXTS["failures/truncated_shard"]]
+    errors = [line for line in lines if line not in TEXTS["failures/truncated_shard"]]
     # "A worker process ended" comes first, and gives way to the reason
     assert errors[-1] == reader.error.what
     assert len(errors) <= 2
@@ -117,10 +117,10 @@ def test_a_failed_start_stays_where_it_was_and_says_why():
 
 def test_an_offline_engine_is_ready_without_a_server():
     reader = log.Reader()
-    said = reader.feed(TEXTS["llama-3.1-405b-fp8_tp4_h200"])
+    lines = reader.feed(TEXTS["llama-3.1-405b-fp8_tp4_h200"])
     assert reader.log.engine_ready and not reader.ready and reader.error is None
     # lines with facts are worth saying
-    assert any(words.startswith("GPU KV cache size: ") for words in said)
+    assert any(line.startswith("GPU KV cache size: ") for line in lines)
 
 
 def test_a_line_of_a_million_characters_costs_no_more_memory_than_its_beginning():

@@ -67,7 +67,7 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("logged_name", "name"),
     [
         ("/models/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
         (
@@ -85,22 +85,22 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b in 16 bit"),
     ],
 )
-def test_model_is_found_under_the_names_that_logs_have_for_it(said, name):
-    case = make_case(log.parse(config(said) + figures()), None, "h200")
+def test_model_is_found_under_the_names_that_logs_have_for_it(logged_name, name):
+    case = make_case(log.parse(config(logged_name) + figures()), None, "h200")
     assert any(f"taken to be {name}" in line for line in case.assumed)
 
 
 def test_model_that_no_name_of_the_log_fits_is_asked_for():
-    for said in ("/models/model", "my-own-model", "/data/checkpoints/step-7000"):
+    for logged_name in ("/models/model", "my-own-model", "/data/checkpoints/step-7000"):
         with pytest.raises(BadInput, match="names its model only as"):
-            reconcile(log.parse(config(said) + figures()), gpu="h200")
+            reconcile(log.parse(config(logged_name) + figures()), gpu="h200")
 
 
 def test_one_gpu_is_assumed_with_a_word_and_can_be_set():
     read = log.parse(figures(32.9))
-    one = reconcile(read, "llama-3.1-70b", "h200")
-    assert any("does not say over how many GPUs" in line for line in one.assumed)
-    assert weights_gib(one) > 131
+    single = reconcile(read, "llama-3.1-70b", "h200")
+    assert any("does not say over how many GPUs" in line for line in single.assumed)
+    assert weights_gib(single) > 131
     four = reconcile(read, "llama-3.1-70b", "h200", tensor_parallel_size=4)
     assert weights_gib(four) == pytest.approx(32.89, abs=0.01)
     two = reconcile(read, "llama-3.1-70b", "h200", tensor_parallel_size=2, pipeline_parallel_size=2)
@@ -249,8 +249,16 @@ def test_hybrids_tokens_of_0_19_and_earlier_are_taken_in_the_measure_of_today():
 
 def test_command_takes_the_sizes(tmp_path):
     (path := tmp_path / "vllm.log").write_text(figures(32.9))
-    words = [str(path), "--model", "llama-3.1-70b", "--gpu", "h200", "--tensor-parallel-size", "4"]
-    result = CliRunner().invoke(command, words)
+    arguments = [
+        str(path),
+        "--model",
+        "llama-3.1-70b",
+        "--gpu",
+        "h200",
+        "--tensor-parallel-size",
+        "4",
+    ]
+    result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0 and "tensor parallel 4" in " ".join(result.output.split())
 
 

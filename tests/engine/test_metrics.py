@@ -106,14 +106,14 @@ def test_guesses_of_all_engines_are_counted_by_their_place():
     counts = {"num_drafts": (230, 5), "num_draft_tokens": (460, 10), "num_accepted_tokens": (55, 1)}
     lines = [
         line.format(name, engine, "", n)
-        for name, each in counts.items()
-        for engine, n in enumerate(each)
+        for name, engine_counts in counts.items()
+        for engine, n in enumerate(engine_counts)
     ]
-    for place, each in enumerate(((47, 1), (8, 0))):
+    for place, engine_counts in enumerate(((47, 1), (8, 0))):
         label = f',position="{place}"'
         lines += [
             line.format("num_accepted_tokens_per_pos", engine, label, n)
-            for engine, n in enumerate(each)
+            for engine, n in enumerate(engine_counts)
         ]
     names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
     heads = {name: f"# TYPE vllm:spec_decode_{name} counter" for name in names}

@@ -21,7 +21,7 @@ def check(page: str) -> None:
         read = metrics.parse(page, time=0.0)
     except BadInput:
         return
-    told = [getattr(read, each.name) for each in fields(read)]
+    told = [getattr(read, field.name) for field in fields(read)]
     assert all(value >= 0 for value in told if isinstance(value, int | float))
     rates = metrics.rates(read, metrics.parse(PAGE, time=1.0))
     assert rates.ttft_mean_s is None or rates.ttft_mean_s >= 0

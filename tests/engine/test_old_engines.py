@@ -168,10 +168,10 @@ def test_a_word_that_makes_it_another_card_is_not_dropped(name, gpu):
         "INFO 11-20 10:00:10 [gpu_model_runner.py:5500] Model loading took 2.35 GiB memory and 3.1 seconds\n"
     )
     try:
-        found = make_case(engine_log.parse(text), None, None).card.name
+        card_name = make_case(engine_log.parse(text), None, None).card.name
     except BadInput:
-        found = None
-    assert found == gpu
+        card_name = None
+    assert card_name == gpu
 
 
 def test_no_more_memory_is_advised_than_was_free_at_the_start():

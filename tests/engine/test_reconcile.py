@@ -134,11 +134,11 @@ def test_cpu_logs_agree_exactly(name, tokens, concurrency):
 
 
 def test_cpu_advice_doubles_the_space():
-    one = reconcile(LOGS / "cpu_tp2.log", model=TINY).advice[0]
-    assert (one.flag, one.value) == (
+    advice = reconcile(LOGS / "cpu_tp2.log", model=TINY).advice[0]
+    assert (advice.flag, advice.value) == (
         "VLLM_CPU_KVCACHE_SPACE",
         2,
-    ) and "2,097,152 tokens" in one.effect
+    ) and "2,097,152 tokens" in advice.effect
     other = {
         item.flag: item.value for item in reconcile(LOGS / "cpu_under_load.log", model=TINY).advice
     }
@@ -168,12 +168,12 @@ def test_blocks_of_0_6_are_compared_as_blocks_times_16():
 
 
 def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
-    with pytest.raises(BadInput, match="does not name its GPU") as asked:
+    with pytest.raises(BadInput, match="does not name its GPU") as refused:
         reconcile(LOGS / "llama-3.1-8b_tp1_h200.log")
-    assert "--gpu" in asked.value.remedy and "h200" in asked.value.remedy
-    with pytest.raises(BadInput, match="/models/tiny") as asked:
+    assert "--gpu" in refused.value.remedy and "h200" in refused.value.remedy
+    with pytest.raises(BadInput, match="/models/tiny") as refused:
         reconcile(LOGS / "tiny_cpu_server.log")
-    assert "--model" in asked.value.remedy
+    assert "--model" in refused.value.remedy
     with pytest.raises(BadInput, match="The log is of a Qwen3MoeForCausalLM"):
         reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log", model=TINY)
     assert any(
@@ -212,7 +212,7 @@ def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
 
 
 def test_a_batch_that_is_nearly_done_is_no_single_stream(tmp_path):
-    said = (
+    template = (
         "(APIServer pid=5) INFO 11-21 16:49:{:02} [loggers.py:273] Engine 000: "
         "Avg prompt throughput: 40.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
         "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 0.0%\n"
@@ -221,15 +221,15 @@ def test_a_batch_that_is_nearly_done_is_no_single_stream(tmp_path):
         "batch": [(15911.0, 173), (15911.0, 1), (20.0, 0)],
         "alone": [(9000.0, 3), (190.0, 1), (205.0, 1)],
     }
-    found = {}
+    rows = {}
     for name, lines in log_of.items():
         path = tmp_path / f"{name}.log"
         path.write_text(
             (LOGS / "llama-3.1-8b_tp1_h200.log").read_text()
-            + "".join(said.format(10 + number, *line) for number, line in enumerate(lines))
+            + "".join(template.format(10 + number, *line) for number, line in enumerate(lines))
         )
-        found[name] = reconcile(path, gpu="h200").row("single stream")
-    assert found["batch"] is None and found["alone"].actual == 205
+        rows[name] = reconcile(path, gpu="h200").row("single stream")
+    assert rows["batch"] is None and rows["alone"].actual == 205
 
 
 def test_a_gpu_that_cannot_be_is_refused_and_one_that_is_unlikely_is_doubted():

@@ -23,14 +23,14 @@ def test_a_recorded_log_is_a_run_like_the_others(path, tmp_path):
     """Its keys are those of the recorded runs, its figures the log's, and the plan of it is as near."""
     file = tmp_path / "runs.json"
     reconcile(path, gpu="h200", record=file)
-    (run,), said = runs.__wrapped__(tmp_path), log.read(path)
+    (run,), logged = runs.__wrapped__(tmp_path), log.read(path)
     assert set(run) <= {key for other in runs() for key in other} | {"gpu"}
     assert (run["kv_cache_tokens"], run["weights_gib_per_gpu"]) == (
-        said.kv_cache_tokens,
-        said.weights_gib,
+        logged.kv_cache_tokens,
+        logged.weights_gib,
     )
-    assert plan_of(run).kv_cache_tokens == pytest.approx(said.kv_cache_tokens, rel=0.01)
-    assert json.loads(file.read_text())["software"] == f"vllm {said.version}"
+    assert plan_of(run).kv_cache_tokens == pytest.approx(logged.kv_cache_tokens, rel=0.01)
+    assert json.loads(file.read_text())["software"] == f"vllm {logged.version}"
 
 
 def test_runs_are_added_and_none_twice(tmp_path):

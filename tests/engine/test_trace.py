@@ -74,7 +74,7 @@ LINES = [  # b shares block 1 with a, is preempted, and comes back
 @pytest.fixture
 def path(tmp_path):
     file = tmp_path / "trace.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in LINES))
+    file.write_text("".join(json.dumps(step) + "\n" for step in LINES))
     return file
 
 
@@ -95,12 +95,12 @@ def test_blocks_add_up_to_tables_and_owners(path):
 
 
 def test_a_step_says_why_it_is_as_it_is(path):
-    steps, said, before = trace.read(path), [], trace.Pool()
+    steps, sentences, before = trace.read(path), [], trace.Pool()
     for step in steps:
-        said.append(" ".join(trace.reasons(step, before)))
+        sentences.append(" ".join(trace.reasons(step, before)))
         before.add(step)
-    assert "2 tokens are left" in said[1] and "4 tokens in the prefix cache" in said[1]
-    assert "b is preempted" in said[2] and "a ended" in said[3]
+    assert "2 tokens are left" in sentences[1] and "4 tokens in the prefix cache" in sentences[1]
+    assert "b is preempted" in sentences[2] and "a ended" in sentences[3]
 
 
 def test_a_line_that_is_not_whole_yet_waits(path):
@@ -115,7 +115,7 @@ def test_a_line_that_is_not_whole_yet_waits(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "holds no step"),
         ('{"step": 0', "holds no step"),
@@ -136,10 +136,10 @@ def test_a_line_that_is_not_whole_yet_waits(path):
         ("\0\xff\n", "Line 1 of .* is no step"),
     ],
 )
-def test_what_is_no_trace_is_said_in_one_sentence(text, words, tmp_path):
+def test_what_is_no_trace_is_said_in_one_sentence(text, message, tmp_path):
     file = tmp_path / "other"
     file.write_text(text)
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         trace.read(file)
 
 

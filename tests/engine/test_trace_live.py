@@ -144,19 +144,23 @@ def test_its_blocks_are_those_of_vllms_events_step_by_step(traced):
     lines = iter(changed)
     line = next(lines)
     for _, events, *_ in map(msgspec.msgpack.decode, batches):
-        said = {"BlockStored": Counter(), "BlockRemoved": Counter()}
+        hashes = {"BlockStored": Counter(), "BlockRemoved": Counter()}
         for event in events:
-            said[event["type"]].update(f"{one:016x}" for one in event["block_hashes"])
-        found_again = all(cached[key] for key in said["BlockStored"]) and not said["BlockRemoved"]
+            hashes[event["type"]].update(
+                f"{block_hash:016x}" for block_hash in event["block_hashes"]
+            )
+        found_again = (
+            all(cached[key] for key in hashes["BlockStored"]) and not hashes["BlockRemoved"]
+        )
         stored, removed = (
             (Counter(key for _, key in pairs) for pairs in (line.stored, line.removed))
             if line
             else ({}, {})
         )
-        if found_again and not (stored and stored <= said["BlockStored"]):
+        if found_again and not (stored and stored <= hashes["BlockStored"]):
             continue
-        assert said["BlockRemoved"] == removed and stored <= said["BlockStored"], line
-        assert all(cached[key] for key in said["BlockStored"] - stored), line
+        assert hashes["BlockRemoved"] == removed and stored <= hashes["BlockStored"], line
+        assert all(cached[key] for key in hashes["BlockStored"] - stored), line
         cached += stored
         cached -= removed
         line = next(lines, None)
@@ -168,7 +172,7 @@ def test_its_blocks_are_those_of_vllms_events_step_by_step(traced):
 def test_its_tokens_are_those_of_vllms_log_step_by_step(traced):
     file, _, log, _ = traced
     answered: set[str] = set()
-    mine = []
+    token_counts = []
     prompts = {name: tokens for step in trace.read(file) for name, tokens in step.arrived}
     for step in trace.read(file):
         context = [row.prefill_tokens for row in step.requests if row.id not in answered]
@@ -176,13 +180,13 @@ def test_its_tokens_are_those_of_vllms_log_step_by_step(traced):
             row.prefill_tokens + row.decode_tokens for row in step.requests if row.id in answered
         ]
         if step.requests:
-            mine.append((len(context), sum(context), len(generation), sum(generation)))
+            token_counts.append((len(context), sum(context), len(generation), sum(generation)))
         answered |= {
             row.id
             for row in step.requests
             if row.computed_tokens + row.prefill_tokens >= prompts[row.id]
         }
-    assert mine == [tuple(map(int, found)) for found in ITERATION.findall(log)]
+    assert token_counts == [tuple(map(int, figures)) for figures in ITERATION.findall(log)]
 
 
 def test_lines_add_up(traced):

@@ -59,8 +59,8 @@ def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_ho
         for row in step.requests:
             rows[row.id].append(row)
     assert len(rows) == len(PROMPTS) and not steps[-1].requests and steps[-1].freed
-    for mine in rows.values():
-        for row, after in pairwise(mine):
+    for request_rows in rows.values():
+        for row, after in pairwise(request_rows):
             rejected = row.drafted - row.accepted
             assert (
                 after.computed_tokens
@@ -70,11 +70,11 @@ def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_ho
         json.loads(line)["response"]["body"]["usage"]["completion_tokens"]
         for line in answers.open()
     ]
-    made = sum(1 + row.accepted for mine in rows.values() for row in mine)
+    made = sum(1 + row.accepted for request_rows in rows.values() for row in request_rows)
     # the last step may guess beyond the end
     assert sum(told) <= made <= sum(told) + 3 * len(PROMPTS)
     accepted, drafted = (
-        sum(getattr(row, key) for mine in rows.values() for row in mine)
+        sum(getattr(row, key) for request_rows in rows.values() for row in request_rows)
         for key in ("accepted", "drafted")
     )
     assert 0 < accepted < drafted

@@ -75,10 +75,10 @@ def scheduler() -> SimpleNamespace:
 
 def test_an_error_of_the_trace_is_not_the_engines(tmp_path, capfd):
     writer = Writer(str(tmp_path / "trace"))
-    one = scheduler()
-    Recorder(one, writer.write, time.monotonic, writer.lost)
-    assert one.schedule("a step that it cannot read") == ("a step that it cannot read",)
-    assert one.schedule("the next") == ("the next",)
+    fake_scheduler = scheduler()
+    Recorder(fake_scheduler, writer.write, time.monotonic, writer.lost)
+    assert fake_scheduler.schedule("a step that it cannot read") == ("a step that it cannot read",)
+    assert fake_scheduler.schedule("the next") == ("the next",)
     assert capfd.readouterr().out.count("ends here, and the server goes on") == 1
 
 
@@ -108,16 +108,16 @@ def test_a_long_id_of_a_request_is_short_in_every_line(ending):
 
 def test_no_field_of_a_step_holds_a_long_id():
     steps = []
-    one = scheduler()
+    fake_scheduler = scheduler()
     long = {name: name * 60_000 for name in "abc"}
-    one.requests = {
+    fake_scheduler.requests = {
         long["a"]: SimpleNamespace(
             request_id=long["a"], num_prompt_tokens=3, num_computed_tokens=3
         ),
     }
-    one.max_num_scheduled_tokens = one.block_size = 16
-    one.kv_cache_manager.usage = 0.5
-    one.kv_cache_manager.block_pool.num_gpu_blocks = 9
+    fake_scheduler.max_num_scheduled_tokens = fake_scheduler.block_size = 16
+    fake_scheduler.kv_cache_manager.usage = 0.5
+    fake_scheduler.kv_cache_manager.block_pool.num_gpu_blocks = 9
     output = SimpleNamespace(
         preempted_req_ids={long["b"]},
         finished_req_ids={long["c"]},
@@ -126,12 +126,12 @@ def test_no_field_of_a_step_holds_a_long_id():
         num_scheduled_tokens={long["a"]: 3},
         scheduled_spec_decode_tokens={long["a"]: [7, 8]},
     )
-    one.schedule = lambda: output
-    one.update_from_output = lambda *args: None
-    Recorder(one, steps.append, time.monotonic)
-    one.add_request(one.requests[long["a"]])
-    one.schedule()
-    one.update_from_output(
+    fake_scheduler.schedule = lambda: output
+    fake_scheduler.update_from_output = lambda *args: None
+    Recorder(fake_scheduler, steps.append, time.monotonic)
+    fake_scheduler.add_request(fake_scheduler.requests[long["a"]])
+    fake_scheduler.schedule()
+    fake_scheduler.update_from_output(
         output, SimpleNamespace(sampled_token_ids=[[7, 9]], req_id_to_index={long["a"]: 0})
     )
     (step,) = steps

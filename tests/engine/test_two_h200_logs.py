@@ -75,6 +75,6 @@ def test_kv_cache_of_a_hybrid_s_log_is_predicted(config):
 
 def test_the_log_of_the_refused_start_says_what_to_change(config):
     result = reconcile(LOGS / "qwen3.5-27b_too-many-seqs_vllm-0.33.0_h200.log", config, gpu="h200")
-    words = json.dumps(result.to_dict())
-    assert "--max-num-seqs" in words
+    text = json.dumps(result.to_dict())
+    assert "--max-num-seqs" in text
     assert abs(kv_cache_error_percent(result)) <= 0.2

@@ -76,8 +76,8 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "words"), WRONG, ids=lambda value: str(value)[:40])
-def test_settings_that_vllm_refuses_are_refused_in_a_sentence(asked, words):
+@pytest.mark.parametrize(("settings", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_settings_that_vllm_refuses_are_refused_in_a_sentence(settings, message):
     with pytest.raises(BadInput) as refused:
-        plan("llama-3.1-8b", "h100", **H100_8B, **asked)
-    assert words in refused.value.message and refused.value.remedy
+        plan("llama-3.1-8b", "h100", **H100_8B, **settings)
+    assert message in refused.value.message and refused.value.remedy

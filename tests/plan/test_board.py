@@ -41,10 +41,10 @@ def test_tokens_and_concurrency_are_what_vllm_printed(vector):
     )
     lay = kv_cache.layout(m, tp, vector["kv_cache_dtype"], length, vector["max_num_batched_tokens"])
     left = [min(vector["available_kv_bytes"][i * tp : (i + 1) * tp]) for i in range(pp)]
-    found = kv_cache.capacity(lay, partition_layers(m.num_hidden_layers, pp), left, length)
-    assert found.tokens == vector["kv_cache_tokens"]
+    capacity = kv_cache.capacity(lay, partition_layers(m.num_hidden_layers, pp), left, length)
+    assert capacity.tokens == vector["kv_cache_tokens"]
     if "max_concurrency" in vector:
-        assert found.max_concurrency == pytest.approx(vector["max_concurrency"], abs=0.005)
+        assert capacity.max_concurrency == pytest.approx(vector["max_concurrency"], abs=0.005)
 
 
 @pytest.mark.parametrize("vector", CLASSES, ids=lambda v: f"{v['model']}-tp{v['tp']}-pp{v['pp']}")

@@ -176,7 +176,7 @@ def changed(model: str, edits: list[tuple[tuple, object]]) -> dict:
     return raw
 
 
-def one(model: str, name: str, value: object):
+def field_example(model: str, name: str, value: object):
     return example((model, [((name,), value)]), "h100")
 
 
@@ -185,35 +185,39 @@ QUANT, GROUP = "quantization_config", "config_groups"
 
 @settings(max_examples=int(os.environ.get("WORKSHOP_EXAMPLES", "100")), deadline=None)
 @given(changes(), st.sampled_from(list_gpus()))
-@one("llama-3.1-8b", QUANT, -1)
-@one("llama-3.1-8b", QUANT, ["fp8"])
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": [{}]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": [10**12]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:("]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:(.*.)*y"]})
-@one(
+@field_example("llama-3.1-8b", QUANT, -1)
+@field_example("llama-3.1-8b", QUANT, ["fp8"])
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": [{}]})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": [10**12]})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:("]})
+@field_example(
+    "llama-3.1-8b", QUANT, {"quant_method": "fp8", "modules_to_not_convert": ["re:(.*.)*y"]}
+)
+@field_example(
     "llama-3.1-8b",
     QUANT,
     {"quant_method": "fp8", "modules_to_not_convert": ["model.layers." + "9" * 5000]},
 )
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": ["128", "128"]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [128]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [0, 0]})
-@one("llama-3.1-8b", QUANT, {"quant_method": "awq", "bits": {}})
-@one("llama-3.1-8b", QUANT, {"quant_method": "modelopt", "quantization": 5})
-@one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: []})
-@one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": []}})
-@one(
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": ["128", "128"]})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [128]})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "fp8", "weight_block_size": [0, 0]})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "awq", "bits": {}})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "modelopt", "quantization": 5})
+@field_example("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: []})
+@field_example(
+    "llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": []}}
+)
+@field_example(
     "llama-3.1-8b",
     QUANT,
     {"quant_method": "compressed-tensors", GROUP: {"group_0": {"weights": True}}},
 )
-@one(
+@field_example(
     "llama-3.1-8b",
     QUANT,
     {"quant_method": "compressed-tensors", GROUP: {"a": {"weights": {"num_bits": "8"}}}},
 )
-@one(
+@field_example(
     "llama-3.1-8b",
     QUANT,
     {
@@ -222,38 +226,42 @@ QUANT, GROUP = "quantization_config", "config_groups"
         GROUP: {"a": {"weights": {"num_bits": 8, "strategy": {}}, "input_activations": 3.0}},
     },
 )
-@one("llama-3.1-8b", "partial_rotary_factor", {"rope_type": ["x"]})
-@one("llama-3.1-8b", "rope_scaling", {"partial_rotary_factor": []})
-@one("llama-3.1-8b", "rope_scaling", {"rope_type": "linear", "factor": float("inf")})
-@one(
+@field_example("llama-3.1-8b", "partial_rotary_factor", {"rope_type": ["x"]})
+@field_example("llama-3.1-8b", "rope_scaling", {"partial_rotary_factor": []})
+@field_example("llama-3.1-8b", "rope_scaling", {"rope_type": "linear", "factor": float("inf")})
+@field_example(
     "llama-3.1-8b",
     "rope_scaling",
     {"rope_type": "yarn", "factor": 10**4000, "original_max_position_embeddings": 8},
 )
-@one(
+@field_example(
     "llama-3.1-8b",
     "rope_scaling",
     {"rope_type": "longrope", "original_max_position_embeddings": "x"},
 )
-@one("llama-3.1-8b", "max_position_embeddings", 10**4000)
-@one("gpt2", "n_layer", 10**12)
-@one("gemma-3-1b", "sliding_window_pattern", 0)
-@one("qwen3-30b-a3b", "decoder_sparse_step", 0)
-@one("qwen3-30b-a3b", "mlp_only_layers", [[1]])
-@one("qwen3-30b-a3b", "num_experts_per_tok", 2**31)
-@one("deepseek-v3", "moe_layer_freq", 0)
-@one("jamba-v0.1", "attn_layer_period", 0)
-@one("jamba-v0.1", "mamba_dt_rank", {})
+@field_example("llama-3.1-8b", "max_position_embeddings", 10**4000)
+@field_example("gpt2", "n_layer", 10**12)
+@field_example("gemma-3-1b", "sliding_window_pattern", 0)
+@field_example("qwen3-30b-a3b", "decoder_sparse_step", 0)
+@field_example("qwen3-30b-a3b", "mlp_only_layers", [[1]])
+@field_example("qwen3-30b-a3b", "num_experts_per_tok", 2**31)
+@field_example("deepseek-v3", "moe_layer_freq", 0)
+@field_example("jamba-v0.1", "attn_layer_period", 0)
+@field_example("jamba-v0.1", "mamba_dt_rank", {})
 def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
     try:
-        found = plan(
+        config_plan = plan(
             from_dict(changed(*given_changes), name="m", where="m/config.json"), gpu, exact=False
         )
     except BadInput as error:
         assert error.remedy and error.message.isprintable() and len(error.message) < 500
     else:
-        json.dumps(found.to_dict(), allow_nan=False)
-        assert found.reasons and found.kv_bytes_per_token > 0 and found.weights_gib_per_gpu > 0
+        json.dumps(config_plan.to_dict(), allow_nan=False)
+        assert (
+            config_plan.reasons
+            and config_plan.kv_bytes_per_token > 0
+            and config_plan.weights_gib_per_gpu > 0
+        )
 
 
 @pytest.mark.parametrize(

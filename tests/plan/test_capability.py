@@ -54,25 +54,25 @@ def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers(model
 
 
 def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_loads_only_when_told():
-    found = importlib.util.find_spec("vllm")
-    if not found:
+    spec = importlib.util.find_spec("vllm")
+    if not spec:
         lacking("vLLM is not installed")
-    folder = Path(found.origin).parent / "model_executor/layers/quantization"
+    folder = Path(spec.origin).parent / "model_executor/layers/quantization"
     text = (folder / "__init__.py").read_text()
-    known, old = re.search(
+    literal, old = re.search(
         r"^QuantizationMethods = Literal(.*?)^DEPRECATED_QUANTIZATION_METHODS = (.*?^\])",
         text,
         re.M | re.S,
     ).groups()
-    assert set(METHODS) <= set(re.findall(r'"(.+?)",', known))
+    assert set(METHODS) <= set(re.findall(r'"(.+?)",', literal))
     assert set(METHODS) & set(ast.literal_eval(old)) == set(DEPRECATED)
     files = {"modelopt": ("modelopt", "ModelOptFp8Config"), "fp8": ("fp8", "Fp8Config")}
     files |= {name: (name, "") for name in ("experts_int8", "fbgemm_fp8", "mxfp4")}
     for name, (file, owner) in files.items():
-        said = rf"^class {owner}.*?def get_min_capability.*?return (\d+)"
+        pattern = rf"^class {owner}.*?def get_min_capability.*?return (\d+)"
         assert (
             LEAST[name]
-            == int(re.search(said, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10
+            == int(re.search(pattern, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10
         ), name
 
 

@@ -32,9 +32,10 @@ def test_a_named_card_of_another_size_keeps_its_speed():
 
 def test_the_catalog_s_size_given_by_hand_changes_nothing():
     card = load_gpu("a10")
-    given = plan("llama-3.1-8b", "a10", gpu_memory_gib=card.engine_gib, max_model_len=LENGTH)
+    with_size = plan("llama-3.1-8b", "a10", gpu_memory_gib=card.engine_gib, max_model_len=LENGTH)
     assert (
-        given.kv_cache_tokens == plan("llama-3.1-8b", "a10", max_model_len=LENGTH).kv_cache_tokens
+        with_size.kv_cache_tokens
+        == plan("llama-3.1-8b", "a10", max_model_len=LENGTH).kv_cache_tokens
     )
 
 
@@ -104,12 +105,12 @@ def test_wrong_sizes_are_one_sentence(wrong):
 
 @pytest.mark.parametrize("module", ["workshop.cli", "inference_planner.cli"])
 def test_the_commands_take_both(module):
-    words = ["llama-3.2-1b", "--gpu-memory", "24", "--free-gib", "12", "--json"]
+    arguments = ["llama-3.2-1b", "--gpu-memory", "24", "--free-gib", "12", "--json"]
     if module == "workshop.cli":
-        words = ["plan", *words]
+        arguments = ["plan", *arguments]
     code = f"from {module} import main; import sys; sys.exit(main())"
     run = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
     )
     data = json.loads(run.stdout)
     assert run.returncode == 0, run.stderr
@@ -117,8 +118,8 @@ def test_the_commands_take_both(module):
     assert data["settings"]["gpu_memory_utilization"] == 0.47  # (12 - 0.6) / 24
 
 
-def run_cli(words: list[str]) -> None:
-    CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
+def run_cli(arguments: list[str]) -> None:
+    CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
 
 
 @pytest.mark.parametrize("option", ["--gpu-memory", "--free-gib"])

@@ -266,8 +266,9 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_other_spellings_of_the_same_config_give_the_same_plan(tmp_path, config, change):
     """Transformers 5 writes dtype and rope_parameters; fields may be there with null."""
 
-    found = plan(write(tmp_path, {**config, **change}), "h200", usage="llm")
-    assert found.kv_cache_tokens == 902_752  # the recorded run "8b" of vLLM 0.32.0: 902,784
+    respelled_plan = plan(write(tmp_path, {**config, **change}), "h200", usage="llm")
+    # the recorded run "8b" of vLLM 0.32.0: 902,784
+    assert respelled_plan.kv_cache_tokens == 902_752
 
 
 def test_longrope_starts_with_its_original_length(tmp_path):

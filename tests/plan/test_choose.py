@@ -41,11 +41,12 @@ def test_kv_heads_are_divided_or_copied_evenly(tp, why):
 def test_what_a_checkpoint_leaves_in_16_bit_may_be_cut_anywhere():
     """Qwen2.5 14B's MLP of 13,824 is 8 ranks of 13.5 groups of 128; its attention of 5,120 of 5 (config.json)."""
     awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
-    raw, kept = load_model("qwen2.5-14b").raw, {"modules_to_not_convert": ["mlp.down_proj"]}
+    raw = load_model("qwen2.5-14b").raw
+    awq_but_mlp = {**awq, "modules_to_not_convert": ["mlp.down_proj"]}
     assert "groups of 128" in tp_problem(
         from_dict({**raw, "quantization_config": awq}, name="awq"), 8
     )
-    assert tp_problem(from_dict({**raw, "quantization_config": awq | kept}, name="awq"), 8) == ""
+    assert tp_problem(from_dict({**raw, "quantization_config": awq_but_mlp}, name="awq"), 8) == ""
 
 
 def test_over_nodes_the_pipeline_parallel_size_is_their_number():
@@ -67,11 +68,11 @@ def test_gpus_that_do_not_divide_the_model_become_pipeline_stages():
 
 
 def test_without_hardware_the_reason_names_the_heads_not_nodes_that_are_not_there():
-    found = plan("falcon-7b", "t4", max_model_len=2048)
-    assert (found.tensor_parallel_size, found.nodes) == (1, 1)
-    said = " ".join(found.reasons)
+    falcon = plan("falcon-7b", "t4", max_model_len=2048)
+    assert (falcon.tensor_parallel_size, falcon.nodes) == (1, 1)
+    reasons = " ".join(falcon.reasons)
     # Falcon 7B's config.json: 71 heads
-    assert "71 attention heads" in said and "over nodes" not in said
+    assert "71 attention heads" in reasons and "over nodes" not in reasons
 
 
 def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
@@ -94,7 +95,7 @@ EIGHT_STAGES = {
 
 
 @pytest.mark.parametrize(
-    "model, gpu, asked, lines",
+    "model, gpu, settings, lines",
     [
         # 4 GPUs where 1 would do; too long a request; weights and cache in FP8; stages where the first is too large
         ("llama-3.1-8b", "h100", {"gpus_per_node": 4, "nodes": 1, "tensor_parallel_size": 4}, 4),
@@ -108,8 +109,10 @@ EIGHT_STAGES = {
         ),
     ],
 )
-def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, gpu, asked, lines):
-    now = plan(model, gpu, **asked)
+def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(
+    model, gpu, settings, lines
+):
+    now = plan(model, gpu, **settings)
     sizes = {
         f"{kind}_parallel_size": getattr(now, f"{kind}_parallel_size")
         for kind in ("tensor", "pipeline")
@@ -121,21 +124,21 @@ def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, 
             name.replace("-", "_"): float(v) if "." in v else int(v) if v.isdigit() else v
             for name, v in flags
         }
-        if found := re.search(r"on (\d+) node\(s\) of", line):
-            changed["nodes"] = int(found[1])
-        then = plan(model, gpu, **asked | sizes | changed)
+        if match := re.search(r"on (\d+) node\(s\) of", line):
+            changed["nodes"] = int(match[1])
+        then = plan(model, gpu, **settings | sizes | changed)
         assert then.fits, line
         assert ("a small cost in precision" in line) == ("--kv-cache-dtype fp8 holds" in line)
-        if found := re.search(r"(holds|adds) ([\d,]+) tokens", line):
-            before = now.kv_cache_tokens if found[1] == "adds" else 0
-            assert f"{then.kv_cache_tokens - before:,}" == found[2]
-        if found := re.match(r"(?:The same )?(\d+) ×", line):
-            assert then.gpus == int(found[1])
-        if found := re.search(r"([\d.]+) GiB of KV cache", line):
-            assert then.available_kv_gib_per_gpu == pytest.approx(float(found[1]), abs=0.05)
-        if found := re.search(r"with (\d+)% of the tokens/s", line):
+        if match := re.search(r"(holds|adds) ([\d,]+) tokens", line):
+            before = now.kv_cache_tokens if match[1] == "adds" else 0
+            assert f"{then.kv_cache_tokens - before:,}" == match[2]
+        if match := re.match(r"(?:The same )?(\d+) ×", line):
+            assert then.gpus == int(match[1])
+        if match := re.search(r"([\d.]+) GiB of KV cache", line):
+            assert then.available_kv_gib_per_gpu == pytest.approx(float(match[1]), abs=0.05)
+        if match := re.search(r"with (\d+)% of the tokens/s", line):
             share = then.single_stream_tokens_per_s / now.single_stream_tokens_per_s
-            assert share == pytest.approx(int(found[1]) / 100, abs=0.006)
+            assert share == pytest.approx(int(match[1]) / 100, abs=0.006)
 
 
 def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
@@ -242,8 +245,8 @@ def test_an_all_reduce_is_two_a_layer_of_the_hidden_size():
 
 
 def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
-    one, wide = (plan("llama-3.1-8b", "h100", tensor_parallel_size=tp) for tp in (8, 16))
-    assert wide.ranks[0].kv_heads == one.ranks[0].kv_heads == 1
+    narrow, wide = (plan("llama-3.1-8b", "h100", tensor_parallel_size=tp) for tp in (8, 16))
+    assert wide.ranks[0].kv_heads == narrow.ranks[0].kv_heads == 1
     assert any("times" in a for a in wide.advice)
 
 
@@ -284,8 +287,8 @@ def test_the_command_names_the_model_as_it_was_asked_for(tmp_path):
 
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("gpt2").raw)))
     assert f"vllm serve {tmp_path} " in plan(tmp_path, "h100").command
-    asked = "meta-llama/Llama-3.1-8B-Instruct"
-    assert f"vllm serve {asked} " in plan(asked, "h100").command
+    hub_id = "meta-llama/Llama-3.1-8B-Instruct"
+    assert f"vllm serve {hub_id} " in plan(hub_id, "h100").command
 
 
 def test_experts_in_groups_may_be_cut_and_the_padded_checkpoint_serves_on_eight():

@@ -41,7 +41,7 @@ def workshop(*args: str) -> subprocess.CompletedProcess:
 
 def test_json_has_the_promised_keys_and_types(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-70b").raw)))
-    asked = [
+    options = [
         "--gpu",
         "h200",
         "--tensor-parallel-size",
@@ -51,7 +51,7 @@ def test_json_has_the_promised_keys_and_types(tmp_path):
         "--vllm-version",
         "0.25.1",
     ]
-    done = workshop(str(tmp_path), *asked, "--json")
+    done = workshop(str(tmp_path), *options, "--json")
     data = json.loads(done.stdout)
     assert done.returncode == 0 and data.keys() >= KEYS
     for key in (
@@ -80,7 +80,7 @@ def test_a_model_that_does_not_fit_exits_with_1():
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["llama-3.1-8", "--gpu", "h100"], "llama-3.1-8b"),
         (["llama-3.1-8b", "--gpu", "h101"], "h100"),
@@ -92,9 +92,9 @@ def test_a_model_that_does_not_fit_exits_with_1():
         (["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "9.9"], "0.25.1"),
     ],
 )
-def test_wrong_use_exits_with_2_and_one_sentence(args, said):
+def test_wrong_use_exits_with_2_and_one_sentence(args, message):
     done = workshop(*args)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():
@@ -128,5 +128,5 @@ def test_planning_imports_no_more_than_the_standard_library():
 
 
 def test_one_request_is_no_number_of_simultaneous_requests():
-    said = workshop("llama-3.1-8b", "--gpu", "h100", "--max-num-batched-tokens", "1").stdout
-    assert "5 s for 1 request of 300 tokens" in " ".join(said.split())
+    output = workshop("llama-3.1-8b", "--gpu", "h100", "--max-num-batched-tokens", "1").stdout
+    assert "5 s for 1 request of 300 tokens" in " ".join(output.split())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from inference_planner import plan
-from inference_planner.catalog import load_model
+from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.read import from_dict
 from inference_planner.drafts import METHODS, mtp_layers, read, weight_bytes
@@ -94,14 +94,14 @@ def test_an_eagle3_head_is_one_layer_of_the_cache_and_has_the_published_paramete
         "max_position_embeddings": 2048,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    asked = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": 3}
+    speculative_config = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": 3}
     without = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=16384)
     p = plan(
         "llama-3.1-8b",
         "h100",
         tensor_parallel_size=1,
         max_model_len=16384,
-        speculative_config=json.dumps(asked),
+        speculative_config=json.dumps(speculative_config),
     )
     assert p.kv_bytes_per_token == without.kv_bytes_per_token * 33 / 32
     added = (p.weights_gib_per_gpu - without.weights_gib_per_gpu) * GIB
@@ -168,9 +168,9 @@ def test_a_step_of_decoding_has_a_graph_for_whole_requests():
 
 def test_the_command_has_the_config_as_vllm_takes_it():
     p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, speculative_config=EAGLE3)
-    words = shlex.split(p.command)
-    given = json.loads(words[words.index("--speculative-config") + 1])
-    assert given == EAGLE3
+    arguments = shlex.split(p.command)
+    config = json.loads(arguments[arguments.index("--speculative-config") + 1])
+    assert config == EAGLE3
     assert json.loads(json.dumps(p.to_dict()))["settings"]["speculative_config"] == EAGLE3
 
 
@@ -198,16 +198,27 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "words"), WRONG, ids=lambda value: str(value)[:40])
-def test_a_draft_that_vllm_refuses_is_refused_in_a_sentence(asked, words):
+@pytest.mark.parametrize(("draft_config", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_draft_that_vllm_refuses_is_refused_in_a_sentence(draft_config, message):
     with pytest.raises(BadInput) as refused:
-        plan("llama-3.1-8b", "h100", tensor_parallel_size=1, speculative_config=asked)
-    assert words in refused.value.message and refused.value.remedy
+        plan("llama-3.1-8b", "h100", tensor_parallel_size=1, speculative_config=draft_config)
+    assert message in refused.value.message and refused.value.remedy
 
 
 def test_a_field_that_is_given_twice_is_refused():
     with pytest.raises(BadInput, match="given twice"):
         plan("llama-3.1-8b", "h100", speculative_config=EAGLE3, spec_tokens=2)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_mtp_of_any_model_is_planned_or_refused_in_a_sentence(name):
+    m = load_model(name)
+    try:
+        draft = read(m, {"method": "mtp", "num_speculative_tokens": 1})
+    except BadInput as error:
+        assert error.remedy
+    else:
+        assert draft and weight_bytes(m, draft, 1) > 0
 
 
 def test_vllms_older_names_of_mtp_are_read():

@@ -177,17 +177,20 @@ def test_qwen3_vl_30b_on_four_3090_keeps_the_cache_that_its_log_says():
 
 def test_an_encoder_costs_what_five_starts_on_a_5090_said():
     # Qwen3.6-35B-A3B NVFP4: 4.88 GiB with images, 6.44 without; the steps of those starts are not known
-    asked = {
+    settings = {
         "tensor_parallel_size": 1,
         "max_model_len": 32768,
         "max_num_batched_tokens": 4096,
         "max_num_seqs": 4,
         "vllm_version": "0.25.1",
     }
-    sees = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked)
-    blind = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked, language_model_only=True)
+    sees = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **settings)
+    blind = plan("qwen3.6-35b-a3b-nvfp4", "rtx-5090", **settings, language_model_only=True)
     no_items = plan(
-        "qwen3.6-35b-a3b-nvfp4", "rtx-5090", **asked, limit_mm_per_prompt={"image": 0, "video": 0}
+        "qwen3.6-35b-a3b-nvfp4",
+        "rtx-5090",
+        **settings,
+        limit_mm_per_prompt={"image": 0, "video": 0},
     )
     assert available_gib(blind) - available_gib(sees) == pytest.approx(6.44 - 4.88, abs=0.2)
     assert available_gib(no_items) == available_gib(blind)
@@ -211,8 +214,8 @@ def test_as_many_items_are_encoded_as_logs_say(model, tokens, modality, count):
 
 def test_images_without_videos_are_as_many_as_a_log_says():
     # Gemma 4 with {"image": 8, "video": 0}: 29 image items of a budget of 8,192 tokens
-    asked = {"max_num_batched_tokens": 8192, "limit_mm_per_prompt": "image=8,video=0"}
-    p = plan("gemma-4-26b-a4b", "h200", tensor_parallel_size=1, **asked)
+    settings = {"max_num_batched_tokens": 8192, "limit_mm_per_prompt": "image=8,video=0"}
+    p = plan("gemma-4-26b-a4b", "h200", tensor_parallel_size=1, **settings)
     run = encoder_run(p.config, p.settings, 1)
     assert (run.modality, run.items) == ("image", 29)
     assert """--limit-mm-per-prompt '{"image": 8, "video": 0}'""" in p.command
@@ -252,8 +255,8 @@ def test_no_multimodal_model_is_planned_as_text_without_a_word():
             continue
         p = plan(name, "h200", max_model_len=4096)
         assert any("multimodal" in reason for reason in p.reasons), name
-        found = encoder(model, 4096)
-        if found:
+        vision_encoder = encoder(model, 4096)
+        if vision_encoder:
             assert {"input embeddings", "encoder"} <= {item.name for item in p.overheads}, name
 
 
@@ -297,8 +300,8 @@ def test_a_text_model_has_no_limits():
     [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']],
 )
 def test_the_command_line_takes_the_settings_and_passes_them_on(flags):
-    asked = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]
-    result = CliRunner().invoke(command, [*asked, *flags])
+    arguments = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]
+    result = CliRunner().invoke(command, [*arguments, *flags])
     data = json.loads(result.output)
     assert result.exit_code == 0 and flags[0] in data["command"]
     assert "encoder" not in {item["name"] for item in data["overheads"]}
@@ -316,14 +319,14 @@ def test_a_multimodal_plan_takes_about_as_long_as_another():
 
 
 @pytest.mark.parametrize(
-    ("config", "name", "words"),
+    ("config", "name", "reason"),
     [(BGE_M3, "bge-m3", "no KV cache"), (QWEN3_EMBEDDING, "Qwen3-Embedding-8B", "pooling model")],
 )
-def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, words):
+def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, reason):
     p = plan(folder(tmp_path, config, name), "h100")
     text = plan_text(p)
     data = json.loads(plan_json(p))
-    assert p.fits and words in " ".join(text.split())
+    assert p.fits and reason in " ".join(text.split())
     assert "tokens/s" not in text and "at once" not in text.split("Why")[0]
     assert data["single_stream_tokens_per_s"] is None and data["learners_at_once"] is None
     assert data["pooling"] == "vectors"
@@ -375,10 +378,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 def test_yarn_by_hf_overrides_allows_what_each_version_of_vllm_allows():
     # Qwen3-8B has 40,960 positions; pull request 56446 ended the multiplication
-    asked = {"max_model_len": 131072, "hf_overrides": {"rope_scaling": YARN}}
-    assert plan("qwen3-8b", "h100", **asked, vllm_version="0.25.1").max_model_len == 131072
+    settings = {"max_model_len": 131072, "hf_overrides": {"rope_scaling": YARN}}
+    assert plan("qwen3-8b", "h100", **settings, vllm_version="0.25.1").max_model_len == 131072
     with pytest.raises(BadInput, match="40960"):
-        plan("qwen3-8b", "h100", **asked)
+        plan("qwen3-8b", "h100", **settings)
     both = {"rope_scaling": YARN, "max_position_embeddings": 131072}
     p = plan("qwen3-8b", "h100", max_model_len=131072, hf_overrides=json.dumps(both))
     assert p.max_model_len == 131072 and "--hf-overrides" in p.command

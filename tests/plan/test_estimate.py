@@ -125,8 +125,8 @@ def test_the_kv_cache_of_an_estimate_holds_what_that_of_the_class_does(name, tp)
         assert ours == pytest.approx(
             cache["pool_bytes_per_block"][0] * cache["blocks_per_request"], rel=0.001
         )
-        said = pytest.approx(cache["bytes_per_token"], rel=0.001)
-        assert tp > 1 or kv_cache.kv_cache_bytes_per_token(m) == said  # beyond: copies count
+        class_bytes = pytest.approx(cache["bytes_per_token"], rel=0.001)
+        assert tp > 1 or kv_cache.kv_cache_bytes_per_token(m) == class_bytes  # beyond: copies count
 
 
 PLAIN = {"torch_dtype": "bfloat16", "tie_word_embeddings": False, "max_position_embeddings": 131072}
@@ -347,13 +347,14 @@ def test_whisper_is_read_by_its_decoders_fields():
         "decoder_ffn_dim": 1536,
         "decoder_layers": 4,
     }
-    said = {
+    model_fields = {
         "architectures": ["WhisperForConditionalGeneration"],
         "model_type": "whisper",
         "vocab_size": 51865,
     }
     m = from_dict(
-        {**said, **sizes, "max_target_positions": 448, "encoder_layers": 4}, name="whisper-tiny"
+        {**model_fields, **sizes, "max_target_positions": 448, "encoder_layers": 4},
+        name="whisper-tiny",
     )
     assert (m.num_hidden_layers, m.num_attention_heads, m.intermediate_size) == (4, 6, 1536)
     assert m.max_position_embeddings == 448
@@ -395,9 +396,12 @@ def test_other_spellings_and_nested_configs_are_read():
         "ffn_dim": 8192,
         "n_positions": 8192,
     }
-    kept = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}
+    shared_fields = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}
     plain = from_dict(NEW, name="m")
-    for config in ({**kept, **spelled}, {**kept, "llm_config": {**kept, **spelled}}):
+    for config in (
+        {**shared_fields, **spelled},
+        {**shared_fields, "llm_config": {**shared_fields, **spelled}},
+    ):
         m = from_dict(config, name="m")
         assert (m.hidden_size, m.num_hidden_layers, m.num_key_value_heads) == (2048, 24, 4)
         assert m.intermediate_size == plain.intermediate_size

@@ -36,15 +36,15 @@ def answers(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
 
     def put(answer: dict | str) -> Path:
-        script, said = tmp_path / "python", tmp_path / "asked"
+        script, jobs_file = tmp_path / "python", tmp_path / "asked"
         line = answer if isinstance(answer, str) else json.dumps(answer)
         script.write_text(
-            f"#!/bin/sh\nwhile read -r job; do echo \"$job\" >> '{said}'; cat '{script}.answer'; done\n"
+            f"#!/bin/sh\nwhile read -r job; do echo \"$job\" >> '{jobs_file}'; cat '{script}.answer'; done\n"
         )
         Path(f"{script}.answer").write_text(line + "\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(script))
-        return said
+        return jobs_file
 
     return put
 
@@ -101,16 +101,16 @@ class TestRecorded:
     @pytest.mark.parametrize("name", RECORDED)
     def test_models_of_this_year_are_planned_without_vllm(self, name, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
-        for known in RECORDED[name]["builds"]:
-            if known["pp"] > 1:
+        for build in RECORDED[name]["builds"]:
+            if build["pp"] > 1:
                 continue
-            p = plan(name, "b300", tensor_parallel_size=known["tp"], max_model_len=4096)
+            p = plan(name, "b300", tensor_parallel_size=build["tp"], max_model_len=4096)
             # nobody measured a B300
             assert (p.sizes_from, p.exact, p.source) == ("recorded", False, "0.32.0")
             assert p.weights_gib_per_gpu == pytest.approx(
-                known["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
+                build["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
             )
-            pool = known["kv_cache"]["pool_bytes_per_block"][0]
+            pool = build["kv_cache"]["pool_bytes_per_block"][0]
             assert p.num_gpu_blocks == (
                 int(p.available_kv_gib_per_gpu * 2**30) // pool if p.fits else 0
             )
@@ -119,18 +119,18 @@ class TestRecorded:
     def test_blocks_of_a_request_are_those_of_vllms_own_function(self, name):
         m = load_model(name)
         for split in RECORDED[name]["builds"]:
-            said, known = (
+            cache, recorded_model = (
                 split["kv_cache"],
                 replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),))),
             )
             lengths, starts = (
-                (said["max_model_len"], said["max_in_flight_tokens"]),
+                (cache["max_model_len"], cache["max_in_flight_tokens"]),
                 tuple(range(split["pp"])),
             )
-            lay = kv_cache.layout(known, split["tp"], "auto", *lengths, starts=starts)
-            assert kv_cache.blocks_per_request(lay) == said["blocks_per_request"]
+            lay = kv_cache.layout(recorded_model, split["tp"], "auto", *lengths, starts=starts)
+            assert kv_cache.blocks_per_request(lay) == cache["blocks_per_request"]
             assert [g.blocks_per_request for g in lay.groups] == [
-                g["blocks_per_request"] for g in said["groups"]
+                g["blocks_per_request"] for g in cache["groups"]
             ]
 
     def test_a_stage_of_a_pipeline_holds_what_vllm_gives_it(self, monkeypatch):
@@ -172,27 +172,27 @@ class TestFormulas:
 
 class TestWorker:
     def test_its_answer_is_the_plan_and_is_asked_for_once(self, tmp_path, answers):
-        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        jobs_file = answers(answer_of(RECORDED["smollm3-3b"]))
         for length in (4096, 8192):
             p = plan(folder(tmp_path), "h200", exact=True, max_model_len=length)
             assert (p.sizes_from, p.exact, p.source) == ("exact", True, "0.32.0")
             assert p.weights_gib_per_gpu == pytest.approx(5.76, abs=0.01)
-        assert len(said.read_text().splitlines()) == 1
-        assert json.loads(said.read_text())["config"] == NEW
+        assert len(jobs_file.read_text().splitlines()) == 1
+        assert json.loads(jobs_file.read_text())["config"] == NEW
 
     def test_where_there_are_no_formulas_it_is_asked_without_being_told_to(self, tmp_path, answers):
-        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        jobs_file = answers(answer_of(RECORDED["smollm3-3b"]))
         assert plan(folder(tmp_path), "h200").sizes_from == "exact"
         assert plan("llama-3.1-8b", "h200").sizes_from == "formulas"
-        assert len(said.read_text().splitlines()) == 1
+        assert len(jobs_file.read_text().splitlines()) == 1
 
     def test_a_cut_answer_on_disk_is_asked_for_again(self, tmp_path, answers):
-        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        jobs_file = answers(answer_of(RECORDED["smollm3-3b"]))
         plan(folder(tmp_path), "h200", exact=True)
-        for kept in exact.answers_folder().iterdir():
-            kept.write_text(kept.read_text()[:100])
+        for path in exact.answers_folder().iterdir():
+            path.write_text(path.read_text()[:100])
         plan(folder(tmp_path), "h200", exact=True)
-        assert len(said.read_text().splitlines()) == 2
+        assert len(jobs_file.read_text().splitlines()) == 2
 
     @pytest.mark.parametrize(
         ("error", "sentence"),
@@ -223,34 +223,34 @@ class TestWorker:
         assert p.sizes_from == "estimate" and any(sentence in reason for reason in p.reasons)
 
     def test_what_vllm_has_no_class_for_gets_no_command_and_no_tick(self, tmp_path, answers):
-        asked = folder(tmp_path)
+        model_folder = folder(tmp_path)
         answers(
             {
                 "error": "Model architectures ['SuperNova'] are not supported for now.",
                 "vllm": "0.32.0",
             }
         )
-        p = plan(asked, "h200")
+        p = plan(model_folder, "h200")
         text, data = report.plan_text(p), json.loads(report.plan_json(p))
         assert p.fits and not p.starts
         assert "would fit" in text and "✓" not in text and "vllm serve" not in text
         assert data["command"] == "" and data["kv_cache_tokens"]
-        assert hardware.smallest(asked, "h200", make_plan=plan).reason.startswith(
+        assert hardware.smallest(model_folder, "h200", make_plan=plan).reason.startswith(
             "vLLM 0.32.0 cannot build"
         )
         with pytest.raises(Unservable, match="cannot build"):
-            check_starts(plan(asked, "h200").deployment)
+            check_starts(plan(model_folder, "h200"))
         answers("no answer")
-        other = plan(asked, "h200", max_num_seqs=64, kv_cache_dtype="fp8")
+        other = plan(model_folder, "h200", max_num_seqs=64, kv_cache_dtype="fp8")
         assert other.starts and "✓" in report.plan_text(other)
 
-    @pytest.mark.parametrize("asked", [None, True])
-    def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):
+    @pytest.mark.parametrize("exact_setting", [None, True])
+    def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, exact_setting):
         empty = {"groups": [], "pool_bytes_per_block": [0], "bytes_per_token": 0}
         # what vLLM 0.32.0 says of BertModel
         answers({**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty})
         with pytest.raises(BadInput, match="keeps no KV cache"):
-            plan(folder(tmp_path), "h200", exact=asked)
+            plan(folder(tmp_path), "h200", exact=exact_setting)
 
     @pytest.mark.parametrize("answer", ["", "[1", "null"])
     def test_a_process_that_says_nothing_of_use_is_one_sentence(self, tmp_path, answers, answer):

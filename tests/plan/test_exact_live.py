@@ -48,10 +48,10 @@ def test_a_class_says_what_the_record_says(worker, kind, monkeypatch):
     config = dict(load_model(entry["name"]).raw)
     for split in [s for s in entry["builds"] if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
         length = split["kv_cache"]["max_model_len"]
-        asked = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
-        found = worker.build({**asked, "max_num_batched_tokens": benchmark.BATCH})
-        assert "error" not in found, found["error"]
-        assert {k: found[k] for k in ("stages", "kv_cache")} == {
+        job = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
+        answer = worker.build({**job, "max_num_batched_tokens": benchmark.BATCH})
+        assert "error" not in answer, answer["error"]
+        assert {k: answer[k] for k in ("stages", "kv_cache")} == {
             k: split[k] for k in ("stages", "kv_cache")
         }
 

@@ -1,4 +1,4 @@
-"""Names of architectures are compared in the catalog alone; everything else asks for a trait."""
+"""Names of architectures are in the catalog alone; everything else asks for a trait."""
 
 import ast
 import re
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import inference_planner
 import pytest
+from inference_planner import encoders, tower
+from inference_planner.catalog import architectures
 
 import workshop
 
@@ -59,3 +61,23 @@ def test_no_module_but_the_catalog_compares_an_architecture():
 )
 def test_a_comparison_would_be_found(code):
     assert compared_names(ast.parse(code))
+
+
+def names_of_architectures(source: str) -> list[str]:
+    """Return the names of architectures that a module has as texts, also as keys of a table."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    return [text for text in texts if isinstance(text, str) and ARCHITECTURE.fullmatch(text)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_no_module_but_the_catalog_names_an_architecture(path):
+    assert not names_of_architectures(path.read_text(encoding="utf-8"))
+
+
+def test_a_table_by_architectures_is_seen():
+    assert names_of_architectures('TOWERS = {"MolmoForCausalLM": molmo}') == ["MolmoForCausalLM"]
+
+
+def test_each_formula_of_an_encoder_has_an_architecture_and_each_architecture_a_formula():
+    assert set(architectures.ENCODERS.values()) == set(encoders.FORMULAS)
+    assert set(architectures.TOWERS.values()) == set(tower.FORMULAS)

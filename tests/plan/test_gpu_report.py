@@ -59,8 +59,8 @@ def test_the_parts_of_a_step_are_the_whole_step(name):
 
 
 def test_the_script_of_70b_takes_what_was_kept():
-    kept = next(r for r in recorded.tuning() if r["name"] == "70b-tp4-best")
-    assert kept["compilation_config"]["compile_sizes"] == [1]
+    best = next(r for r in recorded.tuning() if r["name"] == "70b-tp4-best")
+    assert best["compilation_config"]["compile_sizes"] == [1]
     assert (
         """--compilation-config '{"compile_sizes": [1]}'"""
         in (ROOT / "slurm/70b.sbatch").read_text()
@@ -72,6 +72,6 @@ def test_jobs_are_predicted_before_they_are_measured(monkeypatch, capsys):
     jobs = ROOT / "benchmarks/gpu/jobs/new_models.json"
     monkeypatch.setattr("sys.argv", ["predict.py", str(jobs)])
     script("predict").main()
-    said = json.loads(capsys.readouterr().out)
-    assert list(said) == [job["name"] for job in json.loads(jobs.read_text())]
-    assert said["70b-fp8-tp1"]["weights_gib_per_gpu"] == pytest.approx(67.7, abs=0.05)
+    predictions = json.loads(capsys.readouterr().out)
+    assert list(predictions) == [job["name"] for job in json.loads(jobs.read_text())]
+    assert predictions["70b-fp8-tp1"]["weights_gib_per_gpu"] == pytest.approx(67.7, abs=0.05)

@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from inference_planner import hardware
+from inference_planner.attention import main_kind
 from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 
@@ -62,7 +63,7 @@ def test_minicpm3_compresses_its_keys_but_its_cache_is_whole():
     # 62 layers · (K and V padded to K's 64 + 32) · 40 heads · 2 bytes; MLA's latent would be 62 · (256 + 32) · 2
     m = load_model("minicpm3-4b")
     assert kv_cache_bytes_per_token(m) == 62 * 2 * 40 * 96 * 2 == 952_320
-    assert m.kind == "MHA" and "MLA" in hardware.architecture(m)
+    assert main_kind(m).label(m) == "MHA" and "MLA" in hardware.architecture(m)
     assert kv_cache_bytes_per_token(load_model("deepseek-v2-lite")) == 27 * (512 + 64) * 2
 
 
@@ -111,8 +112,8 @@ def test_a_shorter_model_is_counted_with_all_that_it_reads():
 
 def test_a_folder_is_a_row_as_it_is_a_plan(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-8b").raw)))
-    found = CliRunner().invoke(command, [str(tmp_path), "--gpu", "h100", "--json"])
-    (row,) = json.loads(found.output)
+    result = CliRunner().invoke(command, [str(tmp_path), "--gpu", "h100", "--json"])
+    (row,) = json.loads(result.output)
     assert (
         row["parameters"] == 8_030_261_248 and str(tmp_path) in row["smallest"]["h100"]["command"]
     )

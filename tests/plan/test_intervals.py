@@ -58,8 +58,8 @@ def test_the_tokens_are_what_the_low_end_of_the_memory_holds():
 
 
 def test_the_words_are_those_of_the_design():
-    words = ("measured here", "measured on this kind of GPU", "same generation", "never measured")
-    assert words == BASES == get_args(Basis)
+    bases = ("measured here", "measured on this kind of GPU", "same generation", "never measured")
+    assert bases == BASES == get_args(Basis)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_case_farther_from_measured_ground_has_a_wider_interval():
     ],
 )
 def test_what_was_never_measured_of_a_case_widens_it(settings, plainer):
-    one = {"tensor_parallel_size": 1, "max_model_len": 4096}
-    odd = plan("llama-3.1-8b", "l40s", **{**one, **settings})
-    usual = plan("llama-3.1-8b", "l40s", **{**one, **plainer})
+    one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    odd = plan("llama-3.1-8b", "l40s", **{**one_gpu, **settings})
+    usual = plan("llama-3.1-8b", "l40s", **{**one_gpu, **plainer})
     assert odd.spread.time_share > usual.spread.time_share
 
 
@@ -156,13 +156,13 @@ def test_what_was_predicted_before_measuring_lies_within_the_width_of_its_distan
 
 
 def test_formulas_of_another_version_make_a_case_less_certain():
-    one = {"tensor_parallel_size": 1, "max_model_len": 4096}
-    known = plan("llama-3.1-8b", "h100", vllm_version="0.25.1", **one)
-    older = plan("llama-3.1-8b", "h100", vllm_version="0.24.0", **one)
-    assert older.spread.available_gib > known.spread.available_gib + 0.3
+    one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    newer = plan("llama-3.1-8b", "h100", vllm_version="0.25.1", **one_gpu)
+    older = plan("llama-3.1-8b", "h100", vllm_version="0.24.0", **one_gpu)
+    assert older.spread.available_gib > newer.spread.available_gib + 0.3
     assert older.basis == "measured on this kind of GPU"
     assert "the formulas of another version" in older.to_dict()["doubts"]
-    assert "the formulas of another version" not in known.to_dict()["doubts"]
+    assert "the formulas of another version" not in newer.to_dict()["doubts"]
 
 
 def test_a_public_log_of_a_release_without_formulas_lies_within():
@@ -234,9 +234,9 @@ def test_a_plan_that_does_not_fit_says_that_it_might():
 
 def test_a_model_without_its_encoder_is_of_the_kind_of_its_text_model():
     """Qwen3-VL 2B is a dense decoder with full attention behind its encoder (its config.json), as 8B is."""
-    one = {"tensor_parallel_size": 1, "max_model_len": 4096}
-    whole = plan("qwen3-vl-2b", "h100", **one)
-    text = plan("qwen3-vl-2b", "h100", language_model_only=True, **one)
+    one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    whole = plan("qwen3-vl-2b", "h100", **one_gpu)
+    text = plan("qwen3-vl-2b", "h100", language_model_only=True, **one_gpu)
     assert (whole.basis, text.basis) == ("measured on this kind of GPU", "measured here")
     assert text.spread.available_gib < whole.spread.available_gib
 
@@ -259,10 +259,10 @@ def test_what_runs_beside_the_model_was_never_measured(settings, name):
 
 def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
     """kernels.py: Machete was timed on an H100, Marlin on no card."""
-    one = {"tensor_parallel_size": 1, "max_model_len": 4096, "quantization": "awq"}
+    settings = {"tensor_parallel_size": 1, "max_model_len": 4096, "quantization": "awq"}
     name = "a kernel that was never measured"
-    assert name not in plan("qwen3-32b", "h100", **one).to_dict()["doubts"]
-    ada = plan("qwen3-8b", "l40s", **one)
+    assert name not in plan("qwen3-32b", "h100", **settings).to_dict()["doubts"]
+    ada = plan("qwen3-8b", "l40s", **settings)
     assert name in ada.to_dict()["doubts"]
     plain = plan("qwen3-8b", "l40s", tensor_parallel_size=1, max_model_len=4096)
     assert ada.spread.time_share > plain.spread.time_share + 0.1

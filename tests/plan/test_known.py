@@ -23,7 +23,7 @@ import architectures
 
 # vLLM's own list _PREVIOUSLY_SUPPORTED_MODELS (0.33.0), and the registry.py of the wheels named
 @pytest.mark.parametrize(
-    ("name", "version", "said"),
+    ("name", "version", "message"),
     [
         ("PersimmonForCausalLM", "0.32.0", "0.25.1 was the last"),
         ("MptForCausalLM", "0.32.0+cpu", "0.28.0 was the last"),
@@ -36,18 +36,18 @@ import architectures
         ("SuperNovaForCausalLM", "0.25.1", "No vLLM from 0.6.0 to"),
     ],
 )
-def test_it_says_which_version_has_an_architecture(name, version, said):
-    assert said in lacks(name, version) and bool(said) == bool(lacks(name, version))
+def test_it_says_which_version_has_an_architecture(name, version, message):
+    assert message in lacks(name, version) and bool(message) == bool(lacks(name, version))
 
 
 def test_the_table_is_what_the_installed_registry_says_of_itself():
     """Its architectures are known to its version; what it lists as gone, with the last version, is gone."""
-    found, version = importlib.util.find_spec("vllm"), exact.version()
-    if not found or version not in registries()["versions"]:
+    spec, version = importlib.util.find_spec("vllm"), exact.version()
+    if not spec or version not in registries()["versions"]:
         lacking(
             "vLLM is not installed, or its version is not in the table: python benchmarks/architectures.py VERSION"
         )
-    text = (Path(found.origin).parent / "model_executor/models/registry.py").read_text()
+    text = (Path(spec.origin).parent / "model_executor/models/registry.py").read_text()
     assert not [name for name in architectures.architectures(text) if lacks(name, version)]
     (listed,) = re.findall(
         r"^_PREVIOUSLY_SUPPORTED_MODELS = (\{.*?^\})", text, re.DOTALL | re.MULTILINE
@@ -91,10 +91,10 @@ def test_a_plan_says_that_its_version_does_not_have_the_architecture():
         plan("kimi-k3", "b300", vllm_version=version, exact=False)
         for version in ("0.25.1", "0.32.0")
     )
-    said = (
+    reason = (
         "vLLM 0.25.1 does not have KimiK3ForConditionalGeneration: 0.27.0 is the first that does."
     )
-    assert said in old.reasons and not [r for r in new.reasons if "does not have" in r]
+    assert reason in old.reasons and not [r for r in new.reasons if "does not have" in r]
 
 
 def test_a_refusal_of_exact_planning_names_the_version_that_would_do():

@@ -64,8 +64,9 @@ def test_tokens_are_printed_as_concurrency_times_length():
 def test_the_fullest_pipeline_stage_decides():
     m = load_model("llama-3.1-8b")
     lay = layout(m, 1, "auto", 4096, 16384)
-    each = pool_bytes_per_block(lay, range(20))
-    assert capacity(lay, [range(20), range(20, 32)], [100 * each, 10**12], 4096).blocks == 100
+    block_bytes = pool_bytes_per_block(lay, range(20))
+    available_bytes = [100 * block_bytes, 10**12]
+    assert capacity(lay, [range(20), range(20, 32)], available_bytes, 4096).blocks == 100
 
 
 def test_a_large_block_is_reused_whole_within_20_mib():

@@ -18,8 +18,8 @@ SIZE = {"total_size": 2_471_645_608}  # of its published index
 
 def with_index(folder, config: dict, text: str | dict):
     (folder / "config.json").write_text(json.dumps(config))
-    said = text if isinstance(text, str) else json.dumps(text)
-    (folder / "model.safetensors.index.json").write_text(said)
+    content = text if isinstance(text, str) else json.dumps(text)
+    (folder / "model.safetensors.index.json").write_text(content)
     return folder
 
 
@@ -90,7 +90,7 @@ def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size)
 
 
 @pytest.mark.parametrize(
-    ("lie", "said"),
+    ("lie", "message"),
     [
         (
             {"num_attention_heads": 24},
@@ -109,11 +109,11 @@ def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size)
     ],
 )
 @pytest.mark.parametrize("config", [LLAMA, NOVA], ids=["formulas", "none"])
-def test_a_config_that_lies_names_the_field(tmp_path, config, lie, said):
+def test_a_config_that_lies_names_the_field(tmp_path, config, lie, message):
     # which would free the heads from dividing
     without = {k: v for k, v in config.items() if k != "head_dim"}
     (tmp_path / "config.json").write_text(json.dumps({**without, **lie}))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         plan(tmp_path, "h100", exact=False)
 
 
@@ -128,8 +128,9 @@ def test_code_of_a_models_own_is_never_run_and_the_plan_says_so(tmp_path):
         "AutoModel": "configuration_supernova.SuperNovaConfig",
     }
     (tmp_path / "config.json").write_text(json.dumps({**NOVA, "auto_map": code}))
-    found = plan(tmp_path, "h100", exact=False)
+    supernova_plan = plan(tmp_path, "h100", exact=False)
     assert any(
-        "code of its own (auto_map), which was not run" in reason for reason in found.reasons
+        "code of its own (auto_map), which was not run" in reason
+        for reason in supernova_plan.reasons
     )
     assert not left.exists()

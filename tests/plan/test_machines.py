@@ -10,9 +10,9 @@ from workshop.errors import BadInput
 
 
 def test_there_are_at_least_ten_machines_each_with_a_source_and_a_known_gpu():
-    found = machines.list_machines()
-    assert len(found) >= 10 and len({machine.provider for machine in found}) >= 3
-    for machine in found:
+    all_machines = machines.list_machines()
+    assert len(all_machines) >= 10 and len({machine.provider for machine in all_machines}) >= 3
+    for machine in all_machines:
         assert load_gpu(machine.gpu).name == machine.gpu
         assert machine.source and len(machine.date) == 10
         assert machine.gpus >= 1 and machine.vcpus >= 4 * machine.gpus and machine.memory_gib > 0
@@ -69,15 +69,17 @@ def test_the_machines_of_each_provider_reach_this_years_gpus():
 
 
 def test_the_machines_are_listed_by_their_gpu_memory():
-    found = [m.gpus * load_gpu(m.gpu).marketing_gb for m in machines.list_machines()]
-    assert found == sorted(found)
+    gpu_memory_gb = [m.gpus * load_gpu(m.gpu).marketing_gb for m in machines.list_machines()]
+    assert gpu_memory_gb == sorted(gpu_memory_gb)
 
 
 def test_what_does_not_fit_says_what_would_and_comes_last():
-    found = machines.offers("llama-3.1-405b")
-    assert [offer.fits for offer in found] == sorted((offer.fits for offer in found), reverse=True)
-    assert all(offer.why for offer in found)
-    assert any("fp8" in offer.why for offer in found if not offer.fits)
+    offers = machines.offers("llama-3.1-405b")
+    assert [offer.fits for offer in offers] == sorted(
+        (offer.fits for offer in offers), reverse=True
+    )
+    assert all(offer.why for offer in offers)
+    assert any("fp8" in offer.why for offer in offers if not offer.fits)
 
 
 def test_a_gpu_that_cannot_run_the_weights_is_named_not_counted():
@@ -99,6 +101,6 @@ def test_unknown_names_are_refused():
 
 
 def test_the_sizes_that_were_asked_for_are_those_of_the_plans():
-    found = machines.offers("llama-3.1-8b", tensor_parallel_size=4)
-    assert {offer.plan.tensor_parallel_size for offer in found if offer.fits} == {4}
-    assert all(not offer.fits for offer in found if offer.machine.gpus < 4)
+    offers = machines.offers("llama-3.1-8b", tensor_parallel_size=4)
+    assert {offer.plan.tensor_parallel_size for offer in offers if offer.fits} == {4}
+    assert all(not offer.fits for offer in offers if offer.machine.gpus < 4)

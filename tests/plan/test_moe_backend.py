@@ -109,7 +109,7 @@ def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "backend", "words"),
+    ("model", "gpu", "backend", "message"),
     [
         ("gpt-oss-20b", "h100", "cutlass", "no CUTLASS kernels for experts in MXFP4"),
         ("qwen3-30b-a3b", "h100", "marlin", "no Marlin kernels for experts in 16 bit"),
@@ -121,8 +121,8 @@ def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
         ("gpt-oss-20b", "mi300x", "marlin", "does not run its kernels"),
     ],
 )
-def test_kernels_that_vllm_does_not_have_are_refused(model, gpu, backend, words):
-    with pytest.raises(BadInput, match=words):
+def test_kernels_that_vllm_does_not_have_are_refused(model, gpu, backend, message):
+    with pytest.raises(BadInput, match=message):
         plan(model, gpu, moe_backend=backend)
 
 

@@ -60,8 +60,8 @@ CASES = [drawn(random.Random(f"{SEED} {number}")) for number in range(DRAWN)]
 
 def in_order(model: str, gpu: str, settings: dict, name: str, values: tuple) -> list[Plan]:
     """Return the plans with one setting from the value that leaves least memory to the one that leaves most."""
-    given = values if name in MORE_HELPS else reversed(values)
-    plans = (planned(model, gpu, **{**settings, name: value}) for value in given)
+    ordered = values if name in MORE_HELPS else reversed(values)
+    plans = (planned(model, gpu, **{**settings, name: value}) for value in ordered)
     return [p for p in plans if p is not None]
 
 

@@ -1,19 +1,25 @@
 """A kind of attention that the planner has never seen is one class and one line: no other module knows its name."""
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import inference_planner
 import inference_planner.attention as attention
 import pytest
 from inference_planner import plan
-from inference_planner.attention import Attention, Peak, ProfileRun, States, Widths
+from inference_planner.attention import Attention, Peak, ProfileRun, States, Uncertainty, Widths
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
+from inference_planner.hardware import architecture
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.memory import kv_layout
 from inference_planner.weight import Weight
 from inference_planner.weights import layer_weights
+
+import workshop
 
 CONFIG = {
     "architectures": ["DigestForCausalLM"],
@@ -40,6 +46,8 @@ class Digest(Attention):
     """Every second layer keeps `elements` a token, the others keep one state of 1 MiB a request."""
 
     key = "digest"
+    splits_kv_heads = False
+    uncertainty = Uncertainty("digests", gib=0.2)
 
     def sizes(self, model: ModelConfig) -> DigestSizes | None:
         return next((s for s in model.attention_sizes if isinstance(s, DigestSizes)), None)
@@ -56,7 +64,7 @@ class Digest(Attention):
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
         return 1
 
-    def held(self, m: ModelConfig, tp: int) -> str:
+    def describe_share(self, m: ModelConfig, tp: int) -> str:
         return "one digest of every token"
 
     def widths(self, m: ModelConfig, tp: int) -> Widths:
@@ -72,6 +80,9 @@ class Digest(Attention):
 class DigestStates(Attention):
     key = "digest states"
     keeps_states = True
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        return f"{len(sizes)} of {of_layers} layers keep states of digests"
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
         has_it = any(isinstance(s, DigestSizes) for s in model.attention_sizes)
@@ -125,3 +136,39 @@ def test_a_page_of_its_cache_holds_a_state_and_a_request_holds_three(model):
     assert layout.block_size == 16 * -(-(2**20) // (16 * token_bytes))
     states = [group for group in layout.groups if group.keeps_states]
     assert [group.blocks_per_request for group in states] == [3]
+
+
+def test_its_name_its_layers_and_its_doubt_are_those_that_the_kinds_say(model):
+    assert architecture(model) == "digest, 4 of 8 layers keep states of digests"
+    doubts = plan(model, "h100", tensor_parallel_size=1).to_dict()["doubts"]
+    assert "digests" in doubts and "latent attention" not in doubts
+
+
+def test_a_token_is_described_by_its_elements_where_a_kind_says_nothing_else(model):
+    assert attention.main_kind(model).describe_token(model) == "96 elements"
+
+
+# What a ModelConfig has of single kinds of attention.
+SIZES_OF_A_KIND = {"mla", "mamba", "latent", "latent_projections", "state_space"}
+PLANNER = Path(inference_planner.__file__).parent
+OWNERS = (PLANNER / "catalog", PLANNER / "attention")
+MODULES = [
+    path
+    for folder in (PLANNER, Path(workshop.__file__).parent)
+    for path in sorted(folder.rglob("*.py"))
+    if not set(OWNERS) & set(path.parents)
+]
+
+
+def sizes_read(source: str) -> list[str]:
+    attributes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+    return [node.attr for node in attributes if node.attr in SIZES_OF_A_KIND]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_no_module_but_the_catalog_and_the_kinds_reads_the_sizes_of_a_kind(path):
+    assert not sizes_read(path.read_text(encoding="utf-8")), "ask the kinds of the model's layers"
+
+
+def test_a_size_that_is_read_is_seen():
+    assert sizes_read("if m.mla or d.model.mamba.layers:\n    pass") == ["mla", "mamba"]

@@ -8,7 +8,7 @@ import pytest
 from inference_planner import advise, choose
 from inference_planner.builds import with_records
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
-from inference_planner.command import command
+from inference_planner.command import command_of
 from inference_planner.deployment import prepare
 from inference_planner.memory import fit
 
@@ -47,7 +47,7 @@ def test_the_sliders_verdict_and_command_are_the_plans(gpu):
             if (shown.fit.tp, shown.fit.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
                 assert shown.fit.capacity.tokens == p.kv_cache_tokens or not p.fits
                 assert (
-                    command(shown.deployment).split(" --nnodes")[0]
+                    command_of(shown.deployment).split(" --nnodes")[0]
                     == p.command.split(" --nnodes")[0]
                 )
 
@@ -88,21 +88,23 @@ def test_manifests_and_units_take_the_plans_flags(model):
                 case = kubernetes.Case(p)
             except (BadInput, WorkshopError):
                 continue
-            words = p.command.split()
+            arguments = p.command.split()
             for flag, value in case.flags.items():
-                assert flag in words and (
-                    not value or words[words.index(flag) + 1].strip("'") == value
+                assert flag in arguments and (
+                    not value or arguments[arguments.index(flag) + 1].strip("'") == value
                 )
-            said = {word for word in words if word.startswith("--")}
-            assert said - {"--nnodes", "--node-rank", "--master-addr"} == set(case.flags)
+            flags = {word for word in arguments if word.startswith("--")}
+            assert flags - {"--nnodes", "--node-rank", "--master-addr"} == set(case.flags)
             if p.nodes == 1:
-                assert " ".join(vm.Case(p).flags).startswith(" ".join(words[2:]).replace("'", ""))
+                assert " ".join(vm.Case(p).flags).startswith(
+                    " ".join(arguments[2:]).replace("'", "")
+                )
 
 
 def test_the_fewest_gpus_are_the_fewest():
     """Three H100 as three stages hold 70B and 65,536 tokens; four are the fewest for tensor parallelism alone."""
-    found = choose.fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536))
-    assert (found.tp, found.pp) == (1, 3)
+    fewest = choose.fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536))
+    assert (fewest.tp, fewest.pp) == (1, 3)
     assert plan(
         "llama-3.3-70b",
         "h100",
@@ -115,8 +117,8 @@ def test_the_fewest_gpus_are_the_fewest():
 @pytest.mark.parametrize("gpus", range(1, 18))
 def test_fewest_misses_no_smaller_split(gpus):
     d = prepare("llama-3.1-405b-fp8", "h100", max_model_len=4096)
-    found = choose.fewest(d)
-    if gpus < found.gpus:
+    fewest = choose.fewest(d)
+    if gpus < fewest.gpus:
         assert not any(fit(split).fits for split in choose.splits(d, gpus))
 
 
@@ -157,7 +159,7 @@ def test_what_is_advised_can_be_done_on_that_gpu(model, gpu):
 
 def test_a_t4_gets_half_precision_from_the_sliders_too():
     shown = sliders.memory(sliders.Case("llama-3.2-1b", "t4", context=4096, requests=1))
-    assert "--dtype half" in command(shown.deployment)
+    assert "--dtype half" in command_of(shown.deployment)
 
 
 def test_a_deployment_never_changes():

@@ -7,11 +7,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.architectures import overflows_in_float16
 from inference_planner.deployment import Deployment, partition_layers
 from inference_planner.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
 from inference_planner.memory import fit, weight_bytes
 from inference_planner.ranks import loaded_bytes, ranks, tp_problem
-from inference_planner.settings import NOT_FLOAT16, resolve
+from inference_planner.settings import resolve
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
@@ -103,14 +104,14 @@ def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
     m = load_model(model)
     assume(not tp_problem(m, tp) and pp <= m.num_hidden_layers)
     d = Deployment(m, load_gpu("h100"), resolve(m, load_gpu("h100")), tp, pp)
-    held = ranks(d, loaded_bytes(d))
-    assert sum(r.weight_bytes for r in held) >= weight_bytes(m)
+    all_ranks = ranks(d, loaded_bytes(d))
+    assert sum(r.weight_bytes for r in all_ranks) >= weight_bytes(m)
 
 
 @quick
 @given(MODELS, GPUS)
 def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
-    if load_model(model).model_type in NOT_FLOAT16 and not load_gpu(gpu).has_bfloat16:
+    if overflows_in_float16(load_model(model).model_type) and not load_gpu(gpu).has_bfloat16:
         # the GPU has no bfloat16, the model overflows in float16
         with pytest.raises(BadInput, match="float32"):
             plan(model, gpu, max_model_len=1024)

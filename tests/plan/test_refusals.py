@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from inference_planner import report
+from inference_planner import report, versions
 from inference_planner.attention import has_states
 from inference_planner.builds import choose, with_records
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
@@ -178,10 +178,10 @@ CASES = {
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_each_row_finds_its_case_and_names_the_flag_that_avoids_it(row):
-    make, words, flag = CASES[row.name]
+    make, message, flag = CASES[row.name]
     deployment = make()
     finding = row.find(deployment)
-    assert finding and words in finding.what and finding in check(deployment)
+    assert finding and message in finding.what and finding in check(deployment)
     assert finding.flag.startswith(flag) and bool(finding.flag) == bool(flag)
     assert row.says and row.source.split()[0].endswith(".py")
     assert row.find(on()) is None
@@ -225,11 +225,14 @@ def test_an_eagle_head_with_heads_that_cannot_be_split_is_refused():
 
 
 def test_rows_hold_from_the_release_that_has_the_check():
-    """Pull request 38270 of vLLM came after 0.19.0; vllm_version decides."""
+    """Pull request 38270 of vLLM came after 0.19.0; the row of vllm_version decides."""
     row = next(row for row in ROWS if row.name == "state blocks")
     deployment = on(HYBRID, max_num_seqs=1024)
     older = deployment.with_settings(vllm_version="0.25.1")
-    assert row.since == "0.20.0" and row.find(older) in check(older)
+    assert row.find(older) in check(older)
+    assert row.holds(versions.get("0.20.0")) and not row.holds(versions.get("0.19.1"))
+    without = deployment.with_settings(vllm_version="0.19.1")
+    assert row.find(without) and row.find(without) not in check(without)
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -267,11 +270,11 @@ PUBLIC_BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "gpu", "asked", "blocks"), PUBLIC_BLOCKS)
+@pytest.mark.parametrize(("model", "gpu", "settings", "blocks"), PUBLIC_BLOCKS)
 def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines(
-    model, gpu, asked, blocks
+    model, gpu, settings, blocks
 ):
-    p = plan(model, gpu, tensor_parallel_size=1, **asked)
+    p = plan(model, gpu, tensor_parallel_size=1, **settings)
     seqs = p.settings.max_num_seqs
     assert p.fits and p.refusals == []
     assert blocks / 2 < seqs <= blocks * 1.01
@@ -286,20 +289,20 @@ def test_a_default_that_vllm_would_refuse_is_lowered_and_what_follows_is_recompu
     assert seqs < p.num_gpu_blocks and refused.num_gpu_blocks < 1024
     assert max(p.settings.graph_sizes) <= 2 * seqs < max(refused.settings.graph_sizes)
     assert p.overhead_gib_per_gpu < refused.overhead_gib_per_gpu
-    given = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=seqs)
-    assert (given.kv_cache_tokens, given.command) == (p.kv_cache_tokens, p.command)
+    explicit = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=seqs)
+    assert (explicit.kv_cache_tokens, explicit.command) == (p.kv_cache_tokens, p.command)
 
 
 def test_a_given_max_num_seqs_above_the_blocks_is_a_refusal_with_the_flag_that_avoids_it():
-    asked = {"tensor_parallel_size": 1, "max_model_len": 32768}
-    p = plan(HYBRID, "h100", **asked, max_num_seqs=1024)
+    settings = {"tensor_parallel_size": 1, "max_model_len": 32768}
+    p = plan(HYBRID, "h100", **settings, max_num_seqs=1024)
     data = json.loads(report.plan_json(p))
     assert not p.fits and not p.starts and data["fits"] is False
     assert [set(refusal) for refusal in data["refusals"]] == [{"what", "flag"}]
     flag = data["refusals"][0]["flag"]
     assert flag in p.advice[0] and "would refuse to start" in report.plan_text(p)
     assert "✓" not in report.plan_text(p)
-    then = plan(HYBRID, "h100", **asked, max_num_seqs=int(flag.split()[1]))
+    then = plan(HYBRID, "h100", **settings, max_num_seqs=int(flag.split()[1]))
     assert then.fits and then.refusals == []
 
 
@@ -311,9 +314,10 @@ def test_without_cuda_graphs_vllm_does_not_compare():
 def test_what_is_advised_for_a_hybrid_starts():
     p = plan(HYBRID, "h100", tensor_parallel_size=1)
     assert not p.fits and "--max-num-seqs" in p.advice[0]
-    words = p.advice[0].split()
+    advice_words = p.advice[0].split()
     length, seqs = (
-        int(words[words.index(flag) + 1]) for flag in ("--max-model-len", "--max-num-seqs")
+        int(advice_words[advice_words.index(flag) + 1])
+        for flag in ("--max-model-len", "--max-num-seqs")
     )
     then = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=length, max_num_seqs=seqs)
     assert then.fits and then.refusals == []

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from inference_planner.drafts import EAGLE3_OVER_STAGES
+from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
-from inference_planner.settings import LEAST, NOT_FLOAT16
+from inference_planner.settings import LEAST
 from needs import lacking
 
 from workshop.engine import exact
@@ -172,4 +172,4 @@ def test_the_decoders_that_send_hidden_states_between_stages_are_vllm_s(answers)
 
 
 def test_the_models_that_overflow_in_float16_are_vllm_s(answers):
-    assert sorted(NOT_FLOAT16) == answers["float16"]
+    assert sorted(OVERFLOW_IN_FLOAT16) == answers["float16"]

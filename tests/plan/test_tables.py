@@ -64,7 +64,7 @@ def test_a_kv_cache_dtype_that_is_asked_for_goes_before_the_checkpoint_s():
     """Llama 3.1 8B keeps 2 · 32 layers · 8 heads · 128 elements a token, of two bytes or one."""
     fp8 = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
     m = from_dict({**load_model("llama-3.1-8b").raw, "quantization_config": fp8}, name="fp8")
-    for dtype, each in {
+    for dtype, element_bytes in {
         "auto": 1,
         "bfloat16": 2,
         "float16": 2,
@@ -72,7 +72,7 @@ def test_a_kv_cache_dtype_that_is_asked_for_goes_before_the_checkpoint_s():
         "fp8_e4m3": 1,
         "fp8_e5m2": 1,
     }.items():
-        assert kv_cache_bytes_per_token(m, dtype) == 65536 * each
+        assert kv_cache_bytes_per_token(m, dtype) == 65536 * element_bytes
 
 
 def test_mla_keeps_one_latent_of_512_plus_64():

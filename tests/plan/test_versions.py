@@ -1,12 +1,20 @@
-"""Rows of vLLM's releases between ours, against public logs of 0.27.1, 0.28.0 and 0.31.0."""
+"""Rows of vLLM's releases: against public logs, at the releases where they change, and asked by name alone."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import inference_planner
 import pytest
 from inference_planner import plan, versions
 from inference_planner.catalog import load_gpu
 from inference_planner.errors import BadInput
 from inference_planner.settings import batch_defaults
+
+import workshop
 
 # Source of each: data/public/points.json, by its id there. The size of the KV cache is vLLM's own line.
 TWO_RTX_PRO = {"gpus_per_node": 2, "max_model_len": 32768, "gpu_memory_utilization": 0.426}
@@ -38,22 +46,22 @@ LOGS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "gpu", "version", "asked", "logged"), LOGS)
+@pytest.mark.parametrize(("model", "gpu", "version", "settings", "logged"), LOGS)
 def test_a_public_log_of_a_release_between_ours_is_within_three_percent(
-    model, gpu, version, asked, logged
+    model, gpu, version, settings, logged
 ):
-    p = plan(model, gpu, vllm_version=version, **asked)
+    p = plan(model, gpu, vllm_version=version, **settings)
     assert p.kv_cache_tokens == pytest.approx(logged, rel=0.03)
 
 
 def test_freed_blocks_that_count_are_named_where_a_release_may_keep_them():
     """RTXPRO6000x2-qwen3-32b-pp2-0271 keeps 6.92 GiB: 0.7 less than the plan, by blocks of the profile run."""
-    asked = {"tensor_parallel_size": 1, "pipeline_parallel_size": 2, **TWO_RTX_PRO}
-    p = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.27.1", **asked)
+    settings = {"tensor_parallel_size": 1, "pipeline_parallel_size": 2, **TWO_RTX_PRO}
+    p = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.27.1", **settings)
     assert p.available_kv_gib_per_gpu - 1.3 < 6.92 < p.available_kv_gib_per_gpu
     sentence = "may count blocks that its profile run has freed"
     assert any(sentence in reason for reason in p.reasons)
-    newer = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.31.0", **asked)
+    newer = plan("qwen3-32b", "rtx-pro-6000", vllm_version="0.31.0", **settings)
     assert not any(sentence in reason for reason in newer.reasons)
 
 
@@ -120,14 +128,15 @@ def test_memory_for_graphs_is_set_aside_from_0_21_on():
 
 
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
-    assert versions.nearest("0.11.2") == versions.nearest("0.8.5") == "0.16.0"
-    assert versions.nearest("0.18.0") == "0.20.0"
+    assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.10.0"
+    assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.16.0"
+    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.20.0"
     assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
     assert versions.get("0.21.0") is versions.get("0.25.1")
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "version", "asked", "logged_gib"),
+    ("model", "gpu", "version", "settings", "logged_gib"),
     [
         # KempnerInstitute/distributed-inference-vllm: 239,152 tokens of 256 KiB
         ("qwen2.5-32b", "h200", "0.11.2", {"usage": "llm", "max_model_len": 4096}, 58.39),
@@ -150,10 +159,10 @@ def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     ],
 )
 def test_a_public_log_of_an_older_release_is_within_one_percent(
-    model, gpu, version, asked, logged_gib
+    model, gpu, version, settings, logged_gib
 ):
     """Up to 0.16 the profile run sorts the logits of max_num_seqs requests (pull request 33538)."""
-    options = {"tensor_parallel_size": 1, "gpu_memory_utilization": 0.9, **asked}
+    options = {"tensor_parallel_size": 1, "gpu_memory_utilization": 0.9, **settings}
     p = plan(model, gpu, vllm_version=version, **options)
     assert p.available_kv_gib_per_gpu == pytest.approx(logged_gib, rel=0.01)
 
@@ -184,3 +193,126 @@ def test_mxfp4_experts_have_the_layout_of_the_cards_kernels():
     hopper = plan("gpt-oss-120b", "h100", tensor_parallel_size=1, max_model_len=8192)
     assert marlin.weights_gib_per_gpu == pytest.approx(65.9651, rel=0.005)
     assert hopper.weights_gib_per_gpu == pytest.approx(61.3, rel=0.005)
+
+
+# The first release with a behavior, and the source of that; before, the row says `older`.
+FIRST = [
+    # pull request 38270 of vLLM; recipes, pull request 551, runs 0.19.0 without it
+    ("0.20.0", "0.19.1", "needs_block_per_state", True, False),
+    # v1/core/kv_cache_utils.py of 0.19.1 divides by the groups
+    ("0.20.0", "0.19.1", "divides_tokens_by_groups", False, True),
+    # vllm/config/cache.py
+    ("0.21.0", "0.20.2", "default_utilization", 0.92, 0.9),
+    # pull request 29386, "Fix overallocation in MM profiling"
+    ("0.12.0", "0.11.2", "fits_encoder_outputs", True, False),
+    # a log of 0.11.0 has a video of 153,600 tokens
+    ("0.12.0", "0.11.2", "has_longest_videos", False, True),
+    # config/vllm.py, _reject_mismatched_float_kv_cache
+    ("0.33.0", "0.32.0", "refuses_mixed_cache_dtype", True, False),
+    ("0.32.0", "0.31.0", "refuses_eagle3_over_stages", True, False),
+    # 0.11.0 removed the V0 engine; 0.8.0 made V1 the default
+    ("0.11.0", "0.10.2", "v0_engine", "", "0.7.3"),
+    ("0.8.0", "0.7.3", "defaults_to_v0", False, True),
+    ("0.6.6.post1", "0.6.5", "v0_engine", "0.7.3", "0.6.4"),
+]
+
+
+@pytest.mark.parametrize(("release", "earlier", "behavior", "value", "older"), FIRST)
+def test_a_behavior_begins_with_its_release(release, earlier, behavior, value, older):
+    assert getattr(versions.row_of(release), behavior) == value
+    assert getattr(versions.row_of(earlier), behavior) == older
+
+
+def test_a_row_of_the_v0_engine_names_itself():
+    for name, row in versions.ENGINES_V0.items():
+        assert row.v0_engine == name and versions.row_of(name) is versions.get(name) is row
+
+
+def test_the_older_rows_are_in_the_order_of_their_releases():
+    limits = [versions.numbers(limit) for limit in versions.OLDER_ROWS]
+    assert limits == sorted(limits)
+    for limit, row in versions.OLDER_ROWS.items():
+        assert versions.is_before(row.name, limit) and versions.row_of(row.name) is row
+
+
+def test_a_name_without_numbers_takes_the_oldest_formulas():
+    assert versions.nearest("main") == versions.row_of("main").name == "0.25.1"
+
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (Path(inference_planner.__file__).parent, Path(workshop.__file__).parent)
+MODULES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.py"))]
+COMPARING = {"numbers", "is_before", "same_minor"}
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+OF_A_RELEASE = re.compile(r"(\w*_)?(version|release)s?", re.IGNORECASE)
+# What no behavior of a release hangs on, by file.
+OTHER_COMPARISONS = {
+    # the first and the last release whose registry has an architecture: a table of its own
+    "planner/inference_planner/basis.py": {"is_before"},
+    # whether a start that was kept is of the plan's release
+    "planner/inference_planner/learned.py": {"same_minor"},
+    # NVIDIA's drivers
+    "workshop/servers/gpus.py": {"numbers"},
+    # the C library's version
+    "workshop/servers/doctor.py": {"<"},
+}
+
+
+def compared_releases(tree: ast.AST) -> Iterator[str]:
+    """Yield the functions of versions.py that compare names, and "<" for a comparison by order."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "inference_planner.versions":
+            for alias in node.names:
+                if alias.name in COMPARING:
+                    yield alias.name
+        elif isinstance(node, ast.Attribute) and node.attr in COMPARING:
+            if ast.unparse(node.value).endswith("versions"):
+                yield node.attr
+        elif isinstance(node, ast.Compare) and orders_releases(node):
+            yield "<"
+
+
+def orders_releases(node: ast.Compare) -> bool:
+    if not any(isinstance(operator, ORDERS) for operator in node.ops):
+        return False
+    return any(names_a_release(part) for part in (node.left, *node.comparators))
+
+
+def names_a_release(node: ast.AST) -> bool:
+    """Return True for an expression whose value comes from the name of a release."""
+    if isinstance(node, ast.Name):
+        return OF_A_RELEASE.fullmatch(node.id) is not None
+    if isinstance(node, ast.Attribute):  # and not a column: version.default_utilization
+        return OF_A_RELEASE.fullmatch(node.attr) is not None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return any(names_a_release(part) for part in (node.func.value, *arguments))
+    return any(names_a_release(child) for child in ast.iter_child_nodes(node))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_module_but_versions_compares_releases(path):
+    if path.name == "versions.py" and path.parent == FOLDERS[0]:
+        return
+    allowed = OTHER_COMPARISONS.get(path.relative_to(ROOT).as_posix(), set())
+    names = set(compared_releases(ast.parse(path.read_text(encoding="utf-8"))))
+    assert names == allowed, "make it a column of Version, and ask the row"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("from inference_planner.versions import is_before", "is_before"),
+        ("inference_planner.versions.numbers(name)", "numbers"),
+        ("versions.same_minor(log.version, name)", "same_minor"),
+        ('tuple(map(int, release.split("."))) < (0, 20)', "<"),
+        ("settings.vllm_version >= oldest", "<"),
+        ("OLDEST_RELEASE <= parsed", "<"),
+    ],
+)
+def test_a_comparison_of_releases_is_seen(code, name):
+    assert list(compared_releases(ast.parse(code))) == [name]
+
+
+def test_a_column_may_be_compared():
+    assert not list(compared_releases(ast.parse("share < version.default_utilization")))

@@ -75,20 +75,20 @@ def test_the_kv_cache_is_one_replicas():
 
 
 def test_replicas_of_a_dense_model_are_copies():
-    one = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=1)
+    single = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=1)
     four = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, data_parallel_size=4)
-    assert four.gpus == 4 and four.weights_gib_per_gpu == one.weights_gib_per_gpu
-    assert four.kv_cache_tokens == one.kv_cache_tokens
+    assert four.gpus == 4 and four.weights_gib_per_gpu == single.weights_gib_per_gpu
+    assert four.kv_cache_tokens == single.kv_cache_tokens
 
 
 def test_all_reduces_inside_a_node_take_nccl_where_vllm_0_25_1_is_on_several():
     """0.25.1 turned its own all-reduce off with --nnodes; 0.32.0 does not."""
-    one, replicas = (
+    single, replicas = (
         plan("llama-3.1-70b", "h100", tensor_parallel_size=4, data_parallel_size=dp)
         for dp in (1, 4)
     )
     assert replicas.nodes == 2 and "--nnodes" in replicas.command
-    assert replicas.single_stream_tokens_per_s == one.single_stream_tokens_per_s
+    assert replicas.single_stream_tokens_per_s == single.single_stream_tokens_per_s
     stages = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "max_model_len": 8192}
     old, new = (
         plan("llama-3.1-405b", "h100", vllm_version=v, **stages).communication[0]
@@ -99,13 +99,13 @@ def test_all_reduces_inside_a_node_take_nccl_where_vllm_0_25_1_is_on_several():
 
 def test_experts_that_do_not_divide_leave_the_fullest_rank_one_more():
     """Qwen1.5-MoE-A2.7B: 60 experts of 3 × 1408 × 2048 in 24 layers; over 8 ranks, 4 of them hold 8 and 4 hold 7."""
-    each = 2 * 24 * 3 * 1408 * 2048
+    expert_bytes = 2 * 24 * 3 * 1408 * 2048
     eight, sixty = (
         wide(1, 8, model="qwen1.5-moe-a2.7b"),
         wide(1, 1, False, model="qwen1.5-moe-a2.7b"),
     )
     assert (sixty.weights_gib_per_gpu - eight.weights_gib_per_gpu) * GIB == pytest.approx(
-        52 * each, rel=0.005
+        52 * expert_bytes, rel=0.005
     )
 
 
@@ -161,10 +161,10 @@ def test_a_step_says_that_the_busiest_rank_decides():
 
 
 def test_the_command_has_the_flags_and_the_nodes_their_own():
-    words = shlex.split(wide(1, 8).command)
+    arguments = shlex.split(wide(1, 8).command)
     assert (
-        words[words.index("--data-parallel-size") + 1] == "8"
-        and "--enable-expert-parallel" in words
+        arguments[arguments.index("--data-parallel-size") + 1] == "8"
+        and "--enable-expert-parallel" in arguments
     )
     two = shlex.split(wide(1, 16).command)
     # arg_utils.py, 0.32.0: a start rank on a node that is not headless means hybrid load balancing, an API server a node
@@ -189,7 +189,7 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("model", "sizes", "said"),
+    ("model", "sizes", "message"),
     [
         ("llama-3.1-8b", {"enable_expert_parallel": True}, "no experts"),
         ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
@@ -256,8 +256,8 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
         ("ernie-4.5-21b-a3b", {"pipeline_parallel_size": 2}, "cannot cut"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, said):
-    with pytest.raises(BadInput, match=said):
+def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, message):
+    with pytest.raises(BadInput, match=message):
         plan(model, "h100", **sizes)
 
 
@@ -279,15 +279,15 @@ def test_ranks_that_share_out_the_context_keep_as_many_times_the_tokens(model, t
     )
     assert shared.kv_cache_tokens == pytest.approx(dcp * copied.kv_cache_tokens, rel=1e-3)
     assert shared.available_kv_gib_per_gpu == copied.available_kv_gib_per_gpu
-    words = shlex.split(shared.command)
-    assert words[words.index("--decode-context-parallel-size") + 1] == str(dcp)
+    arguments = shlex.split(shared.command)
+    assert arguments[arguments.index("--decode-context-parallel-size") + 1] == str(dcp)
     assert "--decode-context-parallel-size" not in copied.command and any(
         "Decode context parallelism" in r for r in shared.reasons
     )
 
 
 def test_the_command_line_takes_them():
-    words = [
+    arguments = [
         "qwen3-30b-a3b",
         "--gpu",
         "h100",
@@ -296,9 +296,9 @@ def test_the_command_line_takes_them():
         "--enable-expert-parallel",
         "--json",
     ]
-    done = CliRunner().invoke(command, words, catch_exceptions=False)
-    found = json.loads(done.output)
-    assert (found["gpus"], found["data_parallel_size"], found["enable_expert_parallel"]) == (
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    data = json.loads(done.output)
+    assert (data["gpus"], data["data_parallel_size"], data["enable_expert_parallel"]) == (
         4,
         4,
         True,
@@ -392,8 +392,10 @@ def test_the_page_says_what_the_plan_says():
     model = ""
     for name, gpus, sizes, weights, tokens, speed in rows:
         model = NAMES.get(name, model)
-        asked = {FLAGS[kind]: int(n) for kind, n in re.findall(r"\b(TP|PP|DP|DCP) (\d+)", sizes)}
-        one = {
+        parallel_sizes = {
+            FLAGS[kind]: int(n) for kind, n in re.findall(r"\b(TP|PP|DP|DCP) (\d+)", sizes)
+        }
+        defaults = {
             "tensor_parallel_size": 1,
             "pipeline_parallel_size": 1,
             "enable_expert_parallel": "EP" in sizes,
@@ -405,7 +407,7 @@ def test_the_page_says_what_the_plan_says():
             nodes=2,
             max_model_len=32768,
             exact=False,
-            **{**one, **asked},
+            **{**defaults, **parallel_sizes},
         )
         servers = int(gpus) // p.gpus
         assert servers == (8 if "servers" in sizes else 1), (model, sizes)

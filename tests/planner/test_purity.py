@@ -125,22 +125,22 @@ def problems(source: str) -> list[str]:
     tree = ast.parse(source)
     aliases = _aliases(tree)
     allowed_bases: set[int] = set()
-    found: list[str] = []
+    messages: list[str] = []
     for node in ast.walk(tree):
         reasons = _import_problems(node)
         if isinstance(node, ast.Attribute):
             reasons += _attribute_problems(node, aliases, allowed_bases)
         if isinstance(node, ast.Call):
             reasons += _call_problems(node, aliases, allowed_bases)
-        found += [f"line {getattr(node, 'lineno', 0)}: {reason}" for reason in reasons]
+        messages += [f"line {getattr(node, 'lineno', 0)}: {reason}" for reason in reasons]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Name):
             continue
         if aliases.get(node.id) in PARTS and id(node) not in allowed_bases:
-            found.append(f"line {node.lineno}: passes the module {node.id} on")
+            messages.append(f"line {node.lineno}: passes the module {node.id} on")
         if node.id in REFUSED:
-            found.append(f"line {node.lineno}: uses {node.id}")
-    return found
+            messages.append(f"line {node.lineno}: uses {node.id}")
+    return messages
 
 
 def _aliases(tree: ast.AST) -> dict[str, str]:

@@ -82,8 +82,8 @@ def wheel(tmp_path_factory) -> Path:
         folder,
         ROOT / "planner",
     )
-    (found,) = folder.glob("*.whl")
-    return found
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +113,9 @@ def run(*command: object, code: int = 0, **more: object) -> str:
     return done.stdout
 
 
-def of_the_course(words: list[str]) -> tuple[int, str, str]:
+def of_the_course(arguments: list[str]) -> tuple[int, str, str]:
     """What `workshop plan` says; its main() prints what it refuses. Many requests need the simulator's clock."""
-    done = CliRunner().invoke(plan_command, words)
+    done = CliRunner().invoke(plan_command, arguments)
     text = done.stdout.partition("\nMany requests\n")[0]
     return done.exit_code, text, getattr(done.exception, "message", "")
 
@@ -131,30 +131,30 @@ def test_it_is_small_and_has_no_dependency(wheel, installed):
 def test_it_says_what_the_course_says(installed, monkeypatch):
     monkeypatch.setattr(exact, "python", lambda: "")  # as where there is no vLLM
     monkeypatch.setenv("COLUMNS", "90")
-    asked = [*([model, "--gpu", gpu, "--json"] for model, gpu in PAIRS), *TEXTS, *REFUSED]
-    said, foreign = json.loads(
-        run(installed / "bin" / "python", "-I", "-c", ONCE_FOR_ALL, json.dumps(asked))
+    commands = [*([model, "--gpu", gpu, "--json"] for model, gpu in PAIRS), *TEXTS, *REFUSED]
+    results, foreign = json.loads(
+        run(installed / "bin" / "python", "-I", "-c", ONCE_FOR_ALL, json.dumps(commands))
     )
     assert not foreign, "the standard library alone"
-    for words, (code, out, err) in zip(asked, said, strict=True):
-        expected, text, refused = of_the_course(words)
-        assert (code, out) == (expected if not refused else 2, text), words
-        assert refused in err and bool(refused) == bool(err), words
-    assert {code for code, *_ in said} == {0, 1, 2}
+    for arguments, (code, out, err) in zip(commands, results, strict=True):
+        expected, text, refused = of_the_course(arguments)
+        assert (code, out) == (expected if not refused else 2, text), arguments
+        assert refused in err and bool(refused) == bool(err), arguments
+    assert {code for code, *_ in results} == {0, 1, 2}
 
 
 def test_the_command_is_there_and_says_what_only_the_course_has(installed):
     command = installed / "bin" / "inference-planner"
     assert json.loads(run(command, "llama-3.1-70b", "--gpu", "h200", "--json"))["fits"]
-    for words, said in (
+    for arguments, message in (
         (["--exact"], "--exact is not in the planner alone"),
         (["--max-model-len", "many"], "'many' is not a whole number"),
         (["--bogus\x07"], r"unrecognized arguments: --bogus\x07"),
     ):
         done = subprocess.run(
-            [command, "x", "--gpu", "h100", *words], capture_output=True, text=True
+            [command, "x", "--gpu", "h100", *arguments], capture_output=True, text=True
         )
-        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_reader_that_has_enough_sees_no_traceback(installed):
@@ -182,8 +182,8 @@ def test_files_of_the_current_folder_take_no_modules_place(installed, tmp_path):
     ran = tmp_path / "ran"
     for name in ("json", "argparse", "torch", "workshop"):
         (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write('{name} ')\n")
-    words = ["llama-3.1-8b", "--gpu", "h100", "--json"]
+    arguments = ["llama-3.1-8b", "--gpu", "h100", "--json"]
     env = {**os.environ, "PYTHONPATH": os.pathsep}
-    run(installed / "bin" / "inference-planner", *words, cwd=tmp_path, env=env)
-    run(installed / "bin" / "python", "-m", "inference_planner", *words, cwd=tmp_path)
+    run(installed / "bin" / "inference-planner", *arguments, cwd=tmp_path, env=env)
+    run(installed / "bin" / "python", "-m", "inference_planner", *arguments, cwd=tmp_path)
     assert not ran.exists()

@@ -19,7 +19,7 @@ def explorer():
     return LoadExplorer("llama-3.1-8b", gpu="h100", rate=2, answer=16)
 
 
-def said(html: str) -> str:
+def aria_label(html: str) -> str:
     return re.search(r'aria-label="([^"]+)"', html)[1]
 
 
@@ -29,7 +29,7 @@ def test_it_draws_while_it_computes_and_ends_with_the_whole_load(explorer):
     explorer.controls["rate"].value = 32
     assert explorer.settled() and "computing" in seen[0]
     assert f"{len(explorer.result.requests)} requests in 10 s" in seen[-1]
-    assert len(seen) >= 2 and "It keeps up" in said(seen[-1])
+    assert len(seen) >= 2 and "It keeps up" in aria_label(seen[-1])
 
 
 def test_a_newer_change_ends_what_still_runs(explorer):
@@ -66,8 +66,8 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
 def test_each_recorded_load_has_what_the_picture_shows():
     # light, heavy and burst of the records that have them (benchmarks/simulate/compare.py)
     assert len(recorded_data.read(RECORDED)) == 52
-    for found in recorded_data.read(RECORDED).values():
-        assert said(picture(found)) and len(found["busiest"]) > 10
+    for record in recorded_data.read(RECORDED).values():
+        assert aria_label(picture(record)) and len(record["busiest"]) > 10
 
 
 def test_the_verdict_says_which_requests_pile_up():

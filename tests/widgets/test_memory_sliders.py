@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from inference_planner.catalog import list_models
-from inference_planner.command import command
+from inference_planner.command import command_of
 
 from workshop.course.widgets.memory.case import Case, memory, remedies, verdict
 from workshop.course.widgets.memory.picture import picture, spoken
@@ -69,7 +69,7 @@ class TestCase:
     def test_a_remedy_that_names_gpus_works(self, case):
         from dataclasses import replace
 
-        counts = [int(each.split()[0]) for each in remedies(case) if each.endswith("GPUs")]
+        counts = [int(remedy.split()[0]) for remedy in remedies(case) if remedy.endswith("GPUs")]
         assert counts
         assert memory(replace(case, gpus=counts[0])).state == "fits"
 
@@ -79,8 +79,8 @@ class TestCase:
         [("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)), ("falcon-7b", 4, (1, 4))],
     )
     def test_the_split_follows_the_rule(self, model, gpus, sizes):
-        found = memory(Case(model, gpus=gpus))
-        assert (found.fit.tp, found.fit.pp) == sizes
+        result = memory(Case(model, gpus=gpus))
+        assert (result.fit.tp, result.fit.pp) == sizes
 
     def test_absurd_numbers_are_refused(self):
         with pytest.raises(BadInput, match="requests is 0"):
@@ -103,13 +103,13 @@ class TestCase:
         planned = plan(
             "qwen3.5-35b-a3b", "h100", tensor_parallel_size=1, max_model_len=hybrid.case.context
         )
-        assert hybrid.state == "fits" and command(hybrid.deployment) == planned.command
+        assert hybrid.state == "fits" and command_of(hybrid.deployment) == planned.command
         assert "--max-num-seqs" in planned.command
         whole = memory(Case(gpu_memory_utilization=1.0, requests=1))
         assert whole.state == "refused" and "would refuse to start" in verdict(whole)
 
     def test_the_command_holds_what_was_chosen(self):
-        line = command(
+        line = command_of(
             memory(
                 Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")
             ).deployment
@@ -174,7 +174,7 @@ class TestView:
 
     def test_every_control_is_said_in_words(self, sliders):
         assert set(sliders.sentences()) == set(sliders.controls)
-        assert all(said.value for said in sliders.says.values())
+        assert all(sentence.value for sentence in sliders.says.values())
 
 
 def test_the_range_of_the_tokens_is_the_plans():

@@ -45,8 +45,8 @@ def test_rates_and_usage_are_what_the_looks_say():
 
 
 def test_the_picture_says_the_numbers_of_now_in_words():
-    said = re.search(r'aria-label="([^"]+)"', metrics_view.picture(LOOKS[:3]))[1]
-    assert "running 4" in said and "generation 200 tokens/s" in said and "KV cache 50 %" in said
+    label = re.search(r'aria-label="([^"]+)"', metrics_view.picture(LOOKS[:3]))[1]
+    assert "running 4" in label and "generation 200 tokens/s" in label and "KV cache 50 %" in label
 
 
 def test_a_higher_usage_is_drawn_higher():

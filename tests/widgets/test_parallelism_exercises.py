@@ -27,8 +27,8 @@ from workshop.servers.local import TEACHING_FOLDER
 )
 def test_the_plan_decides_as_the_rule_does(name, case):
     model, gpu, per_node, nodes = case
-    found = plan(model, gpu, gpus_per_node=per_node, nodes=nodes, max_model_len=2048)
-    assert (found.tensor_parallel_size, found.pipeline_parallel_size) == DECIDED[name]
+    chosen_plan = plan(model, gpu, gpus_per_node=per_node, nodes=nodes, max_model_len=2048)
+    assert (chosen_plan.tensor_parallel_size, chosen_plan.pipeline_parallel_size) == DECIDED[name]
 
 
 def test_what_is_asked_of_the_log_follows_from_the_teaching_models_shape():

@@ -30,13 +30,13 @@ class TestWhoHoldsWhat:
     def test_every_layer_and_head_is_held_exactly_once(self):
         result = layout(LLAMA_405B)
         m = load_model("llama-3.1-405b")
-        held = [
+        pairs = [
             (layer, head)
             for r in result.ranks
             for layer in r.layers
             for head in head_range(r, m)[0]
         ]
-        assert len(held) == len(set(held)) == 126 * 128  # config.json: 126 layers, 128 heads
+        assert len(pairs) == len(set(pairs)) == 126 * 128  # config.json: 126 layers, 128 heads
 
     def test_kv_heads_are_copied_where_there_are_fewer_than_ranks(self):
         m = load_model("llama-3.1-405b")  # 8 KV heads
@@ -63,8 +63,8 @@ class TestWhoHoldsWhat:
         drawn = re.findall(
             r'fill="([^"]+)" stroke="([^"]+)"', _card(0, range(4), 8, 8, range(2), "KV 0")
         )
-        held = drawn.index((style.WEIGHTS, "none"))
-        assert drawn[held - 1] == (style.PANEL, style.GREY)
+        position = drawn.index((style.WEIGHTS, "none"))
+        assert drawn[position - 1] == (style.PANEL, style.GREY)
 
 
 class TestWhatTravels:
@@ -99,7 +99,7 @@ class TestWhatTravels:
         result = layout(Choice("llama-3.1-8b", gpus_per_node=8, tp=2, pp=6))
         assert [r.node for r in result.ranks] == [0] * 6 + [1] * 6
         cards = re.findall(r">(GPU \d+)<.*?>(idle|layers [^<]*)<", picture(result))
-        assert [gpu for gpu, held in cards if held == "idle"] == [
+        assert [gpu for gpu, text in cards if text == "idle"] == [
             "GPU 6",
             "GPU 7",
             "GPU 14",

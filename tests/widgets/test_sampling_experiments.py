@@ -113,12 +113,13 @@ def test_a_presence_penalty_counts_a_repeated_token_once(model):
 
 def visible(explorer: SamplingExplorer) -> set[str]:
     """Return the sliders that are somewhere on the page."""
-    found, waiting = set(), [explorer]
+    names = set()
+    waiting = [explorer]
     while waiting:
         widget = waiting.pop()
         waiting += getattr(widget, "children", ())
-        found |= {name for name, slider in explorer.sliders.items() if slider is widget}
-    return found
+        names |= {name for name, slider in explorer.sliders.items() if slider is widget}
+    return names
 
 
 @pytest.mark.parametrize("show", [("temperature",), ("top_k", "top_p"), ("min_p",), "temperature"])

@@ -45,13 +45,14 @@ class Made:
         self.logprobs = dict(
             sorted(((t, x - total) for t, x in enumerate(logits)), key=lambda item: -item[1])
         )
-        self.gone, self.asked = False, []
+        self.gone = False
+        self.requests = []
 
     def describe(self) -> str:
         return "made up"
 
     def position(self, prompt, output=()):
-        self.asked.append((prompt, output))
+        self.requests.append((prompt, output))
         if self.gone:
             raise WorkshopError("The server does not answer.", "Start it again.")
         if not prompt:
@@ -172,8 +173,8 @@ class TestWords:
         assert says in effects(settings, result, generated=0)[name]
 
     def test_each_slider_says_where_people_set_it(self, explorer):
-        for name, said in explorer.says.items():
-            assert "Usual" in said.value, name
+        for name, sentence in explorer.says.items():
+            assert "Usual" in sentence.value, name
 
     def test_tokens_that_are_no_text_are_shown_in_words(self):
         shown = {
@@ -204,7 +205,7 @@ class TestWriting:
         explorer.sample()
         explorer.sample()
         assert len(explorer.output) == 2
-        assert explorer.source.asked[-1] == ("San Francisco is a", tuple(explorer.output))
+        assert explorer.source.requests[-1] == ("San Francisco is a", tuple(explorer.output))
         first = explorer.output[0]
         explorer.step_back()
         assert explorer.output == [first]
@@ -216,11 +217,11 @@ class TestWriting:
     def test_the_same_seed_draws_the_same_tokens(self):
         runs = []
         for _ in range(2):
-            one = SamplingExplorer(Made(200))
-            one.seed.value = 7
+            sampler = SamplingExplorer(Made(200))
+            sampler.seed.value = 7
             for _ in range(5):
-                one.sample()
-            runs.append(one.output)
+                sampler.sample()
+            runs.append(sampler.output)
         assert runs[0] == runs[1]
 
     def test_take_the_best(self, explorer):
@@ -244,7 +245,7 @@ class TestWriting:
         explorer.sample()
         explorer.prompt.value = "Boston is a"
         assert explorer.output == []
-        assert explorer.source.asked[-1] == ("Boston is a", ())
+        assert explorer.source.requests[-1] == ("Boston is a", ())
 
 
 class TestBadInput:
@@ -277,10 +278,10 @@ class TestBadInput:
     def test_no_server_from_the_beginning(self):
         source = Made()
         source.gone = True
-        one = SamplingExplorer(source)
-        assert "does not answer" in one.banner.value
-        one.sliders["top_k"].value = 3
-        one.sample()
+        sampler = SamplingExplorer(source)
+        assert "does not answer" in sampler.banner.value
+        sampler.sliders["top_k"].value = 3
+        sampler.sample()
 
 
 class TestComparison:

@@ -172,9 +172,9 @@ def test_what_was_generated_goes_back_as_token_ids_not_as_text(serve):
     source.position("one")
     source.position("one", (7, 8))
     assert handler.requests[-1][1]["prompt"] == [1, 7, 8]
-    asked = len(handler.requests)
+    count = len(handler.requests)
     source.position("one", (7, 8))
-    assert len(handler.requests) == asked  # stepping back is free
+    assert len(handler.requests) == count  # stepping back is free
 
 
 def test_a_chat_only_server_is_used_through_chat(serve):

@@ -34,8 +34,8 @@ def test_each_state_says_what_it_is():
     assert "Press the button" in status_html(None)
     starting = status_html(None, Progress(0.42, "loading <weights>"))
     assert "42 %" in starting and 'aria-valuenow="42"' in starting and "&lt;weights&gt;" in starting
-    found = status_html(ready())
-    assert "the-model answers" in found and "secret" not in found
+    answering = status_html(ready())
+    assert "the-model answers" in answering and "secret" not in answering
     failed = status_html(None, error=WorkshopError("It broke.", "Mend it."))
     assert "It broke." in failed and "Mend it." in failed
 

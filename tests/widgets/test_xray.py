@@ -27,48 +27,56 @@ def replayed(steps=STEPS, **how) -> Replay:
 
 def tables(steps: list[dict]) -> list[dict[int, list[int]]]:
     """Add the steps of a page up, as the page does: the blocks of each request after each."""
-    now, found = {}, []
+    now = {}
+    history = []
     for step in steps:
-        for request, kept, *new in step["tables"]:
-            now[request] = [] if kept < 0 else now.get(request, [])[:kept] + new
+        for request, unchanged_blocks, *new in step["tables"]:
+            now[request] = (
+                [] if unchanged_blocks < 0 else now.get(request, [])[:unchanged_blocks] + new
+            )
         now = {request: blocks for request, blocks in now.items() if blocks}
-        found.append(dict(now))
-    return found
+        history.append(dict(now))
+    return history
 
 
 def expected(steps) -> list[dict[int, list[int]]]:
     names = {}
-    found = []
+    history = []
     for step, pool in trace.replay(steps):
-        for name in (*(name for name, _ in step.arrived), *(one.id for one in step.requests)):
+        for name in (
+            *(name for name, _ in step.arrived),
+            *(request.id for request in step.requests),
+        ):
             names.setdefault(name, len(names))
-        found.append({names[name]: list(blocks) for name, blocks in pool.tables.items() if blocks})
-    return found
+        history.append(
+            {names[name]: list(blocks) for name, blocks in pool.tables.items() if blocks}
+        )
+    return history
 
 
 def test_the_page_is_given_every_block_of_every_step():
-    given = replayed().data()
-    assert tables(given["steps"]) == expected(STEPS)
-    assert given["cells"] == 18 and given["pool"] == STEPS[0].num_blocks
+    page_data = replayed().data()
+    assert tables(page_data["steps"]) == expected(STEPS)
+    assert page_data["cells"] == 18 and page_data["pool"] == STEPS[0].num_blocks
 
 
 def test_what_is_taken_and_freed_is_what_is_held_more_or_less():
-    held: set[int] = set()
+    in_use: set[int] = set()
     for step, now in zip(
         replayed().data()["steps"], tables(replayed().data()["steps"]), strict=True
     ):
         new = {block for blocks in now.values() for block in blocks}
-        assert (held - set(step["freed"])) | set(step["taken"]) == new
+        assert (in_use - set(step["freed"])) | set(step["taken"]) == new
         assert step["usage"] == pytest.approx(len(new) / 18, abs=1e-4), "as vLLM says it"
-        held = new
-    assert not held, "in the end all is given back"
+        in_use = new
+    assert not in_use, "in the end all is given back"
 
 
 def test_the_recorded_run_has_what_is_to_be_seen():
-    rows = [one for step in STEPS for one in step.requests]
-    assert max(one.prefix_hit_tokens for one in rows) == 64, "two blocks of 32, shared"
+    rows = [request for step in STEPS for request in step.requests]
+    assert max(request.prefix_hit_tokens for request in rows) == 64, "two blocks of 32, shared"
     assert [name for step in STEPS for name in step.preempted] == ["same-again"]
-    assert Counter(one.id for one in rows if one.prefill_tokens)["long"] == 3, (
+    assert Counter(request.id for request in rows if request.prefill_tokens)["long"] == 3, (
         "a prompt in three steps"
     )
     assert len(RECORDED.read_bytes()) < 60_000
@@ -76,16 +84,16 @@ def test_the_recorded_run_has_what_is_to_be_seen():
 
 def test_a_page_from_the_middle_has_the_same_pool_as_the_whole():
     for first in (1, 7, 20, STEPS[-1].step):
-        given = replayed(first=first).data()
-        assert given["first"] == first and len(given["steps"]) == len(STEPS) - first
-        assert tables(given["steps"]) == expected(STEPS)[first:]
+        page_data = replayed(first=first).data()
+        assert page_data["first"] == first and len(page_data["steps"]) == len(STEPS) - first
+        assert tables(page_data["steps"]) == expected(STEPS)[first:]
 
 
 def test_of_a_long_trace_a_page_has_so_many_steps_and_says_so(monkeypatch):
     monkeypatch.setattr(case, "MOST_STEPS", 10)
-    given = replayed().data()
-    assert len(given["steps"]) == 10 and "46 later steps are left out" in given["about"]
-    assert tables(given["steps"]) == expected(STEPS)[:10]
+    page_data = replayed().data()
+    assert len(page_data["steps"]) == 10 and "46 later steps are left out" in page_data["about"]
+    assert tables(page_data["steps"]) == expected(STEPS)[:10]
 
 
 def test_of_a_large_pool_the_first_blocks_and_those_that_somebody_takes_are_drawn(monkeypatch):
@@ -104,33 +112,37 @@ def test_requests_have_short_names_in_their_order():
 
 def true_answers(step: trace.Step, short: dict[str, str]) -> set[str]:
     """Everything that is true of a step and may be an answer, from the trace itself."""
-    rows = {short[one.id]: one for one in step.requests}
-    found = {f"{one.prefill_tokens + one.decode_tokens:,}" for one in rows.values()}
-    found |= {str(len(step.taken)), str(len(step.freed)), *(short[name] for name in step.preempted)}
-    found |= {"It joins the step." for one in rows.values() if one.prefill_tokens}
-    found |= {"It waits: too few blocks are free.", "It waits: the budget is used up."}
-    found.add(" and ".join(name for name, one in rows.items() if one.blocks))
+    rows = {short[request.id]: request for request in step.requests}
+    answers = {f"{request.prefill_tokens + request.decode_tokens:,}" for request in rows.values()}
+    answers |= {
+        str(len(step.taken)),
+        str(len(step.freed)),
+        *(short[name] for name in step.preempted),
+    }
+    answers |= {"It joins the step." for request in rows.values() if request.prefill_tokens}
+    answers |= {"It waits: too few blocks are free.", "It waits: the budget is used up."}
+    answers.add(" and ".join(name for name, request in rows.items() if request.blocks))
     together = " and ".join([", ".join(list(rows)[:-1]), *list(rows)[-1:]])
-    return found | {f"one token of each: {together}"}
+    return answers | {f"one token of each: {together}"}
 
 
 def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
     replay = replayed()
-    asked = [
+    questions = [
         (step, drawn["question"])
         for step, drawn in zip(STEPS, replay.steps, strict=True)
         if drawn["question"]
     ]
-    assert len(asked) >= 12
-    for step, question in asked:
+    assert len(questions) >= 12
+    for step, question in questions:
         options, right = question["options"], question["options"][question["right"]]
         assert 2 <= len(set(options)) == len(options) <= 6
         assert right in true_answers(step, replay.names), (step.step, question)
         if queued := re.search(r"(\w+) is first in the queue", question["ask"]):
-            there = queued[1] in {replay.names[one.id] for one in step.requests}
+            there = queued[1] in {replay.names[request.id] for request in step.requests}
             assert right.startswith("It joins") == there
         assert question["why"].endswith(".") and question["ask"].endswith("?")
-    words = " ".join(question["ask"] for _, question in asked)
+    text = " ".join(question["ask"] for _, question in questions)
     for kind in (
         "Who is preempted",
         "are computed",
@@ -139,7 +151,7 @@ def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
         "become free",
         "comes back",
     ):
-        assert kind in words
+        assert kind in text
 
 
 LINE = {
@@ -304,7 +316,7 @@ def test_the_command_writes_one_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["{none}"], "cannot be read"),
         (["{other}"], "Line 1 of .* is no step of a trace"),
@@ -314,15 +326,15 @@ def test_the_command_writes_one_file(tmp_path):
         (["{trace}", "--html", "{none}/page.html"], "cannot be written"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(tmp_path, arguments, said):
+def test_what_cannot_be_is_one_sentence(tmp_path, arguments, message):
     files = {name: tmp_path / name for name in ("none", "other", "empty", "trace")}
     files["other"].write_text('{"a": 1}\n')
     files["empty"].write_text("")
     files["trace"].write_bytes(RECORDED.read_bytes())
-    done = CliRunner().invoke(command, [each.format(**files) for each in arguments])
+    done = CliRunner().invoke(command, [argument.format(**files) for argument in arguments])
     assert (
         isinstance(done.exception, BadInput)
-        and re.search(said, done.exception.message)
+        and re.search(message, done.exception.message)
         and done.exception.remedy
     )
     assert files["trace"].read_bytes() == RECORDED.read_bytes()

@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the answer to one row ended."""
+    """The outcome of one row: how its answer ended."""
 
     finish_reasons: tuple[str, ...]  # of each sample
     asks_form: bool = False
@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass
 class Outcomes:
-    """How many answers ended in which way, over all rows that are answered."""
+    """Count the answers by the way in which they ended, over all rows that are answered."""
 
     finish_reasons: dict[str, int] = field(default_factory=dict)
     form_asked: int = 0  # rows

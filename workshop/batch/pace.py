@@ -13,11 +13,11 @@ RECOVERY_LOOKS = 8  # looks in which the pace comes back to what it was before a
 
 @dataclass
 class Pace:
-    """How many requests at once, found by what the server says of itself.
+    """The number of requests that are sent at once, adjusted to the server's own metrics.
 
-    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue
-    waiting, so that the engine never lacks work, and no more. Preempted requests are computed
-    twice: then it backs off.
+    It doubles while the server takes in all that it is sent, then grows slowly. It keeps a short
+    queue waiting, so that the engine never lacks work, and no more. Preempted requests are
+    computed twice: then it backs off.
 
     It is cut to three quarters, once a round trip, while the server refuses requests (429), and
     comes back step by step, as TCP does, when the refusals have ended.
@@ -92,7 +92,7 @@ class Pace:
 
 @dataclass
 class Round:
-    """What came back since the last decision."""
+    """The answers and refusals since the last decision."""
 
     answers: int = 0
     refusals: int = 0

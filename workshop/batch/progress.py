@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a batch ended."""
+    """The result of a batch: its state and its counts."""
 
     # complete (every row has an answer, or a reason in the file of errors), interrupted, or failed
     state: str

@@ -33,7 +33,7 @@ _KEY = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the sender tries; the defaults suit a server on a cluster."""
+    """The limits of the sender's attempts; the defaults suit a server on a cluster."""
 
     attempts: int = 6  # of a row that the server answers with an error
     busy_attempts: int = 30  # of a row that meets 429 or 503

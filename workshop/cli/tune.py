@@ -59,26 +59,30 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     if plot:
         check_output(plot, force=force, inputs=read)
     from workshop.simulate.load import arriving
-    from workshop.simulate.tuning import STICKY_ROUTER, refuse_sessions, tune, verify
+    from workshop.simulate.tuning import STICKY_ROUTER, choices_for, refuse_sessions, verify
 
+    arrivals, others = arriving(options)
     if verified:
-        arrivals, _ = arriving(options)
         refuse_sessions(arrivals)
     if verified and not gpus.visible():
         raise BadInput(
             "--verify serves the best choices here, and this machine has no GPU.",
             "Leave --verify out.",
         )
-    choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
+    choices = choices_for(
+        model,
+        gpu,
+        arrivals,
+        slo=slo,
+        report=lambda text: say(f"· {text}", err=True),
+        **others,
+    )
     rows = [choice.to_dict() for choice in choices]
     if plot:
         with output(plot, force=force, inputs=read) as file:
             file.write(drawing(rows).encode(errors="backslashreplace"))
     if verified:
-        load = dict(options)
-        for name in ("price", "kwh_price", "watts", "max_gpus"):
-            del load[name]
-        for row, measured in zip(rows, verify(model, gpu, choices, **load), strict=False):
+        for row, measured in zip(rows, verify(model, gpu, choices, arrivals), strict=False):
             row["measured"] = measured
     to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
     if as_json:

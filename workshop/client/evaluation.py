@@ -38,7 +38,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one server answered to one task. answers: by the hash of the question."""
+    """The answers of one server to one task. answers: by the hash of the question."""
 
     task: str
     metric: str

@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """How likely a split at least as uneven is if worse and better were equally likely."""
+        """The probability of a split at least as uneven, if worse and better were equally likely."""
         return exact_test(self.worse, self.better)
 
     @property

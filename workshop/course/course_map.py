@@ -82,7 +82,6 @@ def _asked(cells: Sequence[str], in_deeper: bool) -> tuple[str, ...]:
     return tuple(keys)
 
 
-
 def _first_sentence(text: str) -> str:
     """Return the first sentence of Markdown, without brackets and links."""
     without_links = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)

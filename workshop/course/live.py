@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
+from inference_planner.catalog.gpus import GIB, MIB
 
 from workshop.client.client import Client, connect
 from workshop.course import extra_servers, recorded_data, timeline
@@ -59,13 +60,13 @@ __getattr__, __dir__ = lazily(__name__, {}, _FORMER)
 
 LAB = "lab"
 RECORDED_LAB = recorded_data.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
-LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
+LAB_BYTES = int(1.8 * GIB)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
 # 10,240 tokens of the teaching model: one request of its whole length, and a little
-SMALL_KV_CACHE_BYTES = 10 * 2**20
+SMALL_KV_CACHE_BYTES = 10 * MIB
 # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
-NEEDED_BYTES = int(2.8 * 2**30)
+NEEDED_BYTES = int(2.8 * GIB)
 ROLES = {
     "EngineCore": "engine core: scheduler and block tables",
     "Worker": "worker: one rank's weights and KV cache",
@@ -81,10 +82,10 @@ def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
             break
         is_ready = record.where == "local" and record.state == "ready"
         if is_ready and record.model == local.TEACHING_MODEL:
-            print(f"{free_bytes / 2**30:.1f} GiB are free:", supervise.stop(record.name))
+            print(f"{free_bytes / GIB:.1f} GiB are free:", supervise.stop(record.name))
             stopped.append(record.name)
-    free = f"{machine.memory_available_bytes() / 2**30:.1f} GiB of memory are free"
-    print(f"{free}; two ranks need about {needed_bytes / 2**30:.1f} GiB.")
+    free = f"{machine.memory_available_bytes() / GIB:.1f} GiB of memory are free"
+    print(f"{free}; two ranks need about {needed_bytes / GIB:.1f} GiB.")
     return stopped
 
 
@@ -121,7 +122,7 @@ def workers(record: ServerRecord) -> Table:
     rows = []
     for process, name, role in processes:
         memory = process.memory_full_info()
-        mib = getattr(memory, "pss", memory.rss) / 2**20
+        mib = getattr(memory, "pss", memory.rss) / MIB
         rows.append((name, str(process.pid), f"{mib:,.0f}", role))
     return Table(("process", "pid", "MiB", "what it is"), rows)
 
@@ -148,7 +149,7 @@ def lab(*vllm_args: str) -> Client | None:
     if not installed()[0] or free < LAB_BYTES:
         why = "vLLM is not installed here"
         if installed()[0]:
-            why = f"Only {free / 2**30:.1f} GiB of memory are free"
+            why = f"Only {free / GIB:.1f} GiB of memory are free"
         print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None
     stop(LAB)

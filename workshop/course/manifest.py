@@ -13,13 +13,14 @@ from typing import Any
 
 import yaml
 from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.gpus import GIB
 from inference_planner.parallelism import Plan
 
 from workshop.course.exercise_sets import texts
 from workshop.course.html import alone, div, panel, tag
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
-from workshop.servers.kubernetes import GIB, Case, Options
+from workshop.servers.kubernetes import Case, Options
 
 # name → what a manifest must have
 POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]

@@ -24,7 +24,7 @@ LENGTHS = [120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10]  # tokens of twelve
 
 @dataclass(frozen=True)
 class Run:
-    """What some answers took.
+    """The time or the steps of some answers, and their tokens.
 
     `unit` is "seconds", or "steps" where Transformers is missing and no time can be measured.
     `computed_tokens` also counts tokens after the end of an answer, which nobody asked for.

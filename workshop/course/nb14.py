@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+from inference_planner.catalog.gpus import GIB
 
 from workshop.client.client import Client, connect
 from workshop.course import extra_servers, recorded_data
@@ -58,7 +59,7 @@ TOKEN_BYTES = 1024  # of the teaching model's KV cache
 SERVERS = {"agents-large": 32_768, "agents-small": 4_096}
 LARGE, SMALL = SERVERS
 FLAGS = ("--block-size", "32", "--max-model-len", "2048", "--enable-prompt-tokens-details")
-NEEDED_BYTES = 2 * int(1.8 * 2**30)  # a second teaching server took 1.6 GB
+NEEDED_BYTES = 2 * int(1.8 * GIB)  # a second teaching server took 1.6 GB
 SYSTEM_TOKENS, TOOL_TOKENS, ANSWER_TOKENS, TIME_TOKENS = 480, 96, 16, 8
 CLOCK_TRIES = 4
 APART_S = 60.0  # between simulated requests: the live ones are sent one after the other
@@ -94,7 +95,7 @@ def servers() -> Pair | None:
         return None
     free = machine.memory_available_bytes()
     if free < NEEDED_BYTES:
-        print(f"Only {free / 2**30:.1f} GiB of memory are free. {recorded}")
+        print(f"Only {free / GIB:.1f} GiB of memory are free. {recorded}")
         return None
     began = time.monotonic()
     stop()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner import builds
-from inference_planner.basis import lacks, words
+from inference_planner.basis import explain_sizes, lacks
 from inference_planner.builds import built, digest, with_builds, with_records
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
@@ -442,7 +442,7 @@ def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
             d = attach(d, worker)
         choice = choose_split(d, sizes)
         choice = replace(choice, deployment=attach(choice.deployment, worker))
-    return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
+    return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment)])
 
 
 def is_recorded(m: ModelConfig) -> bool:

@@ -311,7 +311,7 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Sta
         graphs=round(graphs_gib * GIB),
         other=round(other_gib * GIB),
         speed=_speed(plan, measured),
-        kept=start.kept,
+        day=start.kept,
     )
 
 

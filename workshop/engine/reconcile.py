@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from inference_planner.attention import main_kind
 from inference_planner.catalog import GPU, ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.weights import whole_bytes
@@ -386,7 +387,7 @@ def _concurrency_row(case: LoggedRun, predicted: float | None) -> Row:
 
 def _per_token_reason(case: LoggedRun, predicted_kib: float, actual_kib: float) -> str:
     dtype = case.settings["kv_cache_dtype"]
-    what = f"{case.model.kind}, {len(case.model.attention_layers)} layers, kv_cache_dtype {dtype}"
+    what = f"{main_kind(case.model).label(case.model)}, {len(case.model.attention_layers)} layers, kv_cache_dtype {dtype}"
     if abs(predicted_kib / actual_kib - 1) > 0.01:
         cause = "another kv_cache_dtype, or layers that keep only a window"
         return f"{what}; more than 1 % apart: {cause}"

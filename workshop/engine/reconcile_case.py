@@ -34,9 +34,9 @@ from workshop.engine.reconcile_model import (
 from workshop.engine.reconcile_release import (
     SEQS_OF_V0,
     SMALLEST_DEFAULT_BATCH,
+    batch_of_v0,
     is_of_v0,
     nearest_version,
-    old_batch,
     release_of,
     with_version,
 )
@@ -186,14 +186,14 @@ class LoggedRun:
     def logged_tokens(self) -> int | None:
         """The tokens of the log's KV cache, in the measure of today.
 
-        Up to 0.19 vLLM divided by the number of groups of layers, so that a hybrid's log may have a
-        fourth of the tokens. Its maximum concurrency was right. Source: v1/core/kv_cache_utils.py
-        of both.
+        Older releases divide by the number of groups of layers (`Version.divides_tokens_by_groups`),
+        so that a hybrid's log may have a fourth of the tokens. Its maximum concurrency is right.
         """
         log = self.log
         release = release_of(log)
-        old = release is not None and versions.is_before(release, "0.20")
-        if old and log.kv_cache_tokens and log.max_concurrency and _has_groups(self.model):
+        if release is None or not versions.row_of(release).divides_tokens_by_groups:
+            return log.kv_cache_tokens
+        if log.kv_cache_tokens and log.max_concurrency and _has_groups(self.model):
             return round(log.max_concurrency * self.max_model_len)
         return log.kv_cache_tokens
 
@@ -389,11 +389,10 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
     """Return plan()'s keywords for the run of the log; vLLM's defaults fill the gaps."""
     version = nearest_version(log, assumed)
     v0 = is_of_v0(log)
-    release = release_of(log)
-    old = v0 or (release is not None and versions.is_before(release, "0.21"))
     share = log.gpu_memory_utilization
-    if not share and old:
-        share = versions.row_of("0.20").default_utilization
+    default = versions.get(version).default_utilization
+    if not share and default != Settings.gpu_memory_utilization:
+        share = default
     seqs = log.max_num_seqs
     if not seqs and v0:
         seqs = SEQS_OF_V0
@@ -406,7 +405,7 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
         "kv_cache_dtype": log.kv_cache_dtype or "auto",
         "dtype": dtype,
         "gpu_memory_utilization": share or None,
-        "max_num_batched_tokens": log.max_num_batched_tokens or old_batch(log, model, old),
+        "max_num_batched_tokens": log.max_num_batched_tokens or batch_of_v0(log, model),
         "max_num_seqs": seqs or None,
         # V0 captures its graphs after the KV cache is sized, so that they take none of it
         "enforce_eager": bool(log.enforce_eager) or v0,

@@ -13,8 +13,6 @@ WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
 SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
 # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 SMALLEST_DEFAULT_BATCH = 2048
-ENDS_V0 = "0.11"  # the first release without the V0 engine
-OLDEST_OF_A_PLAN = ".".join(map(str, versions.OLDEST))
 
 
 def with_version(log: EngineLog, version: str) -> EngineLog:
@@ -28,23 +26,23 @@ def with_version(log: EngineLog, version: str) -> EngineLog:
         raise BadInput(
             f"{flag} {version[:LONGEST_NAME]} is no release of vLLM.", "Give one such as 0.32.0."
         )
-    numbers = versions.numbers(name)[:3]
     if log.version is not None:
-        if versions.numbers(log.version)[: len(numbers)] != numbers:
+        if not versions.names_release(name, log.version):
             raise BadInput(
                 f"The log is of vLLM {log.version[:LONGEST_NAME]}, not {name}.",
                 f"Leave {flag} out, or give the log's.",
             )
         return log
     newest = log.newest_release
-    if newest is not None and numbers[:2] > versions.numbers(newest):
+    if newest is not None and versions.is_later_minor(name, newest):
         raise BadInput(
             f"Lines of the log are of vLLM {newest} or before, not {name}.",
             f"Leave {flag} out, or give the release of the run.",
         )
-    if log.engine == "V0" and not versions.is_before(name, ENDS_V0):
+    if log.engine == "V0" and not versions.row_of(name).v0_engine:
         raise BadInput(
-            f"The log is of the V0 engine, which ended before vLLM {ENDS_V0}, not of {name}.",
+            f"The log is of the V0 engine, which ended before vLLM {versions.ENDS_V0}, "
+            f"not of {name}.",
             f"Leave {flag} out, or give the release of the run.",
         )
     return replace(log, version=name)
@@ -55,14 +53,14 @@ def release_of(log: EngineLog) -> str | None:
     return log.version or log.newest_release
 
 
-def old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
+def batch_of_v0(log: EngineLog, model: ModelConfig) -> int | None:
     """Return max_num_batched_tokens of the V0 engine; None for later ones.
 
     Its profile run took a whole prompt. From 32,768 tokens on, prompts of models without images
     were cut into chunks. Source: vLLM 0.7.3, engine/arg_utils.py create_engine_config, config.py
     SchedulerConfig.
     """
-    if not old or not is_of_v0(log):
+    if not is_of_v0(log):
         return None
     length = log.max_model_len or model.max_position_embeddings
     if length > WHOLE_PROMPTS_UP_TO and not families.reads_images(model.architecture):
@@ -74,7 +72,7 @@ def is_of_v0(log: EngineLog) -> bool:
     """Return True for a log of the V0 engine: it says so, or it was its release's default."""
     if log.engine is not None:
         return log.engine == "V0"
-    return log.version is not None and versions.is_before(log.version, "0.8")
+    return log.version is not None and versions.row_of(log.version).defaults_to_v0
 
 
 def outside_words(log: EngineLog) -> str:
@@ -82,9 +80,9 @@ def outside_words(log: EngineLog) -> str:
     release = release_of(log)
     if release is None:
         return ""
-    oldest = next(iter(versions.TABLE))
-    if not versions.is_before(release, oldest) or versions.same_minor(release, oldest):
+    if not versions.is_before_table(release):
         return ""
+    oldest = versions.nearest_formulas(release)
     name = release[:LONGEST_NAME]
     if log.version is None:
         name += " or before"
@@ -104,9 +102,10 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
             assumed.append("The log does not say its version of vLLM; it is of the V0 engine.")
         else:
             assumed.append(outside_words(log))
-        if log.version is not None and versions.is_before(log.version, "0.6.6"):
-            return versions.V0_ENGINE_OF_0_6_4.name
-        return versions.V0_ENGINE.name
+        row = versions.V0_ENGINE
+        if log.version is not None:
+            row = versions.row_of(log.version)
+        return row.v0_engine or versions.V0_ENGINE.name
     release = release_of(log)
     if release is None:
         assumed.append(
@@ -122,11 +121,9 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
     outside = outside_words(log)
     if outside:
         assumed.append(outside)
-        if versions.is_before(release, OLDEST_OF_A_PLAN):
-            return OLDEST_OF_A_PLAN
-        return ".".join(map(str, versions.numbers(release)[:3]))
+        return versions.name_for_plan(release)
     nearest = versions.nearest(release)
-    if not versions.same_minor(nearest, release):
+    if not versions.has_formulas(release):
         assumed.append(
             f"The log is of vLLM {release}; the formulas are those of {nearest}, the nearest known."
         )

@@ -25,7 +25,7 @@ MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FIL
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """What one request does in a step, in tokens, and the blocks that it gets."""
+    """The part of one request in a step, in tokens, and the blocks that it gets."""
 
     id: str
     prefill_tokens: int  # of its prompt, or computed again after a preemption

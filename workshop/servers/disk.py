@@ -13,7 +13,7 @@ import psutil
 from workshop.errors import WorkshopError
 from workshop.servers.programs import ask
 
-GIB = 2**30
+GIB = 2**30  # not the planner's: pods have this module, and no catalog
 LOG_BYTES = 64 * 2**20
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
@@ -25,7 +25,7 @@ LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|tmpfs|overlay|f2fs|vfat|apfs|hfs|ram
 
 @dataclass(frozen=True)
 class Quota:
-    """What a user or a group may keep on a file system, and keeps."""
+    """The bytes that a user or a group may use on a file system, and those that are used."""
 
     whose: str
     used_bytes: int

@@ -41,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Look:
-    """What the drivers show."""
+    """The GPUs of this machine, as its drivers show them."""
 
     gpus: tuple[Gpu, ...] = ()
     maker: str = ""  # "nvidia", "amd" or ""

@@ -7,7 +7,7 @@ LATE = 124  # the exit code of what took too long, as timeout(1) has it
 
 
 class Answer(NamedTuple):
-    """What a program printed, of its complaint only the last line."""
+    """The output of a program; of its complaint only the last line."""
 
     code: int  # 1 where it could not be run
     out: str

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a start or a download is."""
+    """The progress of a start or a download."""
 
     fraction: float  # from 0 to 1
     message: str  # the engine's own words, where it has some

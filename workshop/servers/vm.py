@@ -75,7 +75,7 @@ class Case:
             raise BadInput(
                 f"{name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'."
             )
-        self.hub = self.folder or served(plan.deployment)
+        self.hub = self.folder or served(plan)
         self._check_disk(disk_gb)
         self.image = f"vllm/vllm-openai:v{plan.vllm_version}"
         weight_bytes = machines.checkpoint_bytes(self.hub)
@@ -89,7 +89,7 @@ class Case:
                 f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}: {plan.reasons[-1]}",
                 " ".join(plan.advice),
             )
-        check_starts(plan.deployment)
+        check_starts(plan)
         if plan.nodes > 1:
             remedy = (
                 "Give the machine's GPUs as --gpus-per-node; "
@@ -119,7 +119,7 @@ class Case:
         """
         own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
         quoted = [shlex.quote(self.hub)]
-        for flag, value in (flags(self.plan.deployment) | own).items():
+        for flag, value in (flags(self.plan) | own).items():
             quoted.append(shlex.join(flag_words({flag: value})))
         return quoted
 

@@ -14,7 +14,9 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sessions:
-    """How sessions are drawn. Each range is (fewest, most), and values are uniform in between.
+    """The settings by which sessions are drawn.
+
+    Each range is (fewest, most), and values are uniform in between.
 
     Attributes:
         sessions: how many.

@@ -55,7 +55,7 @@ MEMORY = 1e98
 
 @dataclass(frozen=True)
 class Power:
-    """What electricity costs, and how much of it one GPU takes while it serves."""
+    """The price of electricity, and how much of it one GPU takes while it serves."""
 
     usd_per_kwh: float
     watts_per_gpu: float
@@ -194,7 +194,43 @@ def tune(
     report: Callable[[str], None] = lambda text: None,
     **options: object,
 ) -> list[Choice]:
-    """Return the choices that no other beats, the best first.
+    """Return the choices that no other beats for a load, the best first.
+
+    Args:
+        slo, price, kwh_price, watts, max_gpus, report: as for `choices_for`.
+        options: those of `simulate`.
+
+    Raises the errors of `choices_for`, and BadInput for an impossible load.
+    """
+    arrivals, planned = arriving(options)
+    return choices_for(
+        model,
+        gpu,
+        arrivals,
+        slo=slo,
+        price=price,
+        kwh_price=kwh_price,
+        watts=watts,
+        max_gpus=max_gpus,
+        report=report,
+        **planned,
+    )
+
+
+def choices_for(
+    model: str,
+    gpu: str,
+    arrivals: Sequence[Arrival],
+    *,
+    slo: str,
+    price: float | None = None,
+    kwh_price: float | None = None,
+    watts: float | None = None,
+    max_gpus: int = 16,
+    report: Callable[[str], None] = lambda text: None,
+    **planned: object,
+) -> list[Choice]:
+    """Return the choices that no other beats for these requests, the best first.
 
     They are compared in GPUs, requests within the SLO, and latency.
 
@@ -207,10 +243,10 @@ def tune(
         watts: what one GPU takes under this load; needs kwh_price.
         max_gpus: GPUs that a choice may have in all its replicas.
         report: called with a line of text after each attempt.
-        options: those of `simulate`.
+        planned: those of `plan` that all candidates share.
 
     Raises:
-        BadInput: the load or a limit is impossible, or nothing fits on max_gpus.
+        BadInput: a limit is impossible, or nothing fits on max_gpus.
         WorkshopError: no number of GPUs up to max_gpus serves the load; the message names the
             nearest choice.
     """
@@ -224,7 +260,6 @@ def tune(
             "Give GPUs, and US dollars an hour for one.",
         )
     power = power_of(kwh_price, watts)
-    arrivals, planned = arriving(options)
     search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report, power)
     plans = list(candidates(model, gpu, planned))
     for number, plan_options in enumerate(plans, 1):
@@ -256,7 +291,9 @@ def power_of(kwh_price: float | None, watts: float | None) -> Power | None:
     return Power(kwh_price, watts)
 
 
-def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
+def verify(
+    model: str, gpu: str, choices: Sequence[Choice], arrivals: Sequence[Arrival]
+) -> list[dict]:
     """Serve the best choices on this machine's GPUs, one after the other, and measure them.
 
     Each is measured with `vllm bench serve`.
@@ -264,11 +301,13 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
     Of several replicas one is served, with its share of the load. The result has what `bench`
     returns for each choice.
 
+    Args:
+        arrivals: the requests for which the choices were found.
+
     Raises:
         BadInput: the load has sessions, or there are fewer GPUs here than a choice needs; raised
             before any server starts.
     """
-    arrivals, _ = arriving(options)
     refuse_sessions(arrivals)
     plans = []
     needed = 0
@@ -285,9 +324,9 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
         raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
     results = []
     for p, choice in zip(plans, choices, strict=False):
-        arguments = flag_words(flags(p.deployment))
+        arguments = flag_words(flags(p))
         load = arrivals[:: choice.simulation.replicas]
-        results.append(on_a_new_server(served(p.deployment), arguments, load))
+        results.append(on_a_new_server(served(p), arguments, load))
     return results
 
 
@@ -390,7 +429,7 @@ class _Search:
         """
         try:
             p = plan(self.model, self.gpu, **plan_options)
-            check_starts(p.deployment)
+            check_starts(p)
         except Unservable:
             raise
         except BadInput as error:

@@ -28,7 +28,10 @@ GROUP = 64  # 128, the usual one, divides 1152 inputs but not 448
 
 @dataclass(frozen=True)
 class Scheme:
-    """How weights, activations and the KV cache are stored. method: none, fp8, int8, rtn, gptq or awq."""
+    """The storage of weights, activations and the KV cache.
+
+    method: none, fp8, int8, rtn, gptq or awq.
+    """
 
     method: str = "none"
     bits: int = 16

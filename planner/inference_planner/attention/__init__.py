@@ -13,6 +13,7 @@ from inference_planner.attention.base import (
     Peak,
     ProfileRun,
     States,
+    Uncertainty,
     Widths,
     ceil_div,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Peak",
     "ProfileRun",
     "States",
+    "Uncertainty",
     "Widths",
     "ceil_div",
     "grouped",

@@ -6,7 +6,7 @@ All sizes are of one layer. A new kind is a module with a subclass of `Attention
 attention/__init__.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from inference_planner.catalog.config import ModelConfig
@@ -61,6 +61,18 @@ class States:
 
 
 @dataclass(frozen=True)
+class Uncertainty:
+    """The doubt that such layers add to the figures of a model.
+
+    The half widths are added to those of intervals.py, unless the same was measured there.
+    """
+
+    name: str
+    gib: float = 0.0  # of the overheads of a GPU
+    time_share: float = 0.0  # of the time of a decoding step
+
+
+@dataclass(frozen=True)
 class CacheSpec:
     """vLLM's description of a group of layers, for the simulator.
 
@@ -82,6 +94,16 @@ class Attention:
     keeps_states = False  # it keeps a state of fixed size a request, not a cache that grows
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
     block_step = 16  # tokens; beside layers with states a block is a multiple of it
+    splits_kv_heads = (
+        True  # ranks share out its heads of K and V; False: each keeps the whole cache
+    )
+    uncertainty: Uncertainty | None = None  # of figures with such layers; None: not larger
+    # bytes of the pieces of a layer's CUDA graphs in 51 sizes, beyond those of other kinds, where
+    # shared experts run on a stream of their own (overheads.py)
+    shared_stream_graph_bytes = 0
+    # a full CUDA graph keeps more of it beside the partial sums, so that a second graph takes them
+    # twice (overheads.py)
+    graphs_keep_more = False
 
     def is_main(self, model: ModelConfig) -> bool:
         """Return True if the layers of the model that see the whole context are of this kind."""
@@ -93,6 +115,31 @@ class Attention:
         0 stands for all of them.
         """
         return 0 if self.is_main(model) else None
+
+    def label(self, m: ModelConfig) -> str:
+        """Return its name in the field's words, such as GQA or MLA."""
+        return self.key
+
+    def describe(self, m: ModelConfig) -> str:
+        """Describe it in a few words with its sizes, such as "GQA 64/8" (query heads, KV heads)."""
+        return self.label(m)
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        """Describe such layers of a model that has others besides; "" where there is nothing to say.
+
+        Args:
+            sizes: the window or chunk of each such layer, in tokens.
+            of_layers: all layers of the model.
+        """
+        return ""
+
+    def describe_token(self, m: ModelConfig) -> str:
+        """Describe what one token leaves in the cache of one layer, such as "2 × 8 heads × 128"."""
+        return f"{self.token_elements(m)} elements"
+
+    def describe_cache(self, m: ModelConfig) -> str:
+        """Describe what the whole cache of a layer is made of, such as "8 KV heads"."""
+        return f"{self.kv_heads(m, 1)} KV heads"
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
@@ -127,6 +174,10 @@ class Attention:
         """Return the heads of K and V that each of `tp` ranks keeps."""
         raise NotImplementedError
 
+    def draft_head_dim(self, m: ModelConfig) -> int:
+        """Return the assumed head dim of an EAGLE draft for the model, whose K and V have heads."""
+        return m.head_dim
+
     def split_problem(self, m: ModelConfig, tp: int) -> str:
         """Return why `tp` ranks cannot share it beyond the attention heads, or an empty string."""
         return ""
@@ -139,8 +190,8 @@ class Attention:
         """Return the decode context parallel sizes that can share out these copies' tokens."""
         return []
 
-    def held(self, m: ModelConfig, tp: int) -> str:
-        """Say what each of `tp` ranks keeps."""
+    def describe_share(self, m: ModelConfig, tp: int) -> str:
+        """Describe what each of `tp` ranks keeps of the cache, such as "2 of 8 KV heads"."""
         raise NotImplementedError
 
     def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:

@@ -29,6 +29,20 @@ class Heads(Attention):
         """Return KV heads, head dim of K, and of V."""
         return m.num_key_value_heads, m.head_dim, m.v_head_dim or m.head_dim
 
+    def label(self, m: ModelConfig) -> str:
+        if m.num_key_value_heads == m.num_attention_heads:
+            return "MHA"
+        return "MQA" if m.num_key_value_heads == 1 else "GQA"
+
+    def describe(self, m: ModelConfig) -> str:
+        return f"{self.label(m)} {m.num_attention_heads}/{m.num_key_value_heads}"
+
+    def describe_token(self, m: ModelConfig) -> str:
+        return f"2 × {m.num_key_value_heads} heads × {m.head_dim}"
+
+    def describe_cache(self, m: ModelConfig) -> str:
+        return f"{m.num_key_value_heads} KV heads"
+
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return self.kv_heads(m, tp) * sum(self.sizes(m)[1:])
 
@@ -54,7 +68,7 @@ class Heads(Attention):
         sizes = range(2, tp // m.num_key_value_heads + 1)
         return [n for n in sizes if tp % n == 0 and query_heads_of_one % n == 0]
 
-    def held(self, m: ModelConfig, tp: int) -> str:
+    def describe_share(self, m: ModelConfig, tp: int) -> str:
         kv_heads = m.num_key_value_heads
         if kv_heads >= tp:
             return f"{kv_heads // tp} of {kv_heads} KV heads"

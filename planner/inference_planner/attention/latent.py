@@ -8,9 +8,10 @@ Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py ML
 # m model
 from collections.abc import Iterator
 
-from inference_planner.attention.base import Attention, Peak, ProfileRun, Widths
+from inference_planner.attention.base import Attention, Peak, ProfileRun, Uncertainty, Widths
 from inference_planner.attention.heads import Heads
 from inference_planner.catalog.config import DTYPE_BYTES, Mla, ModelConfig, present
+from inference_planner.catalog.gpus import MIB
 from inference_planner.weight import Weight
 
 # attention/mla_attention.py, determine_chunked_prefill_workspace_size
@@ -25,9 +26,24 @@ class Latent(Attention):
     spec_names = ("MLAAttentionSpec",)
     deep_gemm = True
     block_step = 128  # of FlashMLA beside states
+    splits_kv_heads = False
+    uncertainty = Uncertainty("latent attention", gib=0.4, time_share=0.1)
+    shared_stream_graph_bytes = (
+        5 * MIB
+    )  # latents take more kernels: one run on an H100 (GLM-4.7-Flash)
+    graphs_keep_more = True  # latents
 
     def is_main(self, model: ModelConfig) -> bool:
         return model.mla is not None
+
+    def label(self, m: ModelConfig) -> str:
+        return "MLA"
+
+    def describe_token(self, m: ModelConfig) -> str:
+        return "one latent"
+
+    def describe_cache(self, m: ModelConfig) -> str:
+        return "one latent"
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return m.latent.kv_lora_rank + m.latent.qk_rope_head_dim
@@ -53,13 +69,16 @@ class Latent(Attention):
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
         return 1
 
+    def draft_head_dim(self, m: ModelConfig) -> int:
+        return m.hidden_size // m.num_attention_heads
+
     def copies(self, m: ModelConfig, tp: int) -> int:
         return tp
 
     def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
         return [n for n in range(2, tp + 1) if tp % n == 0]
 
-    def held(self, m: ModelConfig, tp: int) -> str:
+    def describe_share(self, m: ModelConfig, tp: int) -> str:
         return "the one latent, copied to every GPU"
 
     def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
@@ -167,6 +186,9 @@ class LatentProjections(Heads):
 
     def is_main(self, model: ModelConfig) -> bool:
         return model.latent_projections is not None
+
+    def describe(self, m: ModelConfig) -> str:
+        return f"MLA, cached as {super().describe(m)}"
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         return latent_weights(m, present(m.latent_projections), has_decoded_copy=False)

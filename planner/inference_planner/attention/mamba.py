@@ -7,7 +7,7 @@ layers/mamba/mamba_utils.py.
 """
 
 # m model
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from inference_planner.attention.base import (
@@ -35,6 +35,9 @@ class Mamba(Attention):
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
         has_it = model.mamba is not None and layer in model.mamba.layers
         return 0 if has_it else None
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        return f"{len(sizes)} of {of_layers} layers Mamba"
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return 0

@@ -4,6 +4,8 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocal
 """
 
 # m model
+from collections.abc import Sequence
+
 from inference_planner.attention.base import CacheSpec, ceil_div
 from inference_planner.attention.heads import Heads
 from inference_planner.catalog.config import ModelConfig
@@ -20,6 +22,9 @@ class Sliding(Heads):
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
         return (model.layer_windows[layer] or None) if model.layer_windows else None
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        return f"{len(sizes)} of {of_layers} layers see {min(sizes):,} tokens"
 
     def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
         return m.window_heads or super().sizes(m)
@@ -44,6 +49,9 @@ class Chunked(Sliding):
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
         return (model.layer_chunks[layer] or None) if model.layer_chunks else None
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        return ""  # the layers of a model with chunks see its whole context together
 
     def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
         return ceil_div(min(size + in_flight, max_model_len), block)

@@ -77,7 +77,7 @@ class Mamba:
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the Linear weights are stored."""
+    """The format in which the Linear weights are stored."""
 
     method: str  # vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
     weight_bits: int  # of one stored weight
@@ -107,7 +107,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Traits:
-    """What the architecture fixes and config.json does not say.
+    """The facts that the architecture fixes and config.json does not say.
 
     catalog/families.py has the traits of each family.
     """
@@ -181,7 +181,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Exact:
-    """What is known of a model's sizes, and where it comes from.
+    """The sizes of a model that are known, and where they come from.
 
     basis is "exact" (built now, or earlier on this machine), "recorded" or "estimate".
     """
@@ -299,15 +299,6 @@ class ModelConfig:
         """Indices of the layers that keep a KV cache."""
         skip: frozenset[int] = self.mamba.layers if self.mamba else frozenset()
         return tuple(i for i in range(self.num_hidden_layers) if i not in skip)
-
-    @property
-    def kind(self) -> str:
-        """The attention in the field's words: MHA, MQA, GQA or MLA."""
-        if self.mla:
-            return "MLA"
-        if self.num_key_value_heads == self.num_attention_heads:
-            return "MHA"
-        return "MQA" if self.num_key_value_heads == 1 else "GQA"
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
         # the number of weights stays

@@ -166,10 +166,10 @@ class Fields:
             or len(items) > LONGEST_LIST
             or any(type(item) is not kind for item in items)
         ):
-            words = "names"
+            kinds = "names"
             if kind is int:
-                words = "whole numbers"
-            self.is_not(name, self.raw[name], f"a list of at most {LONGEST_LIST} {words}")
+                kinds = "whole numbers"
+            self.is_not(name, self.raw[name], f"a list of at most {LONGEST_LIST} {kinds}")
         return items
 
     def object(self, name: str) -> Fields:

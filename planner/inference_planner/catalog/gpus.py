@@ -114,8 +114,8 @@ def _spelt(name: str) -> str:
     It is in lower case with hyphens, without the maker, and with a hyphen after "RTX".
     """
     text = re.sub(r"[\s_/()-]+", "-", name.strip().lower()).strip("-")
-    words = [word for word in text.split("-") if word not in MAKERS]
-    text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(words))
+    parts = [part for part in text.split("-") if part not in MAKERS]
+    text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(parts))
     text = re.sub(r"(?<=\d)ti\b", "-ti", text)
     return re.sub(r"\b(\d+)-?gi?b?\b", r"\1gb", text)
 

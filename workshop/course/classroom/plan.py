@@ -43,7 +43,7 @@ TEMPLATE_TOKENS = 20  # that a chat template adds
 
 @dataclass(frozen=True)
 class Allowed:
-    """What the server allows; None where it sets no limit, or says none."""
+    """The limits of the server; None where it sets no limit, or names none."""
 
     max_model_len: int | None = None
     max_logprobs: int | None = None

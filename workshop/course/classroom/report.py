@@ -40,7 +40,7 @@ SECOND_SERVER = (
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a class puts up with, in seconds, for 95 of 100 requests; no request may fail."""
+    """The longest times that a class accepts for 95 of 100 requests; no request may fail."""
 
     p95_ttft_s: float = 5.0
     p95_e2el_s: float = 30.0

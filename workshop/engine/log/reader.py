@@ -188,7 +188,7 @@ class Reader:
 
     @property
     def running(self) -> bool:
-        """Whether the start is over: the server is up or, offline, the engine is."""
+        """True if the start is over: the server is up or, offline, the engine is."""
         return self.log.ready or (self.log.engine_ready and not self.log.server)
 
     def _mark(self, text: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import Any
 
 from inference_planner.moe_backends import BACKENDS
-from inference_planner.versions import is_before
+from inference_planner.versions import is_between, older
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
@@ -26,7 +26,7 @@ DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read 
 # of a message that is not a list of arguments; vLLM's own have at most some hundred
 LOOKED_AT_CHARS = 2000
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
-KNOWN_VERSIONS = ((0, 6), (0, 33))  # the formats that were checked, first and last
+CHECKED_RELEASES = ("0.6", "0.33")  # whose formats were checked, first and last
 OPEN = {*"([{<"}
 CLOSE = {*")]}>"}
 # a quote may be cut
@@ -74,11 +74,11 @@ def _facts(log: EngineLog, match: Match, line: Line) -> None:
 
 def _version(log: EngineLog, match: Match, line: Line) -> None:
     version = log.version or match[1]
-    numbers = tuple(map(whole, re.findall(r"\d+", version)[:2]))
+    for number in re.findall(r"\d+", version)[:2]:
+        whole(number)  # raises ValueError for a line that was cut
     log.version = version
     note = f"vLLM {version} is not one of the versions whose log format was checked (0.6 to 0.33)."
-    oldest, newest = KNOWN_VERSIONS
-    if not oldest <= numbers <= newest and note not in log.notes:
+    if not is_between(version, *CHECKED_RELEASES) and note not in log.notes:
         log.notes.append(note)
 
 
@@ -228,9 +228,7 @@ def _up_to(release: str) -> Apply:
     """Return a rule's third part for a form of lines that no release after `release` prints."""
 
     def keep(log: EngineLog, match: Match, line: Line) -> None:
-        earlier = log.newest_release
-        if earlier is None or is_before(release, earlier):
-            log.newest_release = release
+        log.newest_release = older(release, log.newest_release or release)
 
     return keep
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from workshop.servers.guard.asgi import header_of
 
-MIB = 2**20
-MAX_BODY_BYTES = 8 * MIB
+MAX_BODY_MIB = 8
+MAX_BODY_BYTES = MAX_BODY_MIB * 2**20
 TOO_LARGE = (
-    f"The request is larger than {MAX_BODY_BYTES // MIB} MiB: split it into several, "
+    f"The request is larger than {MAX_BODY_MIB} MiB: split it into several, "
     "send smaller pictures, or use a server of your own."
 )
 SMALL_BYTES = 64 * 1024  # such a body never waits for memory: there is always room for it
-MAX_READING_BYTES = 64 * MIB  # of all larger bodies that are being read or handed over
+MAX_READING_BYTES = 64 * 2**20  # of all larger bodies that are being read or handed over
 STALLED_S = 20.0  # without a byte
 SLOWEST_S = 120.0  # for a whole body
 

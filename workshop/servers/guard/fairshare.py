@@ -101,7 +101,7 @@ def most_tokens() -> int:
 
 @dataclass(frozen=True)
 class _Judgment:
-    """What the limits say of one request: `problem` is why it is refused, or ''."""
+    """The verdict of the limits on one request: `problem` is why it is refused, or ''."""
 
     problem: str = ""
     sequences: int = 1
@@ -338,7 +338,7 @@ def _beyond(
 
 
 class _Settings:
-    """What vLLM was started with, as its application knows it.
+    """The settings that vLLM was started with, as its application knows them.
 
     In front of another application: a class's own.
     """

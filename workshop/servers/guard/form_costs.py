@@ -20,7 +20,7 @@ PARTS = ("properties", "patternProperties", "items", "prefixItems", "additionalP
 
 @dataclass
 class _Repeats:
-    """What the quantifiers of a part of a pattern come to.
+    """The quantifiers of a part of a pattern, multiplied and counted.
 
     Args:
         product: of counted repeats inside each other.

@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 2**20
 
 
 class Ledger:
-    """What the learners used of one process.
+    """The tokens that the learners used of one process.
 
     Its file is its own: a pid can come again.
     """

@@ -241,7 +241,7 @@ def has_pattern(request: dict[str, Any]) -> bool:
 
 
 class _Refused(ValueError):
-    """Why a request is refused: a whole sentence."""
+    """The reason for which a request is refused: a whole sentence."""
 
 
 def _closed(request: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ _REPLACED = re.compile(r"[^A-Za-z0-9._@-]+")
 
 @dataclass
 class Result:
-    """What a roster came to: the learners by what happened to their keys."""
+    """The result of a roster: the learners by what happened to their keys."""
 
     output: Path
     new: list[str] = field(default_factory=list)  # they got a key

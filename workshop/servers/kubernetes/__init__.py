@@ -17,13 +17,12 @@ from inference_planner.report import plus_minus
 from workshop.errors import BadInput
 from workshop.servers.home import writing
 from workshop.servers.kubernetes import code
-from workshop.servers.kubernetes.case import GIB, Case
+from workshop.servers.kubernetes.case import Case
 from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import make
 
 __all__ = [
     "COMPONENTS",
-    "GIB",
     "Case",
     "Options",
     "component",

@@ -36,13 +36,12 @@ class Case:
         self.options = options or Options()
         self.product = load_gpu(plan.gpu).kubernetes_product
         self.name = self.options.name or default_name(plan)
-        deployment = plan.deployment
         # without those that differ from node to node; '' for a flag alone
-        self.flags = flags(deployment)
+        self.flags = flags(plan)
         self._check_plan()
         self.options.check(self.name)
         self._check_model()
-        check_starts(deployment)
+        check_starts(plan)
         self.hub = plan.config.hub_ids[0]  # what is downloaded and served
         self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
         # of the version that the plan's formulas are of

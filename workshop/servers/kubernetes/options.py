@@ -23,7 +23,7 @@ def _checked(form: str, meaning: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan does not say about a cluster.
+    """The facts of a cluster that a plan does not have.
 
     name: of the Service; None: made of the model and the GPUs.
     pvc_size: GiB of the volume; None: computed from the weights.

@@ -70,7 +70,7 @@ class Launch:
 
     @property
     def note(self) -> str:
-        """What to know about who can reach it; '' if only this machine can."""
+        """A warning about who can reach the server; '' if only this machine can."""
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(self.host, self.port)}
         without_scopes = (address.partition("%")[0] for address in addresses)
         if all(ipaddress.ip_address(address).is_loopback for address in without_scopes):

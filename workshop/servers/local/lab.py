@@ -54,7 +54,7 @@ class Lab:
 
     @property
     def log(self) -> Path:
-        """Where its words go: a file for each port, as a person may have two labs."""
+        """The file of its output: one for each port, as a person may have two labs."""
         return home() / "logs" / _log_name(self.port)
 
     def let_go(self) -> None:

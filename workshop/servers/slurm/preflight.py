@@ -55,7 +55,7 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What one node has.
+    """The hardware and the files of one node.
 
     Sizes in bytes; gpus are (name, memory, free) of those that this job was given.
     """
@@ -79,7 +79,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the plan says: from the script, through the environment."""
+    """The sizes that the plan expects: from the script, through the environment."""
 
     nodes: int
     gpus_per_node: int

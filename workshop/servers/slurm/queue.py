@@ -64,7 +64,7 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether it still waits or runs."""
+        """True if it still waits or runs."""
         return self.state not in ENDED
 
 

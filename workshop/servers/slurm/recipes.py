@@ -8,7 +8,7 @@ NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a script requests when nothing else is given.
+    """The settings that a script requests when nothing else is given.
 
     The defaults are those of model.sbatch: the plan chooses.
 

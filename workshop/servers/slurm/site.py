@@ -166,7 +166,7 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a site changes in the scripts' #SBATCH lines: its `site_sbatch`.
+    """The changes of a site to the scripts' #SBATCH lines: its `site_sbatch`.
 
     removed: names of options whose lines go; added: options with their values (None: a switch),
     which replace lines.

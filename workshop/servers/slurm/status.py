@@ -102,7 +102,10 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
 
 
 class Look:
-    """What queue, record and files say of a job; `now` asks again, the queue only now and then."""
+    """The state of a job by queue, record and files.
+
+    `now` asks again, the queue only now and then.
+    """
 
     def __init__(self, job_id: str, cluster: str | None = None):
         self.job_id = job_id

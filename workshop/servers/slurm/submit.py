@@ -49,7 +49,7 @@ GPU_MEMORY_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Request:
-    """What a person requests; None: the script's or the plan's choice.
+    """The settings that a person requests; None: the script's or the plan's choice.
 
     what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
     vllm: more flags of `vllm serve`.
@@ -72,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Submission:
-    """What `submit` runs: `source site && ENVIRONMENT sbatch ARGUMENTS script`."""
+    """The command that `submit` runs: `source site && ENVIRONMENT sbatch ARGUMENTS script`."""
 
     script: Path
     site: Path
@@ -127,7 +127,7 @@ def prepare(request: Request) -> Submission:
         replace(request, vllm=vllm_flags),
         site,
     )
-    check_starts(the_plan.deployment)
+    check_starts(the_plan)
     environment = _environment(request, the_plan, changed_gpu=bool(gpu) or not recipe)
     if recipe is None:
         environment["WORKSHOP_MODEL"] = str(folder)
@@ -480,7 +480,7 @@ def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, s
         variables["WORKSHOP_LEARNERS"] = str(request.learners)
     if request.name is not None:
         variables["WORKSHOP_NAME"] = request.name
-    own_flags = [flag for flag in flags(plan.deployment) if flag == ALLOWED]
+    own_flags = [flag for flag in flags(plan) if flag == ALLOWED]
     serve_args = (*own_flags, *request.vllm)
     if serve_args:
         variables["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(serve_args))

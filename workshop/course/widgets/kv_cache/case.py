@@ -318,11 +318,9 @@ def _percent_done(shown: Shown) -> float:
 def _foot(state: State, model: ModelConfig) -> Html:
     per_token = token_bytes(model)
     layers = len(model.attention_layers)
-    heads = f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
-    if model.mla:
-        heads = "one latent"
-    element_bytes = per_token // (layers * main_kind(model).token_elements(model))
-    product = f"{heads} × {layers} layers × {element_bytes} bytes"
+    kind = main_kind(model)
+    element_bytes = per_token // (layers * kind.token_elements(model))
+    product = f"{kind.describe_token(model)} × {layers} layers × {element_bytes} bytes"
     empty = state.used * BLOCK_SIZE - state.tokens
     text = f"One token: {product} = {size(per_token)}. "
     text += f"Taken but still empty: {empty} places, less than one block per request. "

@@ -132,7 +132,7 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
 
 
 class LoadExplorer(make.Explorer[Simulation | dict | None]):
-    """What many users wait for: 10 s of requests, simulated on the plan's clock.
+    """The waiting times of many users: 10 s of requests, simulated on the plan's clock.
 
     The scheduler is vLLM's own, with the plan's KV cache.
 

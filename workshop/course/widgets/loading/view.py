@@ -26,7 +26,7 @@ LINES_SHOWN = 5
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known after so many lines of a log."""
+    """The state of a start after so many lines of its log."""
 
     clock: str
     stage: str

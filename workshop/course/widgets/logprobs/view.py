@@ -407,7 +407,7 @@ class LogprobsViewer(Explorer[list[Row]]):
 
     @property
     def settings(self) -> Settings | None:
-        """What the processed logprobs are processed with; None while raw ones are shown."""
+        """The settings of the processed logprobs; None while raw ones are shown."""
         if self.kind.value == "raw":
             return None
         values = self.values

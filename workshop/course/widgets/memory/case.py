@@ -36,7 +36,7 @@ CHANGES = {  # a rule of advise → what it changes
 
 @dataclass(frozen=True)
 class Case:
-    """What the sliders say.
+    """The values of the sliders.
 
     `context` tokens for each of `requests`; `weights` is one of WEIGHTS.
     """
@@ -96,12 +96,12 @@ class Memory:
 
     @cached_property
     def refusals(self) -> list[Finding]:
-        """Why vLLM would refuse to start, as the plan says it."""
+        """The reasons for which vLLM would refuse to start, as the plan says them."""
         return check(self.deployment)
 
     @cached_property
     def ground(self) -> Ground:
-        """How far the case is from what was measured, as the plan says it."""
+        """The distance of the case from what was measured, as the plan says it."""
         return ground(self.deployment)
 
     @cached_property

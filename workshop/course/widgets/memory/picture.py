@@ -3,7 +3,7 @@
 The functions are pure: a result in, HTML out.
 """
 
-from inference_planner.command import command
+from inference_planner.command import command_of
 from inference_planner.kv_cache import kv_cache_bytes_per_token
 
 from workshop.course.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
@@ -35,7 +35,7 @@ def picture(result: Memory, remedies: bool = True) -> Html:
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside
     # of it.
     drawn = panel(*parts, label=spoken(result, remedies))
-    return join([drawn, panel(code(command(result.deployment)))])
+    return join([drawn, panel(code(command_of(result.deployment)))])
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
@@ -89,7 +89,7 @@ def _names(stage: Stage, gpus: int) -> list[str]:
 
 
 def _scale(result: Memory, axis: float) -> Html:
-    """What stands above the bars: how long the GPU is, and how much of it vLLM may use."""
+    """The scale above the bars: the memory of the GPU, and how much of it vLLM may use."""
     gpu = result.deployment.gpu
     gpu_scale = span(f"{gpu.title}: the engine sees ", bold(gib(gpu.engine_bytes)))
     share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "

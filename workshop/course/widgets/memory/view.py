@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 
+from inference_planner.attention import main_kind
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory import parameters
@@ -20,7 +21,7 @@ LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq
 
 
 class MemorySliders(make.Explorer[Memory]):
-    """What fills each GPU: weights, overhead, KV cache.
+    """The contents of each GPU: weights, overhead, KV cache.
 
     Move a control; read the verdict and the nearest remedy.
 
@@ -108,8 +109,9 @@ class MemorySliders(make.Explorer[Memory]):
     def sentences(self) -> Mapping[str, str]:
         case, result = self.case, self.result
         model, gpu = load_model(case.model), load_gpu(case.gpu)
+        kind = main_kind(model)
         groups = ""
-        if not model.mla:
+        if kind.splits_kv_heads:
             groups = f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
         kv_cache = "what the model computes in."
         if case.kv_cache_dtype == "fp8":
@@ -119,7 +121,7 @@ class MemorySliders(make.Explorer[Memory]):
         if result is not None:
             split = _split_words(result)
         return {
-            "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
+            "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {kind.label(model)}{groups}.",
             "weights": f"{weight_words(model, case.weights)}.",
             "kv_cache_dtype": kv_cache,
             "context": "tokens of one request, prompt and answer together (max_model_len).",

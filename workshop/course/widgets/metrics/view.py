@@ -107,7 +107,7 @@ def _tick(value: float, unit: str) -> str:
 
 
 class MetricsPanel(Watching):
-    """What a server says of itself at /metrics, drawn as it works.
+    """The metrics that a server reports at /metrics, drawn as it works.
 
     Requests that run and that wait, tokens a second (generated, and read as prompts), and the
     KV-cache usage in percent. vLLM counts; the panel looks every `every_s` seconds, in a thread,

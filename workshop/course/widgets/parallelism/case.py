@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from inference_planner import advise, choose, ranks, speed
+from inference_planner.attention import main_kind
 from inference_planner.builds import with_records
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
@@ -26,7 +27,7 @@ CONTEXT = 8192  # at which "fits" is judged
 
 @dataclass(frozen=True)
 class Choice:
-    """What the controls say.
+    """The values of the controls.
 
     `requests` are answered at once: one token of each goes through the model in a step.
     """
@@ -150,11 +151,9 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
     """Return the attention heads and the KV heads of a rank.
 
-    KV heads repeat where there are fewer of them than ranks.
+    KV heads repeat where there are fewer of them than ranks. A latent counts as one.
     """
     heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
-    copies = max(1, m.num_attention_heads // rank.heads // m.num_key_value_heads)  # of each KV head
-    first = rank.tp_rank // copies * rank.kv_heads
-    if m.mla:
-        return heads, range(0, 1)
+    tp = m.num_attention_heads // rank.heads
+    first = rank.tp_rank // main_kind(m).copies(m, tp) * rank.kv_heads
     return heads, range(first, first + rank.kv_heads)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
+from inference_planner.attention import main_kind
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.communication import NETWORKS, network_link, node_link
 from inference_planner.ranks import Rank, tp_problem
@@ -28,9 +29,10 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 def picture(result: Layout) -> Html:
     m = load_model(result.choice.model)
-    kv_heads = m.num_key_value_heads
-    if m.mla:
-        kv_heads = "1 latent"
+    kind = main_kind(m)
+    kv_heads = str(m.num_key_value_heads)
+    if not kind.splits_kv_heads:
+        kv_heads = kind.describe_cache(m)
     layers = f"{m.num_hidden_layers} layers (down)"
     heads = f"{m.num_attention_heads} heads (across)"
     keys = (
@@ -143,7 +145,7 @@ def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
     """Return what a rank holds, as `_card` draws it."""
     m = load_model(result.choice.model)
     heads, kv_heads = head_range(rank, m)
-    if m.mla:
+    if not main_kind(m).splits_kv_heads:
         kv = "KV: a full copy"
     else:
         kv = f"KV {_span(kv_heads)}"
@@ -287,7 +289,7 @@ def _span(values: range) -> str:
 
 
 class ParallelismExplorer(make.Explorer[Layout]):
-    """Who holds which layers and heads, and what travels between GPUs in one step.
+    """The layers and heads that each GPU holds, and what travels between GPUs in one step.
 
     Tensor parallel (TP) cuts every layer by heads; two all-reduces a layer add the parts up.
     Pipeline parallel (PP) cuts between layers; one message a border hands the hidden state over.
@@ -340,9 +342,10 @@ class ParallelismExplorer(make.Explorer[Layout]):
         m, gpu = load_model(choice.model), load_gpu(choice.gpu)
         inside, outside = node_link(gpu), network_link(choice.network)
         sizes = [str(size) for size in range(1, 17) if not tp_problem(m, size)]
-        kv_heads = "one latent, on every rank"
-        if not m.mla:
-            kv_heads = f"{m.num_key_value_heads} KV heads"
+        kind = main_kind(m)
+        kv_heads = kind.describe_cache(m)
+        if not kind.splits_kv_heads:
+            kv_heads += ", on every rank"
         tokens = "one token goes"
         if choice.requests != 1:
             tokens = f"{choice.requests} tokens go"

@@ -62,7 +62,7 @@ class Completion:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where distributions come from.
+    """A source of distributions.
 
     `live`: it takes any settings; `prompts`: the only ones, or () for any prompt.
     """

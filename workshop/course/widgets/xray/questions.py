@@ -45,7 +45,7 @@ def verb(names: Sequence[str], plural: str, singular: str = "") -> str:
 
 
 class Asker:
-    """What there is to ask about a step that is not yet shown.
+    """Find a question about a step that is not yet shown.
 
     Each kind yields questions, or none where it has no place.
     """
@@ -135,7 +135,7 @@ class Asker:
         return full
 
     def preempt(self) -> Iterator[Question]:
-        """Who has to go when no block is free?"""
+        """Yield the question which request is preempted when no block is free."""
         running = list(self.running)
         if len(self.step.preempted) != 1 or len(running) < 2:
             return
@@ -202,7 +202,7 @@ class Asker:
         yield ask, answers[right], answers, why
 
     def join(self) -> Iterator[Question]:
-        """How many tokens of who joins?"""
+        """Yield the question how many tokens of a request that joins are computed."""
         for request in self.step.requests:
             name, computed = request.id, request.prefill_tokens
             again = name in self.lost
@@ -232,7 +232,7 @@ class Asker:
             yield ask, computed, {1, total, uncomputed, min(room, total), hit} - {0}, why
 
     def chunk(self) -> Iterator[Question]:
-        """How much of a prompt that is not yet whole?"""
+        """Yield the question how many tokens of a prompt are computed that is not yet whole."""
         for request in self.step.requests:
             name = request.id
             uncomputed, room = self.prompt(name) - request.computed_tokens, self.left[name]
@@ -255,7 +255,7 @@ class Asker:
             )
 
     def end(self) -> Iterator[Question]:
-        """How many blocks are free again?"""
+        """Yield the question how many blocks become free when a request ends."""
         if len(self.step.finished) != 1 or self.step.preempted:
             return
         name = self.step.finished[0]
@@ -279,7 +279,7 @@ class Asker:
         )
 
     def draft(self) -> Iterator[Question]:
-        """How many tokens where a draft has guessed?"""
+        """Yield the question how many tokens the step computes of a request with draft tokens."""
         for request in self.step.requests:
             drafted, name = request.drafted, request.id
             if drafted and request.decode_tokens == drafted + 1:
@@ -293,7 +293,7 @@ class Asker:
                 )
 
     def blocks(self) -> Iterator[Question]:
-        """Who takes a block for one token more?"""
+        """Yield the question which request takes a new block for its next token."""
         requests, full = self.step.requests, self.full()
         if not self._only_decodes() or self.step.finished or not full:
             return
@@ -321,7 +321,7 @@ class Asker:
         return True
 
     def batch(self) -> Iterator[Question]:
-        """Who is computed when nothing happens?"""
+        """Yield the question what the step computes when nobody joins and nobody leaves."""
         names = [request.id for request in self.step.requests]
         if len(names) > 1 and names == list(self.running) and self._only_decodes():
             yield (

@@ -10,7 +10,7 @@ from workshop.engine.trace import Trace
 
 
 class XRay(Watching):
-    """What the engine did, step by step: which requests ran, with how many tokens.
+    """The engine's work, step by step: which requests ran, with how many tokens.
 
     It also shows which request holds which block of the KV cache.
 
