@@ -87,8 +87,8 @@ def judged(key: str, exercise: Exercise) -> list[str]:
             break
     sentences: list[str] = []
     shapes: list[str] = []  # of answers that are no answer at all: only if there is nothing better
-    for answer, words in wrongs:
-        sentence = sentence_of(exercise, answer, words)
+    for answer, expected in wrongs:
+        sentence = sentence_of(exercise, answer, expected)
         if sentence in sentences or sentence in shapes:
             continue
         if sentence.startswith(("give ", "one number", SHAPELESS)):
@@ -98,8 +98,8 @@ def judged(key: str, exercise: Exercise) -> list[str]:
     return lines + (sentences or shapes)[:MOST_WRONG]
 
 
-def sentence_of(exercise: Exercise, answer: object, words: str) -> str:
-    """Return what the judge says to a wrong answer; `words` of it, where it needs what is not here (a server)."""
+def sentence_of(exercise: Exercise, answer: object, expected: str) -> str:
+    """Return what the judge says to a wrong answer. Raises ValueError if `expected` is no part of it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / OUTPUT_NAME
         names = ("a", "b", "a", "c")  # the output of a batch in which a row stands twice
@@ -108,8 +108,8 @@ def sentence_of(exercise: Exercise, answer: object, words: str) -> str:
             answer = path, *answer[1:]
         with mock.patch.object(workshop, "connect", _StandIn):
             sentence = exercise.test(answer)
-        if sentence is None or words not in sentence:
-            raise ValueError(f"{exercise.title}: {answer!r} is told {sentence!r}, not {words!r}")
+        if sentence is None or expected not in sentence:
+            raise ValueError(f"{exercise.title}: {answer!r} is told {sentence!r}, not {expected!r}")
         return " ".join(sentence.replace(str(path), OUTPUT_NAME).split())
 
 
@@ -156,8 +156,13 @@ def fold(chapter: Chapter) -> str:
     """Return a notebook's part, folded."""
     questions, points = words_of(chapter.name)
     checks = [line_of(key, all_exercises()[key]) for key in chapter.checks]
+    deeper = [line_of(key, all_exercises()[key]) for key in chapter.deeper]
+    count = f"{len(checks)} checks"
+    if deeper:
+        count += f", and {len(deeper)} in Deeper"
+        deeper.insert(0, "\n**Checks in Deeper**\n")
     parts = [
-        f"<details><summary>{chapter.title}: {len(checks)} checks</summary>\n",
+        f"<details><summary>{chapter.title}: {count}</summary>\n",
         f"**Questions:** {questions}\n",
     ]
     return "\n".join(
@@ -167,6 +172,7 @@ def fold(chapter: Chapter) -> str:
             *(f"- {point}" for point in points),
             "\n**Checks**\n",
             *checks,
+            *deeper,
             "\n</details>\n",
         ]
     )

@@ -33,13 +33,14 @@ def made(name: str):
     )
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
 def test_an_assignment_is_a_notebook_without_solutions_and_grades_every_check(chapter):
     notebook, tests = made(chapter.name)
     nbformat.validate(notebook)
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(text.startswith("# Solution") for text in code)
-    assert sorted(tests) == sorted(key.replace(".", "_") for key in chapter.checks)
+    keys = [*chapter.checks, *chapter.deeper]
+    assert sorted(tests) == sorted(key.replace(".", "_") for key in keys)
     assert all(f'grader.check("{name}")' in code for name in tests)
     for text in code:
         compile(text.replace("await ", ""), chapter.name, "exec")
@@ -86,7 +87,7 @@ def test_the_guide_says_of_checks_what_their_words_say():
         assert f"(`{key}`)" in guide and all(why in guide for why in exercise.wrong.values())
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
 def test_every_notebook_has_questions_and_key_points(chapter):
     questions, points = tool("checks").words_of(chapter.name)
     assert questions.count("?") >= 2 and len(points) >= 3

@@ -203,27 +203,27 @@ def _checked(
     path: str | Path, force: bool, inputs: Iterable[str | Path], remedy: str
 ) -> Path | int:
     """Return the file to write (links followed) or a descriptor of the stream. Raises BadInput."""
-    given = [found for found in map(_stat, inputs) if found is not None]
+    input_stats = [input_stat for input_stat in map(_stat, inputs) if input_stat is not None]
     if is_stream(path):
-        return _stream(path, given)
-    found = _stat(path)
+        return _stream(path, input_stats)
+    file_stat = _stat(path)
     try:
         named = Path(path).expanduser()
         target = named.resolve()
-        if found is None:
+        if file_stat is None:
             _refuse_place(named, remedy)
     except BadInput:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         raise BadInput(f"{shown(path)} cannot be written: {reason(error)}.", remedy) from None
-    if found is None:
+    if file_stat is None:
         return target
-    if _is_null(found):
+    if _is_null(file_stat):
         return os.open(os.devnull, os.O_WRONLY)
-    kind = kind_of(found)
+    kind = kind_of(file_stat)
     if kind:
         raise BadInput(f"{path} cannot be written: it is {kind}, not a file.", remedy)
-    if any(os.path.samestat(found, other) for other in given):
+    if any(os.path.samestat(file_stat, other) for other in input_stats):
         raise BadInput(f"{path} is a file that is read for this.", "Give the output another name.")
     if not force:
         raise _exists(path)
@@ -260,15 +260,15 @@ def _stat(path: str | Path) -> os.stat_result | None:
         return None
 
 
-def _is_null(found: os.stat_result) -> bool:
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+def _is_null(file_stat: os.stat_result) -> bool:
+    return stat.S_ISCHR(file_stat.st_mode) and file_stat.st_rdev == os.stat(os.devnull).st_rdev
 
 
-def _stream(path: str | Path, given: list[os.stat_result]) -> int:
+def _stream(path: str | Path, input_stats: list[os.stat_result]) -> int:
     """Return a copy of the descriptor that a name of a stream means."""
     number = _stream_number(path)
     try:
-        if any(os.path.samestat(os.fstat(number), other) for other in given):
+        if any(os.path.samestat(os.fstat(number), other) for other in input_stats):
             raise BadInput(
                 f"{path} is a file that is read for this.", "Give the output another name."
             )

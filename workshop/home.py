@@ -11,9 +11,9 @@ def home() -> Path:
 
     Raises BadInput: there is no home folder.
     """
-    given = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
+    setting = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
     try:
-        return Path(given).expanduser()
+        return Path(setting).expanduser()
     except RuntimeError:  # ~name of nobody, or no home folder at all
         remedy = "Set WORKSHOP_HOME to a folder that you may write."
-        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.", remedy) from None
+        raise BadInput(f"There is no home folder for WORKSHOP_HOME={setting!r}.", remedy) from None

@@ -37,6 +37,6 @@ def adapted(text: str, checkout: bool | None = None) -> str:
     """Return a remedy with commands and files that exist here; `checkout`: by default what this copy is."""
     if is_checkout() if checkout is None else checkout:
         return text
-    for words, wheel_words in WHEEL_WORDS.items():
-        text = text.replace(words, wheel_words)
+    for checkout_words, wheel_words in WHEEL_WORDS.items():
+        text = text.replace(checkout_words, wheel_words)
     return text

@@ -84,12 +84,12 @@ def leave_current_folder() -> None:
             sys.path.remove(folder)
 
 
-def last_line(said: str) -> str:
+def last_line(error_output: str) -> str:
     """Return the last line of what a process said on standard error ('' if it said nothing).
 
     Of a traceback that is the error itself; what libraries say after it, while they are torn down, does not count.
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in error_output.splitlines() if line.strip()]
     errors = [line for line in lines if _is_error(line)]
     return (errors or lines or [""])[-1][:LONGEST_LINE]
 

@@ -73,12 +73,12 @@ def endpoint(answer: str) -> str | None:
 
 
 def cause(answer: str) -> str | None:
-    answer = called(answer, CAUSES)
-    if answer == RIGHT["C"]:
+    word = str(called(answer, CAUSES))
+    if word == RIGHT["C"]:
         return None
-    if answer not in CAUSES:
+    if word not in CAUSES:
         return f"{answer!r} is no cause of the list: {', '.join(CAUSES)}"
-    return CLUES_OF_LOG_C[answer]
+    return CLUES_OF_LOG_C[word]
 
 
 def causes(answer: dict) -> str | None:
