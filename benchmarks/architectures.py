@@ -24,7 +24,7 @@ NOT_SERVED = ("_SPECULATIVE", "_PREVIOUSLY", "_OOT")  # drafts, what is gone, wh
 
 def architectures(registry: str) -> set[str]:
     """Return the architectures that a registry.py lists: the keys of its tables _…_MODELS."""
-    found = set()
+    names = set()
     for node in ast.parse(registry).body:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
         if (
@@ -32,8 +32,8 @@ def architectures(registry: str) -> set[str]:
             and not name.startswith(NOT_SERVED)
             and isinstance(node.value, ast.Dict)
         ):
-            found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
-    return found
+            names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
+    return names
 
 
 def of_release(version: str) -> str:

@@ -58,7 +58,7 @@ class Times:
         return max(ROUND_TO, ROUND_TO * round(seconds / 60 / ROUND_TO))
 
 
-def words(text: str) -> int:
+def word_count(text: str) -> int:
     """Return how many words a reader sees: no tags, targets of links or signs of markup."""
     visible = TAG.sub(" ", FOLDED.sub(" ", text))
     return len([word for word in visible.split() if re.search(r"\w", word)])
@@ -90,7 +90,7 @@ def written(name: str) -> tuple[float, float, float]:
     for cell in cells(name):
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            reading += 60 * words(text) / WORDS_A_MINUTE
+            reading += 60 * word_count(text) / WORDS_A_MINUTE
             continue
         if is_hidden(cell):
             continue
@@ -105,9 +105,9 @@ def written(name: str) -> tuple[float, float, float]:
 def _answer_s(exercise: exercises.Exercise) -> float:
     if not exercise.options:
         return EXERCISE_S
-    count = words(exercise.title)
+    count = word_count(exercise.title)
     for text, why in exercise.options.values():
-        count += words(text) + words(why) / len(exercise.options)
+        count += word_count(text) + word_count(why) / len(exercise.options)
     return QUESTION_S + 60 * count / WORDS_A_MINUTE
 
 
@@ -131,10 +131,10 @@ def names() -> list[str]:
 
 def stated(name: str) -> int:
     """Return the minutes that the head of a notebook states."""
-    found = HEAD.search("".join(cells(name)[0]["source"]))
-    if found is None:
+    match = HEAD.search("".join(cells(name)[0]["source"]))
+    if match is None:
         raise SystemExit(f"The head of {name} states no minutes.")
-    return int(found[1])
+    return int(match[1])
 
 
 def run(chosen: Iterable[str]) -> None:
@@ -155,9 +155,9 @@ def run(chosen: Iterable[str]) -> None:
             supervise.stop(server.name)
 
 
-def keep(name: str, found: dict[str, float]) -> None:
+def keep(name: str, seconds: dict[str, float]) -> None:
     """Write what was measured of one notebook into the file."""
-    notebooks = measured() | {name: found}
+    notebooks = measured() | {name: seconds}
     about = "Seconds; vLLM 0.32.0 on two CPU cores. Written by benchmarks/course_minutes.py --run."
     ordered = {key: notebooks[key] for key in sorted(notebooks)}
     content = {"about": about, "date": date.today().isoformat(), "notebooks": ordered}
@@ -201,7 +201,7 @@ def _run_one(name: str) -> dict[str, float]:
         if cell.cell_type == "code" and not re.search(
             r"\b(check|predict|course_map)\(", cell.source
         ):
-            outputs += sum(_output_s(each) for each in cell.outputs)
+            outputs += sum(_output_s(output) for output in cell.outputs)
     print(f"{name}: {waiting:.0f} s of waiting, {outputs:.0f} s of outputs", flush=True)
     return {"outputs": round(outputs), "waiting": round(waiting)}
 
@@ -218,7 +218,7 @@ def _output_s(output: dict) -> float:
     if "<table" in html:
         return OUTPUT_LINE_S * min(html.count("<tr"), MOST_LINES)
     if html:
-        return 60 * min(words(html), 60) / WORDS_A_MINUTE
+        return 60 * min(word_count(html), 60) / WORDS_A_MINUTE
     return OUTPUT_LINE_S * min(len(text.splitlines()), MOST_LINES)
 
 
@@ -262,12 +262,18 @@ def main() -> int:
         return 0
     print(f"{'notebook':<24}{'words':>7}{'code':>6}{'tasks':>7}{'output':>8}{'waiting':>9}{'minutes':>9}{'stated':>8}")  # fmt: skip
     for name in chosen:
-        found = times(name)
-        parts = (found.reading, found.code, found.answers, found.outputs, found.waiting)
+        notebook_times = times(name)
+        parts = (
+            notebook_times.reading,
+            notebook_times.code,
+            notebook_times.answers,
+            notebook_times.outputs,
+            notebook_times.waiting,
+        )
         columns = "".join(
             f"{part / 60:>{width}.0f}" for part, width in zip(parts, (7, 6, 7, 8, 9), strict=True)
         )
-        print(f"{name:<24}{columns}{found.minutes:>9}{stated(name):>8}")
+        print(f"{name:<24}{columns}{notebook_times.minutes:>9}{stated(name):>8}")
     return 0
 
 

@@ -92,16 +92,18 @@ def build(m: ModelConfig, worker: exact.ExactWorker) -> dict:
         "builds": [],
     }
     for job in jobs_of(m):
-        found = worker.build(job)
-        if "error" in found:
-            entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = found[
+        answer = worker.build(job)
+        if "error" in answer:
+            entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = answer[
                 "error"
             ].splitlines()[0][:200]
             continue
-        split = {k: found[k] for k in ("stages", "kv_cache")}
-        each = kv_cache.kv_dtype_bytes(m)
-        entry["builds"].append({"tp": job["tp"], "pp": job["pp"], "kv_bytes_each": each, **split})
-        entry["vllm"] = found["vllm"]
+        split = {k: answer[k] for k in ("stages", "kv_cache")}
+        bytes_each = kv_cache.kv_dtype_bytes(m)
+        entry["builds"].append(
+            {"tp": job["tp"], "pp": job["pp"], "kv_bytes_each": bytes_each, **split}
+        )
+        entry["vllm"] = answer["vllm"]
     return entry
 
 
@@ -117,8 +119,8 @@ def record(models: list[ModelConfig]) -> None:
             entry = build(m, worker)
             there.add(entry["digest"])
             entries.append(entry)
-            said = entry.get("errors") or f"{len(entry['builds'])} splits"
-            print(f"{m.name}: {said}, {time.perf_counter() - began:.0f} s", flush=True)
+            summary = entry.get("errors") or f"{len(entry['builds'])} splits"
+            print(f"{m.name}: {summary}, {time.perf_counter() - began:.0f} s", flush=True)
             write(entries)
 
 
@@ -229,20 +231,29 @@ def default_configs() -> dict[str, dict]:
             model_type = TYPES.get(architecture) or types.get(
                 architecture, module.rpartition(".")[2] or module
             )
-            known = next(
-                (each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None
+            config_classes = next(
+                (
+                    mapping
+                    for mapping in (_CONFIG_REGISTRY, CONFIG_MAPPING)
+                    if model_type in mapping
+                ),
+                None,
             )
-            raw = {} if known is not None or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
+            raw = (
+                {}
+                if config_classes is not None or kind == "_MULTIMODAL_MODELS"
+                else json.loads(llama)
+            )
             # a config class whose own defaults do not go together
             with contextlib.suppress(Exception):
-                raw = json.loads(known[model_type]().to_json_string(use_diff=False))
+                raw = json.loads(config_classes[model_type]().to_json_string(use_diff=False))
             both = {
                 "architectures": [architecture],
                 "model_type": model_type,
                 "torch_dtype": "bfloat16",
             }
             multimodal = kind == "_MULTIMODAL_MODELS"
-            sizes = "Llama's" if known is None else "default"
+            sizes = "Llama's" if config_classes is None else "default"
             out[architecture] = {
                 "multimodal": multimodal,
                 "sizes": sizes,
@@ -253,7 +264,7 @@ def default_configs() -> dict[str, dict]:
 
 def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
     """Return {architecture: (name, config.json)} of the catalog and of folders of configs."""
-    found = {}
+    configs = {}
     for file in (file for folder in folders for file in sorted(folder.rglob("*config.json"))):
         raw = json.loads(file.read_text())
         name = (
@@ -261,8 +272,8 @@ def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
             if file.name == "config.json"
             else file.stem.removesuffix("_config").replace("--", "/")
         )
-        found.setdefault((raw.get("architectures") or [""])[0], (name, raw))
-    return found | {
+        configs.setdefault((raw.get("architectures") or [""])[0], (name, raw))
+    return configs | {
         m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))
     }
 
@@ -272,19 +283,19 @@ def registry(folders: list[Path]) -> None:
     there = registry_rows()
     with exact.ExactWorker() as worker:
         for architecture, row, config in configs_of_registry(folders):
-            kept = there.get(architecture, {})
+            earlier = there.get(architecture, {})
             if not config:
                 row["class"] = (
                     "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
                 )
-            elif kept.get("class") == "built" and kept["sizes"] == row["sizes"]:
-                row = kept | row | {"ours": said_by_us(architecture, config)}
+            elif earlier.get("class") == "built" and earlier["sizes"] == row["sizes"]:
+                row = earlier | row | {"ours": said_by_us(architecture, config)}
             else:
-                asked = {"config": config, "tp": 1, "pp": 1}
-                found = worker.build(asked)
-                if "error" in found and row["multimodal"]:
-                    found = worker.build(asked | {"language_model_only": True})
-                row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
+                job = {"config": config, "tp": 1, "pp": 1}
+                answer = worker.build(job)
+                if "error" in answer and row["multimodal"]:
+                    answer = worker.build(job | {"language_model_only": True})
+                row |= said_by_class(answer) | {"ours": said_by_us(architecture, config)}
             there[architecture] = row
             print(architecture, row, flush=True)
     write_registry(there, exact.version())
@@ -294,9 +305,9 @@ def renew_our_figures(folders: list[Path]) -> None:
     """Write our figure anew into every row of the registry whose config is at hand; ask no class."""
     there = registry_rows()
     for architecture, row, config in configs_of_registry(folders):
-        kept = there.get(architecture, {})
-        if config and kept.get("sizes") == row["sizes"]:
-            kept["ours"] = said_by_us(architecture, config)
+        earlier = there.get(architecture, {})
+        if config and earlier.get("sizes") == row["sizes"]:
+            earlier["ours"] = said_by_us(architecture, config)
     write_registry(there, json.loads(REGISTRY.read_text())["vllm"])
 
 
@@ -337,15 +348,16 @@ def filled(document: str) -> str:
         f"All {len(rows)} architectures of the registry, each asked with the sizes that are named:",
         "",
     ]
-    for words, multimodal in (("text", False), ("multimodal", True)):
-        mine = [row for row in rows.values() if row["multimodal"] == multimodal]
-        sized = sum("ours" in row for row in mine)
-        built = sum(row["class"] == "built" for row in mine)
+    for kind, multimodal in (("text", False), ("multimodal", True)):
+        rows_of_kind = [row for row in rows.values() if row["multimodal"] == multimodal]
+        sized = sum("ours" in row for row in rows_of_kind)
+        built = sum(row["class"] == "built" for row in rows_of_kind)
         planned = sum(
-            row["class"] == "built" or is_planned_without_it(row.get("ours", {})) for row in mine
+            row["class"] == "built" or is_planned_without_it(row.get("ours", {}))
+            for row in rows_of_kind
         )
         text.append(
-            f"- **{words}**: {len(mine)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
+            f"- **{kind}**: {len(rows_of_kind)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
         )
     without = [f"`{name}`" for name, row in rows.items() if "ours" not in row]
     text += [
@@ -394,17 +406,18 @@ def _basis(row: dict) -> str:
     return f"not given ({part})" if part else "estimate"
 
 
-def said_by_class(found: dict) -> dict:
+def said_by_class(answer: dict) -> dict:
     """Return in short what vLLM's class said of an architecture."""
-    if "error" in found:
+    if "error" in answer:
         line = next(
-            (line for line in found["error"].splitlines() if "Value error" in line), found["error"]
+            (line for line in answer["error"].splitlines() if "Value error" in line),
+            answer["error"],
         )
         return {"class": line.strip().splitlines()[0][:160]}
     counts: dict[str, int] = {}
-    for group in found["kv_cache"]["groups"]:
+    for group in answer["kv_cache"]["groups"]:
         counts[group["kind"]] = counts.get(group["kind"], 0) + sum(group["layers"])
-    stage = found["stages"][0]
+    stage = answer["stages"][0]
     encoder = {"encoder_bytes": stage["encoder_bytes"]} if "encoder_bytes" in stage else {}
     return {"class": "built", "weights_bytes": stage["tensor_bytes"], **encoder, "layers": counts}
 
@@ -416,11 +429,11 @@ def said_by_us(architecture: str, config: dict) -> dict:
     """
     try:
         model = replace(from_dict(config, name=architecture), text_only=True)
-        said = {"weights_bytes": whole_bytes(model)}
+        figures = {"weights_bytes": whole_bytes(model)}
     except WorkshopError as error:
         return {"refused": error.message[:160]}
     part = "" if architecture in FORMULAS else unknown_part(config, has_checkpoint=False)
-    return said | ({"not_estimated": part} if part else {})
+    return figures | ({"not_estimated": part} if part else {})
 
 
 def main() -> None:
@@ -431,17 +444,17 @@ def main() -> None:
     parser.add_argument(
         "--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry"
     )
-    asked = parser.parse_args()
-    if asked.what == "compare":
+    options = parser.parse_args()
+    if options.what == "compare":
         compare()
-    elif asked.what == "registry":
-        registry(asked.configs)
-    elif asked.what == "ours":
-        renew_our_figures(asked.configs)
-    elif asked.what == "page":
+    elif options.what == "registry":
+        registry(options.configs)
+    elif options.what == "ours":
+        renew_our_figures(options.configs)
+    elif options.what == "page":
         DOCS.write_text(filled(DOCS.read_text()))
     else:
-        record([load_model(name) for name in asked.names or list_models()])
+        record([load_model(name) for name in options.names or list_models()])
 
 
 if __name__ == "__main__":

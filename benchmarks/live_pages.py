@@ -39,16 +39,16 @@ def main() -> None:
         )
         print("                cold   warm         cold   warm")
         for path in [path for path in pages.build(Path(folder)) if path.stem in SLIDER]:
-            found = [
+            measurements = [
                 measure(playwright, path, Path(folder) / f"profile{number}")
                 for number in range(runs)
             ]
-            cold, warm, steps = zip(*found, strict=True)
+            cold, warm, steps = zip(*measurements, strict=True)
             first, ready = (
-                [statistics.median(one[at] for one in each) / 1000 for each in (cold, warm)]
+                [statistics.median(start[at] for start in starts) / 1000 for starts in (cold, warm)]
                 for at in (0, 1)
             )
-            steps = [step for each in steps for step in each]
+            steps = [step for run_steps in steps for step in run_steps]
             size = path.stat().st_size / 1e6
             print(
                 f"{path.stem:9} {size:3.0f}   {first[0]:5.1f}  {first[1]:5.1f}        {ready[0]:5.1f}  {ready[1]:5.1f}         {statistics.median(steps):.0f}, {max(steps):.0f}"
@@ -62,19 +62,19 @@ def measure(
     context = playwright.chromium.launch_persistent_context(
         str(profile), executable_path=lab_page.chromium(), args=lab_page.FLAGS, offline=True
     )
-    found = []
+    starts = []
     for _ in range(2):
         page = context.new_page()
         page.goto(path.as_uri())
         page.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
-        found.append(
+        starts.append(
             page.evaluate(
                 "[+document.documentElement.dataset.first, +document.documentElement.dataset.ready]"
             )
         )
     steps = page.evaluate(STEP, SLIDER[path.stem])
     context.close()
-    return tuple(found[0]), tuple(found[1]), steps
+    return tuple(starts[0]), tuple(starts[1]), steps
 
 
 if __name__ == "__main__":

@@ -54,25 +54,30 @@ def sentences(path: Path) -> list[str]:
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`|\$[^$\n]+\$", "X", text))
     lines = (re.sub(r"^\s*([-*]|\d+\.)\s+|\*+", "", line.strip()) for line in text.splitlines())
     prose = (line for line in lines if line and not re.match(r"#|\||\d+ minutes · needs", line))
-    return [one for line in prose for one in END.split(LABEL.sub("", line)) if len(words(one)) > 1]
+    return [
+        sentence
+        for line in prose
+        for sentence in END.split(LABEL.sub("", line))
+        if len(words_of(sentence)) > 1
+    ]
 
 
-def words(sentence: str) -> list[str]:
+def words_of(sentence: str) -> list[str]:
     """Return the words of a sentence, in small letters."""
     return [word.lower().strip(".") for word in re.findall(r"[A-Za-zÀ-ÿ0-9][\w’'./-]*", sentence)]
 
 
 if __name__ == "__main__":
-    for name in (each for each in sys.argv[1:] if each != "-v"):
-        found = sentences(Path(name))
+    for name in (argument for argument in sys.argv[1:] if argument != "-v"):
+        text_sentences = sentences(Path(name))
         lengths, verbless = (
-            [len(words(one)) for one in found],
-            [one for one in found if not FINITE & set(words(one))],
+            [len(words_of(sentence)) for sentence in text_sentences],
+            [sentence for sentence in text_sentences if not FINITE & set(words_of(sentence))],
         )
         print(
-            f"{Path(name).stem}: {sum(lengths)} words, {len(found)} sentences, "
-            f"{sum(lengths) / len(found):.1f} words a sentence, {sum(each > 25 for each in lengths)} over 25, "
-            f"{len(verbless)} without a verb ({len(verbless) / len(found):.0%})"
+            f"{Path(name).stem}: {sum(lengths)} words, {len(text_sentences)} sentences, "
+            f"{sum(lengths) / len(text_sentences):.1f} words a sentence, {sum(length > 25 for length in lengths)} over 25, "
+            f"{len(verbless)} without a verb ({len(verbless) / len(text_sentences):.0%})"
         )
         if "-v" in sys.argv:
             print("  -", "\n  - ".join(verbless))

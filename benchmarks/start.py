@@ -113,7 +113,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "pairs_s": [[round(each, 2) for each in pair] for pair in times],
+        "pairs_s": [[round(seconds, 2) for seconds in pair] for pair in times],
         "serve_s": round(statistics.median(pair[0] for pair in times), 1),
         "bare_s": round(statistics.median(pair[1] for pair in times), 1),
         "ratio_of_medians": round(

@@ -27,16 +27,16 @@ def steps_s(engine, requests: int, number: int) -> tuple[float, float]:
     """Return the medians of a load's steps, prefills left out: by the clock, and of this thread's processor time."""
     from vllm import SamplingParams
 
-    sampling, found = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), []
-    for one in range(requests):
+    sampling, times_s = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), []
+    for request in range(requests):
         engine.add_request(
-            f"{number}-{one}", {"prompt_token_ids": [5 + one, *range(100, 150)]}, sampling
+            f"{number}-{request}", {"prompt_token_ids": [5 + request, *range(100, 150)]}, sampling
         )
     while engine.has_unfinished_requests():
         began = time.perf_counter(), time.thread_time()
         engine.step()
-        found.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
-    return tuple(map(statistics.median, zip(*found[3:-1], strict=True)))
+        times_s.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
+    return tuple(map(statistics.median, zip(*times_s[3:-1], strict=True)))
 
 
 def without(scheduler) -> None:
@@ -55,12 +55,12 @@ def measured(engine, scheduler, file: Path, requests: int, rounds: int) -> dict:
         if traced:
             writer = Writer(str(file))
             Recorder(scheduler, writer.write, time.monotonic)
-        found = steps_s(engine, requests, number)
+        medians = steps_s(engine, requests, number)
         if traced:
             without(scheduler)
             writer.close()
         if number > 1:
-            took["with" if traced else "without"].append(found)
+            took["with" if traced else "without"].append(medians)
     clock_s, processor_s = ({key: [pair[i] for pair in took[key]] for key in took} for i in (0, 1))
     return {
         "requests": requests,
@@ -71,9 +71,9 @@ def measured(engine, scheduler, file: Path, requests: int, rounds: int) -> dict:
         },
         "slower_percent": {
             name: round(
-                (statistics.median(map(truediv, found["with"], found["without"])) - 1) * 100, 2
+                (statistics.median(map(truediv, seconds["with"], seconds["without"])) - 1) * 100, 2
             )
-            for name, found in (("by the clock", clock_s), ("processor", processor_s))
+            for name, seconds in (("by the clock", clock_s), ("processor", processor_s))
         },
         "bytes_a_step": round(statistics.mean(map(len, file.read_bytes().splitlines()))),
     }

@@ -65,19 +65,19 @@ def main(server: str, traced: str, to: str) -> None:
         ended(traced, count)
         lines = [json.loads(line) for line in Path(traced).read_text(encoding="utf-8").splitlines()]
         start_s = lines[before - 1]["time_s"]
-        kept = [
+        steps = [
             line | {"step": at, "time_s": round(line["time_s"] - start_s, 6)}
             for at, line in enumerate(lines[before:])
         ]
-        shared = max(one["prefix_hit_tokens"] for line in kept for one in line["requests"])
+        shared = max(request["prefix_hit_tokens"] for line in steps for request in line["requests"])
         print(
-            f"{len(kept)} steps, {shared} tokens found, preempted: {[line['preempted'] for line in kept if line['preempted']]}"
+            f"{len(steps)} steps, {shared} tokens found, preempted: {[line['preempted'] for line in steps if line['preempted']]}"
         )
-        if shared and len(kept) < 100 and any(line["preempted"] for line in kept):
+        if shared and len(steps) < 100 and any(line["preempted"] for line in steps):
             break
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in steps)
     # vLLM adds a number that is drawn
-    for long in {name for line in kept for name, _ in line["arrived"]}:
+    for long in {name for line in steps for name, _ in line["arrived"]}:
         text = text.replace(long, re.sub(r"^cmpl-|-0-\w+$", "", long))
     Path(to).write_text(text, encoding="utf-8")
 

@@ -49,10 +49,10 @@ def cell(source: str, kind: str, key: str) -> dict:
     }
 
 
-def asked(key: str) -> list[dict]:
+def question_cells(key: str) -> list[dict]:
     """Return the cells of a concept question: buttons would not be graded, so its letter goes into a variable."""
     exercise, name = all_exercises()[key], key.replace(".", "_")
-    options = "\n".join(f"- {each}) {text}" for each, (text, _) in exercise.options.items())
+    options = "\n".join(f"- {letter}) {text}" for letter, (text, _) in exercise.options.items())
     code = f'from workshop import check\n\n{name} = ...      # one letter, such as "a"\ncheck("{key}", {name}) if {name} is not ... else None'
     return [
         cell(f"**{exercise.title}**\n\n{options}", "markdown", f"{name}-text"),
@@ -63,16 +63,20 @@ def asked(key: str) -> list[dict]:
 def assignment(notebook: dict) -> tuple[dict, dict[str, str]]:
     """Return a notebook for learners, and the tests: name → text of its file."""
     cells, tests = [cell(START, "code", "otter-start")], {}
-    for each in notebook["cells"]:
-        if "solution" in each["metadata"].get("tags", []):
+    for notebook_cell in notebook["cells"]:
+        if "solution" in notebook_cell["metadata"].get("tags", []):
             continue
-        found = CHECK.search("".join(each["source"])) if each["cell_type"] == "code" else None
-        if not found:
-            cells.append(each)
+        match = (
+            CHECK.search("".join(notebook_cell["source"]))
+            if notebook_cell["cell_type"] == "code"
+            else None
+        )
+        if not match:
+            cells.append(notebook_cell)
             continue
-        key, answer = found.groups()
+        key, answer = match.groups()
         name = key.replace(".", "_")
-        cells += [each] if answer else asked(key)
+        cells += [notebook_cell] if answer else question_cells(key)
         cells.append(cell(f'grader.check("{name}")', "code", f"{name}-graded"))
         code = f'>>> from workshop import check\n>>> bool(check("{key}", {answer or f"str({name})"}))\nTrue'
         tests[name] = TEST.format(name=name, code=code)

@@ -74,9 +74,9 @@ def has_sense(term: str, text: str, start: int) -> bool:
     """
     around = sentence(text, start)
     where = TERMS[term].get("where", ())
-    if where and not any(re.search(each, around) for each in where):
+    if where and not any(re.search(expression, around) for expression in where):
         return False
-    return not any(re.search(each, around) for each in TERMS[term].get("unless", ()))
+    return not any(re.search(expression, around) for expression in TERMS[term].get("unless", ()))
 
 
 def prose(text: str) -> list[tuple[int, int]]:
@@ -91,15 +91,15 @@ def prose(text: str) -> list[tuple[int, int]]:
 
 def uses(text: str) -> list[Use]:
     """Return the uses of terms in a text without hovers, in their order. Of terms that overlap the longest counts."""
-    found: list[Use] = []
+    matches: list[Use] = []
     for first, last in prose(text):
         for term, compiled in PATTERNS.items():
             for match in compiled.finditer(text, first, last):
                 if has_sense(term, text, match.start()):
-                    found.append(Use(match.start(), match.end(), term))
-    found.sort(key=lambda use: (use.start, -use.end, list(TERMS).index(use.term)))
+                    matches.append(Use(match.start(), match.end(), term))
+    matches.sort(key=lambda use: (use.start, -use.end, list(TERMS).index(use.term)))
     result: list[Use] = []
-    for use in found:
+    for use in matches:
         if not result or use.start >= result[-1].end:
             result.append(use)
     return result
@@ -157,7 +157,8 @@ def page() -> str:
         for path in NOTEBOOKS.glob("[0-9]*.ipynb")
     }
     rows = [
-        f"| **{term}** | {each['says']} | {places[each['first']]} |" for term, each in TERMS.items()
+        f"| **{term}** | {entry['says']} | {places[entry['first']]} |"
+        for term, entry in TERMS.items()
     ]
     return "\n".join(
         [

@@ -30,8 +30,8 @@ PRINTED = {"api": "docs/api.py"}
 def run(command: str) -> int:
     """Run a script of this repository with its arguments; return its exit code."""
     script, *arguments = command.split()
-    words = [sys.executable, "-P", str(ROOT / script), *arguments]
-    return subprocess.run(words, cwd=ROOT).returncode
+    command_line = [sys.executable, "-P", str(ROOT / script), *arguments]
+    return subprocess.run(command_line, cwd=ROOT).returncode
 
 
 def main(arguments: list[str]) -> int:

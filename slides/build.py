@@ -55,12 +55,12 @@ def install() -> None:
 def chromium() -> str:
     """Return the browser that prints the PDF."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    found = os.environ.get("CHROME_PATH") or next(filter(None, map(shutil.which, names)), None)
-    if not found:
+    browser = os.environ.get("CHROME_PATH") or next(filter(None, map(shutil.which, names)), None)
+    if not browser:
         raise CannotBuild(
             "The PDF needs Chromium: install it, or set CHROME_PATH to it. Without: --html-only."
         )
-    return found
+    return browser
 
 
 def theme() -> str:
@@ -78,13 +78,13 @@ def theme() -> str:
 def external(page: str) -> list[str]:
     """Return what a page would fetch: addresses in attributes (links excepted), in CSS, in imports."""
     page = re.sub(r"<a\b[^>]*>", "", page)
-    found = re.findall(
+    addresses = re.findall(
         r"""(?:src|href|srcset|data|poster)\s*=\s*["']?(?!data:|#)([^"'\s>]+)""", page
     )
-    found += re.findall(r"""url\((?:&quot;|["'])?(?!data:|#)([^)"'&]+)""", page)
+    addresses += re.findall(r"""url\((?:&quot;|["'])?(?!data:|#)([^)"'&]+)""", page)
     return [
         address
-        for address in found + re.findall(r"@import\s+[\"']?([^;\"']+)", page)
+        for address in addresses + re.findall(r"@import\s+[\"']?([^;\"']+)", page)
         if re.match(r"(https?:)?//|\.|/", address)
     ]
 

@@ -76,31 +76,35 @@ class Slide:
     @property
     def title(self) -> str:
         """Its heading."""
-        found = re.search(r"^# (.+)$", self.source, re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(r"^# (.+)$", self.source, re.MULTILINE)
+        return match[1] if match else ""
 
     @property
     def wheres(self) -> list[tuple[str, str, list[str]]]:
         """Where its exercises are: notebook, heading, keys."""
-        found = PLACEHOLDER.findall(self.source)
+        placeholders = PLACEHOLDER.findall(self.source)
         return [
-            _where_parts(text.removeprefix("where ")) for text in found if text.startswith("where ")
+            _where_parts(text.removeprefix("where "))
+            for text in placeholders
+            if text.startswith("where ")
         ]
 
 
 @cache
 def slides(deck: str) -> tuple[Slide, ...]:
     """Return a deck's slides in order. Raises ValueError for one without a note that begins with its minutes."""
-    found = []
+    deck_slides = []
     for path in sorted((HERE / "deck" / deck).glob("*.md")):
         for source in re.split(r"\n\n---\n", path.read_text(encoding="utf-8").strip()):
             note = NOTE.search(source)
             if not note:
                 raise ValueError(f"{path.name}: no note with minutes in: {source.strip()[:60]!r}")
-            found.append(
-                Slide(deck, path.stem, len(found) + 1, source.strip(), float(note[1]), note[2])
+            deck_slides.append(
+                Slide(
+                    deck, path.stem, len(deck_slides) + 1, source.strip(), float(note[1]), note[2]
+                )
             )
-    return tuple(found)
+    return tuple(deck_slides)
 
 
 @cache
@@ -120,9 +124,9 @@ def first_words() -> dict[Slide, list[str]]:
 
 def note(slide: Slide) -> str:
     """Return what the speaker says, and what each word means that is new."""
-    words = [f"{term}: {glossary.TERMS[term]['says']}" for term in first_words()[slide]]
+    meanings = [f"{term}: {glossary.TERMS[term]['says']}" for term in first_words()[slide]]
     return fill(slide.note, slide) + "".join(
-        f"\n\n{word}" for word in words and ["Words that are new:", *words]
+        f"\n\n{paragraph}" for paragraph in meanings and ["Words that are new:", *meanings]
     )
 
 
@@ -166,7 +170,7 @@ def _known() -> dict[str, str]:
 def fill(text: str, slide: Slide | None = None) -> str:
     """Return a slide's text with every `{{…}}` replaced. Raises KeyError for a name that nobody computes."""
 
-    def one(match: re.Match) -> str:
+    def replacement(match: re.Match) -> str:
         kind, _, rest = match[1].partition(" ")
         if kind == "figure":
             return _figure(rest)
@@ -179,7 +183,7 @@ def fill(text: str, slide: Slide | None = None) -> str:
             return code(file, *(part.strip() for part in span.split("..")))
         return _known()[match[1]]
 
-    return PLACEHOLDER.sub(one, text)
+    return PLACEHOLDER.sub(replacement, text)
 
 
 def document(deck: str) -> str:

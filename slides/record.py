@@ -15,8 +15,9 @@ from pathlib import Path
 
 import httpx
 
-from workshop import connect, simulate
+from workshop import connect
 from workshop.course import timeline
+from workshop.simulate import simulate
 
 FOLDER = Path(__file__).parent / "recorded"
 PROMPT = "San Francisco is a"
@@ -100,18 +101,21 @@ ASKED = "Boston is a city in which state?"
 def chat(llm) -> dict:
     """Return what the slides of the chat show: a stream, answers of a given form."""
 
-    def post(path: str, **asked) -> httpx.Response:
+    def post(path: str, **fields) -> httpx.Response:
         answer = httpx.post(
-            f"{llm.url}{path}", json={"model": llm.model, **asked}, headers=llm.headers, timeout=120
+            f"{llm.url}{path}",
+            json={"model": llm.model, **fields},
+            headers=llm.headers,
+            timeout=120,
         )
         return answer.raise_for_status()
 
-    def say(question: str = QUESTION, **asked) -> dict:
+    def say(question: str = QUESTION, **fields) -> dict:
         return post(
             "/chat/completions",
             messages=[{"role": "user", "content": question}],
             temperature=0,
-            **asked,
+            **fields,
         ).json()
 
     lines = post("/chat/completions", messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=4, stream=True,
@@ -145,12 +149,12 @@ def capacity(_llm=None) -> dict:
     shares = {}
     for replicas in REPLICAS:
         shares[str(replicas)] = {}
-        for rate in (replicas * each for each in RATES):
-            found = simulate(
+        for rate in (replicas * factor for factor in RATES):
+            simulation = simulate(
                 MODEL, GPU, tensor_parallel_size=SPLIT, rate=rate, replicas=replicas, **load
             )
-            shares[str(replicas)][str(rate)] = round(found.slo_share, 3)
-            print(replicas, rate, f"{found.slo_share:.0%}", flush=True)
+            shares[str(replicas)][str(rate)] = round(simulation.slo_share, 3)
+            print(replicas, rate, f"{simulation.slo_share:.0%}", flush=True)
     return {
         "model": MODEL,
         "gpu": GPU,
@@ -176,10 +180,10 @@ def main(names: list[str]) -> int:
             "hardware": "2 CPU cores",
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         }
-        said = {**about, **makers[name](llm)}
+        content = {**about, **makers[name](llm)}
         lines = [
             f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
-            for key, value in said.items()
+            for key, value in content.items()
         ]
         file = FOLDER / f"{name}.json"
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

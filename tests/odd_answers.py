@@ -54,7 +54,7 @@ def paths(data: object, here: tuple = ()) -> list[tuple]:
         if isinstance(data, list)
         else ()
     )
-    return [each for key, value in inner for each in ((*here, key), *paths(value, (*here, key)))]
+    return [path for key, value in inner for path in ((*here, key), *paths(value, (*here, key)))]
 
 
 # Bodies that no client may count as an answer to one prompt.
@@ -97,18 +97,18 @@ class Server:
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.seen.append((self.path, dict(self.headers), body))
-                found = outer.answers.get(self.path, b"{}")
-                if isinstance(found, str):  # a whole answer, as it stands on the wire
-                    self.wfile.write(found.encode())
+                reply = outer.answers.get(self.path, b"{}")
+                if isinstance(reply, str):  # a whole answer, as it stands on the wire
+                    self.wfile.write(reply.encode())
                     self.close_connection = True
                     return
-                if callable(found):  # pieces of one, until the asker has gone
+                if callable(reply):  # pieces of one, until the asker has gone
                     with contextlib.suppress(OSError):
-                        for piece in found():
+                        for piece in reply():
                             self.wfile.write(piece)
                     self.close_connection = True
                     return
-                data, kind = found if isinstance(found, tuple) else (found, "application/json")
+                data, kind = reply if isinstance(reply, tuple) else (reply, "application/json")
                 self.send_response(200)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(data)))

@@ -81,8 +81,8 @@ def session(folder: Path, first: Callable[[], None] | None = None) -> Iterator[S
         first: called in the new process before bash starts, such as to leave it one CPU.
     """
     course, here, home = folder / "course", folder / "session", folder / "home"
-    for each in (course, here, home):
-        each.mkdir(exist_ok=True)
+    for directory in (course, here, home):
+        directory.mkdir(exist_ok=True)
     for name in ("workshop", "notebooks", "slurm"):
         (course / name).symlink_to(APP.parents[1] / name)
     (course / ".venv").symlink_to(sys.prefix)

@@ -31,7 +31,7 @@ def serving(handler: Callable) -> Iterator[str]:
 
 def record(name: str = "a", **changes) -> ServerRecord:
     """A server of this machine, ready, at a port where nobody listens."""
-    mine = ServerRecord(
+    server_record = ServerRecord(
         name=name,
         url="http://127.0.0.1:1/v1",
         model="m",
@@ -41,7 +41,7 @@ def record(name: str = "a", **changes) -> ServerRecord:
         boot_id=records.boot_id(),
         started=timestamps.now("milliseconds"),
     )
-    return replace(mine, **changes)
+    return replace(server_record, **changes)
 
 
 def launch(name: str = "a", **env: str) -> Launch:

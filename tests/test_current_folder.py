@@ -49,12 +49,14 @@ PROBE = f"{IMPORTS}\nsubprocess.run([sys.executable, '-c', {IMPORTS!r}], check=T
 @pytest.fixture
 def planted(tmp_path, monkeypatch) -> Planted:
     """Be in a folder of planted files, with a PYTHONPATH whose entries name it without its path."""
-    found = Planted(tmp_path)
-    monkeypatch.chdir(found.folder)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", f"..{os.sep}{found.folder.name}"]))
+    planted_files = Planted(tmp_path)
+    monkeypatch.chdir(planted_files.folder)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(["", ".", f"..{os.sep}{planted_files.folder.name}"])
+    )
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
-    return found
+    return planted_files
 
 
 def outside(monkeypatch) -> dict[str, str]:
@@ -73,8 +75,9 @@ def test_the_planted_files_would_run(planted):
 class Start:
     """What a start hands to the system: command, environment, folder."""
 
-    def __init__(self, words, **options):
-        self.words, self.options = [str(word) for word in words], options
+    def __init__(self, command, **options):
+        self.command = [str(argument) for argument in command]
+        self.options = options
         raise Started(self)
 
 
@@ -157,9 +160,9 @@ def of_a_machine(monkeypatch) -> None:
         if line.startswith("Environment=")
         for pair in line[12:].split()
     ]
-    words = lines["ExecStart"].replace(vm.PYTHON, sys.executable).split()
+    command = lines["ExecStart"].replace(vm.PYTHON, sys.executable).split()
     unit_env = dict(pair.split("=", 1) for pair in set_in_unit) | {"PYTHONPATH": str(ROOT)}
-    Start(words, env=unit_env, cwd=lines["WorkingDirectory"])
+    Start(command, env=unit_env, cwd=lines["WorkingDirectory"])
 
 
 STARTS = (
@@ -184,11 +187,11 @@ def test_a_start_and_what_it_starts_take_nothing_from_the_current_folder(
     with pytest.raises(Started) as caught, monkeypatch.context() as patched:
         start(patched)
     begun = caught.value.args[0]
-    flags = begun.words[: begun.words.index("-m")]
+    flags = begun.command[: begun.command.index("-m")]
     options = {name: begun.options[name] for name in ("env", "cwd") if name in begun.options}
     done = subprocess.run([*flags, "-c", PROBE], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr
-    assert not planted.ran, f"{start.__name__}: {begun.words[:4]}"
+    assert not planted.ran, f"{start.__name__}: {begun.command[:4]}"
 
 
 def test_offline_batches_leave_nothing_of_the_folder_to_the_engines_processes(planted, monkeypatch):
@@ -247,7 +250,7 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("words", "elsewhere"),
+    ("arguments", "elsewhere"),
     [
         (["serve", "m", "--distributed-executor-backend", "ray"], True),
         (["serve", "m", "--distributed_executor_backend=ray"], True),
@@ -255,13 +258,15 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
         (["serve", "ray-model"], False),
     ],
 )
-def test_ray_is_told_of_a_folder_where_nobody_has_files(words, elsewhere, tmp_path, monkeypatch):
+def test_ray_is_told_of_a_folder_where_nobody_has_files(
+    arguments, elsewhere, tmp_path, monkeypatch
+):
     """Ray puts the folder in which it is called first in the sys.path of all its workers."""
     seen = []
     ray = ModuleType("ray")
     ray.init = lambda address, **options: seen.append((os.getcwd(), address, options)) or "joined"
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(sys, "argv", ["vllm_main", *words])
+    monkeypatch.setattr(sys, "argv", ["vllm_main", *arguments])
     monkeypatch.chdir(tmp_path)
     ray_current_folder.apply()
     assert ray.init("10.0.0.1:6379", namespace="x") == "joined"
@@ -269,20 +274,20 @@ def test_ray_is_told_of_a_folder_where_nobody_has_files(words, elsewhere, tmp_pa
     assert seen == [(folder, "10.0.0.1:6379", {"namespace": "x"})] and os.getcwd() == str(tmp_path)
 
 
-@pytest.mark.parametrize("words", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])
-def test_commands_work_among_planted_files(words, planted, monkeypatch):
+@pytest.mark.parametrize("arguments", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])
+def test_commands_work_among_planted_files(arguments, planted, monkeypatch):
     done = subprocess.run(
-        [WORKSHOP, *words], capture_output=True, text=True, env=outside(monkeypatch)
+        [WORKSHOP, *arguments], capture_output=True, text=True, env=outside(monkeypatch)
     )
     assert done.returncode == 0, done.stderr
     assert not planted.ran
 
 
-@pytest.mark.parametrize("given", ["", ".", "sub/..", "/nowhere:"])
+@pytest.mark.parametrize("entries", ["", ".", "sub/..", "/nowhere:"])
 def test_the_command_line_forgets_what_a_pythonpath_means_by_the_current_folder(
-    given, planted, monkeypatch
+    entries, planted, monkeypatch
 ):
-    monkeypatch.setenv("PYTHONPATH", f"{given}{os.pathsep}")
+    monkeypatch.setenv("PYTHONPATH", f"{entries}{os.pathsep}")
     # read before our first line
     for name in "sitecustomize", "usercustomize", "workshop", "typing", "re":
         (planted.folder / f"{name}.py").unlink()
@@ -352,7 +357,7 @@ class TestWhatAChildSays:
         return put
 
     @pytest.mark.parametrize(
-        ("script", "said"),
+        ("script", "message"),
         [
             (
                 "echo 'ImportError: libcuda.so.1' >&2; exit 3",
@@ -368,21 +373,21 @@ class TestWhatAChildSays:
             ("printf '\\033[31mred\\n' >&2; exit 1", "red"),
         ],
     )
-    def test_of_exact(self, python, script, said):
+    def test_of_exact(self, python, script, message):
         python(script)
         with exact.ExactWorker() as worker:
-            assert said in worker.build({})["error"]
+            assert message in worker.build({})["error"]
 
     def test_of_exact_in_the_commands_sentence(self, python):
         python("echo \"ModuleNotFoundError: No module named 'pydantic'\" >&2; exit 1")
         done = subprocess.run(
             [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"], capture_output=True
         )
-        said = done.stderr.decode()
+        error_output = done.stderr.decode()
         assert (
             done.returncode == 2
-            and "No module named 'pydantic'" in said
-            and "Traceback" not in said
+            and "No module named 'pydantic'" in error_output
+            and "Traceback" not in error_output
         )
 
     def test_of_simulate(self, python):
@@ -407,27 +412,27 @@ SHOWN_ALONE = {
 
 def starts_of_python(source: str) -> list[int]:
     """The lines of a module that build a command of Python's: sys.executable, or a list with "-m" or "-c" in it."""
-    found = []
+    lines = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in STARTERS:
-            found.append(node.lineno)
+            lines.append(node.lineno)
         if isinstance(node, ast.ImportFrom) and any(alias.name in STARTERS for alias in node.names):
-            found.append(node.lineno)
+            lines.append(node.lineno)
         if isinstance(node, (ast.List, ast.Tuple)):
-            words = [part.value for part in node.elts if isinstance(part, ast.Constant)]
-            if "-m" in words or {"python", "python3"} & set(map(str, words)):
-                found.append(node.lineno)
-    return found
+            constants = [part.value for part in node.elts if isinstance(part, ast.Constant)]
+            if "-m" in constants or {"python", "python3"} & set(map(str, constants)):
+                lines.append(node.lineno)
+    return lines
 
 
 def test_nothing_starts_python_but_the_one_owner():
-    found = {}
+    starts = {}
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         lines = starts_of_python(path.read_text())
         if lines and name not in SHOWN_ALONE and name != "python_process.py":
-            found[name] = lines
-    assert not found, "take command() and environment() of workshop/python_process.py"
+            starts[name] = lines
+    assert not starts, "take command() and environment() of workshop/python_process.py"
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,9 @@ def test_a_byte_order_mark_is_left_out_where_it_is_allowed(tmp_path):
     assert files.read_text(path, MOST, byte_order_mark=True) == "a"
 
 
-def write(path, words: bytes = b"new", **how) -> None:
+def write(path, data: bytes = b"new", **how) -> None:
     with files.output(path, **how) as file:
-        file.write(words)
+        file.write(data)
 
 
 def test_an_existing_file_is_kept_unless_forced(tmp_path):

@@ -34,7 +34,7 @@ def example(name: str) -> doctest.DocTest:
 
 
 def asks_a_server(test: doctest.DocTest) -> bool:
-    return any("connect()" in one.source for one in test.examples)
+    return any("connect()" in statement.source for statement in test.examples)
 
 
 LIVE = [name for name in workshop.__all__ if asks_a_server(example(name))]
@@ -42,10 +42,10 @@ OFFLINE = [name for name in workshop.__all__ if name not in LIVE]
 
 
 def run(test: doctest.DocTest) -> None:
-    said: list[str] = []
+    output: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    runner.run(test, out=said.append)
-    assert test.examples and not runner.failures, "".join(said)
+    runner.run(test, out=output.append)
+    assert test.examples and not runner.failures, "".join(output)
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -99,8 +99,8 @@ def test_the_page_of_names_is_what_their_docstrings_say():
 
 def test_asking_for_a_name_loads_no_more_than_it_needs():
     heavy = ("torch", "vllm", "pandas", "matplotlib", "openai", "ipywidgets")
-    asked = "import sys\nfrom workshop import errors, plan\nplan('llama-3.1-8b', 'h100')"
-    code = f"{asked}\nprint([name for name in {heavy} if name in sys.modules])"
+    source = "import sys\nfrom workshop import errors, plan\nplan('llama-3.1-8b', 'h100')"
+    code = f"{source}\nprint([name for name in {heavy} if name in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
         == "[]"
@@ -141,12 +141,12 @@ def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(not
         cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
     ]
     code = "\n".join("".join(cell["source"]) for cell in cells)
-    asked = re.findall(
+    imports = re.findall(
         r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
     )
-    modules = {module or whole for module, _, whole in asked}
+    modules = {module or whole for module, _, whole in imports}
     assert modules <= {"workshop", "workshop.course"}, "no deeper than `from workshop import …`"
-    for module, listed, _ in asked:
+    for module, listed, _ in imports:
         names = {name.strip() for name in listed.split(",")}
         if module == "workshop":
             assert names <= set(workshop.__all__)

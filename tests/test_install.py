@@ -192,7 +192,7 @@ def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(
     install, monkeypatch, tmp_path
 ):
     waits = threading.Event()
-    monkeypatch.setattr(install, "say", lambda words: "waiting" in words and waits.set())
+    monkeypatch.setattr(install, "say", lambda message: "waiting" in message and waits.set())
     monkeypatch.setattr(install, "need_disk", lambda *args: None)
     monkeypatch.setattr(install, "make_venv", lambda venv: pytest.fail("the first one made it"))
     with (tmp_path / install.LOCK_NAME).open("a") as first:
@@ -277,8 +277,8 @@ def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
 
 
 def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, capsys):
-    said = "ERROR: No matching distribution found for uv==0.1"
-    monkeypatch.setattr(with_uv, "call", lambda *args, **options: (1, said))
+    message = "ERROR: No matching distribution found for uv==0.1"
+    monkeypatch.setattr(with_uv, "call", lambda *args, **options: (1, message))
     monkeypatch.setattr(with_uv.shutil, "which", lambda name: None)
     (tmp_path / "bin").mkdir()
     assert (
@@ -294,16 +294,16 @@ def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, cap
 
 
 def test_torch_comes_from_its_own_index_only_where_the_usual_one_lacks_it(with_uv, monkeypatch):
-    asked = []
+    indexes = []
 
     def use(installer, python, what, args, index=None):
-        asked.append(index)
+        indexes.append(index)
         if index is None:
             raise with_uv.Failed("no such version", "")
 
     monkeypatch.setattr(with_uv, "use", use)
     with_uv.install_torch(["uv"], "python", [])
-    assert asked == [None, with_uv.TORCH_INDEX]
+    assert indexes == [None, with_uv.TORCH_INDEX]
 
 
 @pytest.mark.parametrize("name", ["base", "local", "dev"])

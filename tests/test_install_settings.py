@@ -192,10 +192,10 @@ def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(environment, t
     file.write_text(
         'native-tls = true\nsystem = true\n[[index]]\nurl = "https://mirror/simple"\ndefault = true\n'
     )
-    found = environment.for_uv(
+    env = environment.for_uv(
         {"UV_CONFIG_FILE": str(file), "UV_TARGET": "/x", "UV_HTTP_TIMEOUT": "9", "HOME": "/h"}
     )
-    assert found == {
+    assert env == {
         "UV_DEFAULT_INDEX": "https://mirror/simple",
         "UV_NATIVE_TLS": "true",
         "UV_HTTP_TIMEOUT": "9",

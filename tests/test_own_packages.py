@@ -56,8 +56,8 @@ def test_an_old_package_in_the_home_folder_does_not_go_before_the_environments(u
         place.mkdir(exist_ok=True)
         for name in ("click", "numpy", "jupyter_server"):
             (place / f"{name}.py").write_text("raise ImportError('an old one')")
-    said = as_in_conda(tmp_path)
-    assert said.endswith("1 True") and str(user_site) not in said
+    output = as_in_conda(tmp_path)
+    assert output.endswith("1 True") and str(user_site) not in output
 
 
 def test_what_the_environment_lacks_still_comes_from_the_home_folder(user_site, monkeypatch):
@@ -74,5 +74,5 @@ def test_what_the_environment_lacks_still_comes_from_the_home_folder(user_site, 
     )
     assert own_packages.NO_USER_SITE not in own_packages.for_kernel()
     monkeypatch.setattr(own_packages, "NEEDED", ("click",))
-    found = own_packages.environment_without_foreign_python({"HOME": "/h", "PYTHONPATH": "/x"})
-    assert found == {"HOME": "/h", "PYTHONNOUSERSITE": "1"}
+    env = own_packages.environment_without_foreign_python({"HOME": "/h", "PYTHONPATH": "/x"})
+    assert env == {"HOME": "/h", "PYTHONNOUSERSITE": "1"}

@@ -29,14 +29,16 @@ def commands(text: str) -> list[str]:
 
 @pytest.mark.parametrize("line", sorted(set(commands(GUIDE))))
 def test_every_command_of_the_guide_exists_with_its_options(line):
-    words = shlex.split(line)[1:]
-    assert words[0] in COMMANDS
-    command, name = group.get_command(None, words.pop(0)), line.split()[1]
+    arguments = shlex.split(line)[1:]
+    assert arguments[0] in COMMANDS
+    command, name = group.get_command(None, arguments.pop(0)), line.split()[1]
     while isinstance(command, click.Group):
-        name, command = f"{name} {words[0]}", command.get_command(None, words.pop(0))
-    known = {option for param in command.params for option in param.opts}
+        name, command = f"{name} {arguments[0]}", command.get_command(None, arguments.pop(0))
+    options = {option for param in command.params for option in param.opts}
     strange = [
-        word for word in words if word.startswith("--") and word.partition("=")[0] not in known
+        argument
+        for argument in arguments
+        if argument.startswith("--") and argument.partition("=")[0] not in options
     ]
     assert {word.partition("=")[0] for word in strange} <= PASSED_ON.get(name, set()), (
         f"{name} knows no {strange}"
@@ -178,7 +180,7 @@ def test_every_check_of_the_guide_names_a_wrong_answer():
     checks = GUIDE.split("<!-- checks -->")[1].split("<!-- /checks -->")[0]
     lines = re.findall(r"^- \*\*.+?\*\* \(`([a-z_.0-9]+)`\) ?(.*)$", checks, re.MULTILINE)
     assert len(lines) >= 130
-    assert [key for key, words in lines if len(words) < 30] == []
+    assert [key for key, text in lines if len(text) < 30] == []
     assert "depends on the answer" not in checks
 
 

@@ -31,13 +31,14 @@ def pyright() -> list[str]:
     return [node, str(program)]
 
 
-def errors(pyright: list[str], *words: str) -> list[str]:
+def errors(pyright: list[str], *arguments: str) -> list[str]:
     """Return what pyright finds, a line each."""
-    command = [*pyright, "--outputjson", "--pythonpath", sys.executable, *words]
+    command = [*pyright, "--outputjson", "--pythonpath", sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    found = json.loads(done.stdout)["generalDiagnostics"]
+    diagnostics = json.loads(done.stdout)["generalDiagnostics"]
     return [
-        f"{each['file']}:{each['range']['start']['line'] + 1} {each['message']}" for each in found
+        f"{diagnostic['file']}:{diagnostic['range']['start']['line'] + 1} {diagnostic['message']}"
+        for diagnostic in diagnostics
     ]
 
 

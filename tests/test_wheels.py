@@ -60,13 +60,13 @@ def run(*command, env=None, cwd=None) -> str:
 
 def elsewhere(folder: Path) -> dict[str, str]:
     """Return an environment that knows neither the checkout nor this user's files."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    return {**kept, "HOME": str(folder), "WORKSHOP_HOME": str(folder / "workshop")}
+    variables = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return {**variables, "HOME": str(folder), "WORKSHOP_HOME": str(folder / "workshop")}
 
 
-@pytest.mark.parametrize("words", [("inference-planner",), ("workshop", "plan")])
-def test_a_plan_is_printed(environment, words, tmp_path):
-    command = [environment / words[0], *words[1:], "llama-3.1-70b", "--gpu", "h100"]
+@pytest.mark.parametrize("program", [("inference-planner",), ("workshop", "plan")])
+def test_a_plan_is_printed(environment, program, tmp_path):
+    command = [environment / program[0], *program[1:], "llama-3.1-70b", "--gpu", "h100"]
     output = run(*command, "--gpus-per-node", "4", env=elsewhere(tmp_path), cwd=tmp_path)
     assert "vllm serve" in output and "--tensor-parallel-size 4" in output
 

@@ -58,16 +58,16 @@ class Reply:
 HTML = b"<html><head><title>Error</title></head><body>cloudflare tunnel error</body></html>"
 
 
-def answer(asked: Asked, number: str = "", **over) -> Reply:
+def answer(request: Asked, number: str = "", **over) -> Reply:
     """An answer as vLLM's: its id has the X-Request-Id that was sent, and its text repeats the prompt."""
-    chat = asked.path.endswith("/chat/completions")
-    named = asked.headers.get("x-request-id", f"{asked.number}")
-    body = asked.json
+    chat = request.path.endswith("/chat/completions")
+    named = request.headers.get("x-request-id", f"{request.number}")
+    body = request.json
     choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
     if chat:
-        choice["message"] = over.pop("message", {"role": "assistant", "content": asked.text})
+        choice["message"] = over.pop("message", {"role": "assistant", "content": request.text})
     else:
-        choice["text"] = asked.text
+        choice["text"] = request.text
     fields = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{named}",
         "object": "chat.completion" if chat else "text_completion",
@@ -90,7 +90,7 @@ class WireStub:
         self,
         reply: Callable[[Asked], Reply] = answer,
         models: Iterable[str | dict] = ("stub",),
-        get: Callable[[Asked], Reply | None] = lambda asked: None,
+        get: Callable[[Asked], Reply | None] = lambda request: None,
     ):
         self.reply, self.get = reply, get
         self.models = [{"id": model} if isinstance(model, str) else model for model in models]
@@ -119,18 +119,18 @@ class WireStub:
         self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def respond(self, asked: Asked) -> Reply:
+    def respond(self, request: Asked) -> Reply:
         """Return the reply to any request, having noted it."""
-        if asked.path.endswith("completions"):
-            asked.number = len(self.asked)
-            self.asked.append(asked)
-            return self.reply(asked)
-        self.gets.append(asked)
-        if found := self.get(asked):
-            return found
-        if asked.path.endswith("/models"):
+        if request.path.endswith("completions"):
+            request.number = len(self.asked)
+            self.asked.append(request)
+            return self.reply(request)
+        self.gets.append(request)
+        if reply := self.get(request):
+            return reply
+        if request.path.endswith("/models"):
             return Reply(json.dumps({"object": "list", "data": self.models}).encode())
-        if asked.path.endswith("/version"):
+        if request.path.endswith("/version"):
             return Reply(b'{"version": "stub"}')
         return Reply(b"{}", 404)
 

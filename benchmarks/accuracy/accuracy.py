@@ -34,14 +34,14 @@ def aiconfigurator_tokens(
     Of a rank it takes activations of 2 · tokens · heads · head_dim bytes times a constant, NCCL's, and 3.5 GiB.
     Source: aiconfigurator-core 0.12, sdk/backends/vllm_backend.py, systems/h200_sxm.yaml.
     """
-    each = (
+    factors = (
         {1: 22, 2: 13}
         if m.moe or m.mla
         else {1: 11, 2: 6.5}
         if m.architecture.startswith("Llama")
         else {1: 10, 2: 6}
     )
-    factor = each.get(min(tp, 8), 10 if m.moe or m.mla else 5)
+    factor = factors.get(min(tp, 8), 10 if m.moe or m.mla else 5)
     activations = 2 * 16384 * m.num_attention_heads * m.head_dim * factor
     others = 3.5 * GIB + {1: 0, 2: 342 * MIB}.get(min(tp, 8), 392 * MIB)
     weight_bytes = m.quantization.weight_bits / 8 if m.quantization else DTYPE_BYTES[m.dtype]
@@ -56,9 +56,12 @@ def aiconfigurator_tokens(
 
 def gpu_poor_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
     """Return KV-cache tokens by gpu_poor's vLLM choice: K and V of every query head, 16 bit, 650 MB besides."""
-    one = calculators.gpu_poor(m, 1)
-    free = gpu.driver_mib * MIB * utilization * tp * pp - (one.weights_gib + one.overhead_gib) * GIB
-    return max(0, int(free // (one.kv_cache_gib * GIB)))
+    estimate = calculators.gpu_poor(m, 1)
+    free = (
+        gpu.driver_mib * MIB * utilization * tp * pp
+        - (estimate.weights_gib + estimate.overhead_gib) * GIB
+    )
+    return max(0, int(free // (estimate.kv_cache_gib * GIB)))
 
 
 # planner -> (its tokens, its colour and mark in the plot, what it leaves out)

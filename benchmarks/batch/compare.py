@@ -126,10 +126,12 @@ def with_vllm_bench(llm, work, at_once: int, folder: Path) -> float:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
-    found = json.loads(result.read_text())
-    if found["completed"] != len(work):
-        raise SystemExit(f"vllm bench serve completed {found['completed']}: {done.stdout[-2000:]}")
-    return found["request_throughput"]
+    figures = json.loads(result.read_text())
+    if figures["completed"] != len(work):
+        raise SystemExit(
+            f"vllm bench serve completed {figures['completed']}: {done.stdout[-2000:]}"
+        )
+    return figures["request_throughput"]
 
 
 def main() -> None:
@@ -138,27 +140,33 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=192)
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     llm = workshop.connect()
-    found = {
+    speeds = {
         name: []
         for name in ("batch", "batch, its own number", "vllm bench serve", "thread pool", "barrier")
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for number in range(asked.rounds):
-            work = jobs(asked.requests, number)
+        for number in range(options.rounds):
+            work = jobs(options.requests, number)
             # Each gets prompts of its own, but the same lengths: a cached prefix would favour whoever comes later.
-            mine = [[(f"{name} {prompt}", tokens) for prompt, tokens in work] for name in "abcde"]
-            found["batch"].append(with_batch(llm, mine[0], asked.at_once, folder))
-            found["vllm bench serve"].append(with_vllm_bench(llm, mine[1], asked.at_once, folder))
-            found["thread pool"].append(with_pool(llm, mine[2], asked.at_once, barrier=False))
-            found["barrier"].append(with_pool(llm, mine[3], asked.at_once, barrier=True))
-            found["batch, its own number"].append(with_batch(llm, mine[4], None, folder))
+            workloads = [
+                [(f"{name} {prompt}", tokens) for prompt, tokens in work] for name in "abcde"
+            ]
+            speeds["batch"].append(with_batch(llm, workloads[0], options.at_once, folder))
+            speeds["vllm bench serve"].append(
+                with_vllm_bench(llm, workloads[1], options.at_once, folder)
+            )
+            speeds["thread pool"].append(
+                with_pool(llm, workloads[2], options.at_once, barrier=False)
+            )
+            speeds["barrier"].append(with_pool(llm, workloads[3], options.at_once, barrier=True))
+            speeds["batch, its own number"].append(with_batch(llm, workloads[4], None, folder))
 
     def ratio(ours: str, theirs: str) -> float:
         return round(
-            statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True)), 3
+            statistics.median(a / b for a, b in zip(speeds[ours], speeds[theirs], strict=True)), 3
         )
 
     others = ("vllm bench serve", "thread pool", "barrier")
@@ -169,11 +177,11 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "requests": asked.requests,
-                "at_once": asked.at_once,
+                "requests": options.requests,
+                "at_once": options.at_once,
                 "ratio_to": ratios,
                 "requests_per_s": {
-                    name: [round(rate, 2) for rate in rates] for name, rates in found.items()
+                    name: [round(rate, 2) for rate in rates] for name, rates in speeds.items()
                 },
             },
             indent=1,

@@ -32,27 +32,27 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=256, help="answers have 1 to so many tokens")
     parser.add_argument("--model")
     parser.add_argument("--dummy")
-    asked, engine_args = parser.parse_known_args()
+    options, engine_args = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:
-        model = asked.model
-        if asked.dummy:
-            model = str(dummy.write(asked.dummy, Path(temporary) / asked.dummy))
+        model = options.model
+        if options.dummy:
+            model = str(dummy.write(options.dummy, Path(temporary) / options.dummy))
             engine_args += ["--load-format", "dummy"]
         began = time.perf_counter()
         llm = offline.start(
             local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args)
         )
-        found = {
-            "model": asked.dummy or asked.model or local.TEACHING_MODEL,
-            "rows": asked.rows,
+        result = {
+            "model": options.dummy or options.model or local.TEACHING_MODEL,
+            "rows": options.rows,
             "start_s": round(time.perf_counter() - began, 1),
-            **compare(llm, asked, Path(temporary)),
+            **compare(llm, options, Path(temporary)),
         }
         offline.stop(llm)
-    print(json.dumps(found, indent=1))
+    print(json.dumps(result, indent=1))
 
 
-def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
+def compare(llm, options: argparse.Namespace, folder: Path) -> dict:
     """Return tokens/s of both, round by round, and the median of their ratios; they take turns in being first."""
     from vllm import SamplingParams
 
@@ -88,21 +88,21 @@ def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
         return seconds
 
     speeds: dict[str, list[float]] = {"run_offline": [], "LLM.generate": []}
-    for number in range(asked.rounds):
+    for number in range(options.rounds):
         chance = random.Random(number)
         work = [
-            (f"{chance.random()} Boston is a", chance.randint(1, asked.longest))
-            for _ in range(asked.rows)
+            (f"{chance.random()} Boston is a", chance.randint(1, options.longest))
+            for _ in range(options.rows)
         ]
         tokens = sum(count for _, count in work)
         for name, way in [("run_offline", ours), ("LLM.generate", theirs)][
             :: -1 if number % 2 else 1
         ]:
             speeds[name].append(tokens / way(work, number))
-    ratio = statistics.median(mine / other for mine, other in zip(*speeds.values(), strict=True))
+    ratio = statistics.median(own / other for own, other in zip(*speeds.values(), strict=True))
     return {
         "ratio_to_llm_generate": round(ratio, 3),
-        "tokens_per_s": {name: [round(each) for each in found] for name, found in speeds.items()},
+        "tokens_per_s": {name: [round(rate) for rate in rates] for name, rates in speeds.items()},
     }
 
 

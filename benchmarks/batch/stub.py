@@ -58,8 +58,8 @@ class Stub(asyncio.Protocol):
 
     def complete(self, body: bytes) -> None:
         Stub.running -= 1
-        asked = json.loads(body)
-        text = str(asked.get("prompt") or asked["messages"][-1]["content"])[:40]
+        fields = json.loads(body)
+        text = str(fields.get("prompt") or fields["messages"][-1]["content"])[:40]
         choices = [
             {
                 "index": number,
@@ -69,7 +69,7 @@ class Stub(asyncio.Protocol):
                 "finish_reason": "length",
                 "stop_reason": None,
             }
-            for number in range(asked.get("n") or 1)
+            for number in range(fields.get("n") or 1)
         ]
         self.answer(
             200,
@@ -78,7 +78,7 @@ class Stub(asyncio.Protocol):
                     "id": f"cmpl-{next(self.served)}",
                     "object": "text_completion",
                     "created": 0,
-                    "model": asked["model"],
+                    "model": fields["model"],
                     "choices": choices,
                     "usage": {"prompt_tokens": 8, "total_tokens": 24, "completion_tokens": 16},
                 }

@@ -44,7 +44,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "processor": processor(),
         "cpus": os.cpu_count(),
-        "load_before": [round(each, 2) for each in LOAD],
+        "load_before": [round(load, 2) for load in LOAD],
         "python": platform.python_version(),
         "vllm_version": record.vllm_version,
         "model": record.model,

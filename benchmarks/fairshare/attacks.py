@@ -47,8 +47,8 @@ class Attack:
 
 def schema(form: Any, **fields: Any) -> dict[str, Any]:
     """Return a request for an answer in a form."""
-    given = {"type": "json_schema", "json_schema": {"name": "form", "schema": form}}
-    return {"prompt": "The sea", "max_tokens": 200, "response_format": given, **fields}
+    response_format = {"type": "json_schema", "json_schema": {"name": "form", "schema": form}}
+    return {"prompt": "The sea", "max_tokens": 200, "response_format": response_format, **fields}
 
 
 def regex(pattern: str) -> dict[str, Any]:
@@ -89,8 +89,13 @@ def different_lengths() -> dict[str, Any]:
 def multiplied() -> dict[str, Any]:
     """Return an allOf of anyOfs: 4,096 combinations."""
     inner = [
-        {"anyOf": [{"type": "object", "properties": {f"a{one}{two}": TEXT}} for two in range(4)]}
-        for one in range(6)
+        {
+            "anyOf": [
+                {"type": "object", "properties": {f"a{outer}{inner_number}": TEXT}}
+                for inner_number in range(4)
+            ]
+        }
+        for outer in range(6)
     ]
     return schema({"allOf": inner})
 
@@ -108,7 +113,7 @@ def within_limits() -> dict[str, Any]:
         f"l{place}": {"type": "array", "items": TEXT, "maxItems": 90 + place} for place in range(18)
     }
     parts |= {
-        f"e{place}": {"enum": [f"{place} value {each}" for each in range(90)]}
+        f"e{place}": {"enum": [f"{place} value {index}" for index in range(90)]}
         for place in range(10)
     }
     parts |= {f"t{place}": {"type": "string", "maxLength": 100 + place} for place in range(300)}

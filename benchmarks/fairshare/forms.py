@@ -38,8 +38,12 @@ def lengths(count: int) -> dict[str, Any]:
 def alternatives(count: int) -> dict[str, Any]:
     """Return an allOf of so many anyOfs of four."""
     parts = [
-        {"anyOf": [{"type": "object", "properties": {f"a{one}{two}": TEXT}} for two in range(4)]}
-        for one in range(count)
+        {
+            "anyOf": [
+                {"type": "object", "properties": {f"a{outer}{inner}": TEXT}} for inner in range(4)
+            ]
+        }
+        for outer in range(count)
     ]
     return {"allOf": parts}
 
@@ -88,7 +92,11 @@ def line(name: str, schema: dict[str, Any], tokenizer) -> str:
     body = {"prompt": "x", "structured_outputs": {"json": schema}}
     allowed = "no" if FairShare(None).problem(json.dumps(body).encode()) else "yes"
     times = [*with_xgrammar(schema, tokenizer), *with_guidance(schema, tokenizer)]
-    return f"| {name} | {allowed} | " + " | ".join(f"{each:,.1f}" for each in times) + " |"
+    return (
+        f"| {name} | {allowed} | "
+        + " | ".join(f"{milliseconds:,.1f}" for milliseconds in times)
+        + " |"
+    )
 
 
 def with_xgrammar(schema: dict[str, Any], tokenizer) -> list[float]:
@@ -121,9 +129,9 @@ def longest_step(matcher, vocabulary_size: int) -> float:
             break
         took, _ = timed(lambda: llguidance.torch.fill_next_token_bitmask(matcher, mask, 0))
         longest = max(longest, took)
-        words = mask[0].tolist()
+        bitmask = mask[0].tolist()
         allowed = [
-            token for token in range(vocabulary_size) if words[token // 32] >> (token % 32) & 1
+            token for token in range(vocabulary_size) if bitmask[token // 32] >> (token % 32) & 1
         ]
         if not allowed:
             break

@@ -49,12 +49,12 @@ class Chain:
     def __init__(self, out: Path, rows: int, learners: int, model: Path | None, flags: list[str]):
         self.out, self.rows, self.learners, self.flags = out, rows, learners, flags
         self.dummy = model
-        self.found: dict[str, dict] = {}
+        self.results: dict[str, dict] = {}
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[dict]:
         """Time a step, and keep its result or its failure."""
-        self.found[name] = result = {}
+        self.results[name] = result = {}
         began = time.perf_counter()
         try:
             yield result
@@ -63,17 +63,20 @@ class Chain:
         result["seconds"] = round(time.perf_counter() - began, 2)
         print(f"{name}: {json.dumps(result, ensure_ascii=False)[:400]}", flush=True)
         (self.out / "chain.json").write_text(
-            json.dumps({**facts(), "steps": self.found}, indent=1) + "\n"
+            json.dumps({**facts(), "steps": self.results}, indent=1) + "\n"
         )
 
-    def workshop(self, *words: str, may_find_faults: bool = False) -> str:
+    def workshop(self, *arguments: str, may_find_faults: bool = False) -> str:
         """Run a command, keep its words, return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "workshop", *words], capture_output=True, text=True, timeout=550
+            [sys.executable, "-m", "workshop", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=550,
         )
         with open(self.out / "commands.log", "a") as log:
             log.write(
-                f"$ workshop {' '.join(words)}   → {done.returncode}\n{done.stdout}{done.stderr}\n"
+                f"$ workshop {' '.join(arguments)}   → {done.returncode}\n{done.stdout}{done.stderr}\n"
             )
         assert done.returncode == 0 or may_find_faults, (done.stdout + done.stderr)[-3000:]
         return done.stdout
@@ -97,7 +100,7 @@ class Chain:
         record = next(iter(records.own()), None)
         if record is None:
             return
-        serves = "failed" not in self.found["serve"]
+        serves = "failed" not in self.results["serve"]
         try:
             if serves:
                 self.use()
@@ -108,13 +111,13 @@ class Chain:
         if not serves:
             return
         with self.step("reconcile") as result:
-            said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
+            report = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
             result["rows"] = [
                 {
                     key: row[key]
                     for key in ("quantity", "predicted", "actual", "unit", "error_percent")
                 }
-                for row in said["rows"]
+                for row in report["rows"]
             ]
         with self.step("xray") as result:
             self.workshop(
@@ -186,7 +189,7 @@ class Chain:
     def killed(self) -> dict:
         """Kill a batch in its middle, run it again, and count."""
         rows, out = self.rows // 2, self.out / "killed.jsonl"
-        words = [
+        arguments = [
             "batch",
             str(self.input("killed_prompts.jsonl", rows)),
             str(out),
@@ -194,7 +197,7 @@ class Chain:
             "32",
         ]
         process = subprocess.Popen(
-            [sys.executable, "-m", "workshop", *words],
+            [sys.executable, "-m", "workshop", *arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -204,7 +207,7 @@ class Chain:
             before = out.read_bytes().count(b"\n") if out.exists() else 0
         process.send_signal(signal.SIGKILL)
         process.wait()
-        self.workshop(*words)
+        self.workshop(*arguments)
         return {"answered_at_the_kill": before, **self.check(out, rows)}
 
     @staticmethod
@@ -247,14 +250,14 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
     began = time.perf_counter()
     for _ in range(8):
         widget.sample()
-    asked = (time.perf_counter() - began) / 8
+    token_s = (time.perf_counter() - began) / 8
     widget.step_back()
     assert (
         len(pictures) >= pictures_at_least and len(widget.output) == 7 and not widget.banner.value
     )
     return {
         "slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
-        "sampled_token_ms": round(1000 * asked, 1),
+        "sampled_token_ms": round(1000 * token_s, 1),
         "tokens_seen": len(widget.result.probabilities),
     }
 
@@ -284,8 +287,8 @@ def truth_test(llm) -> dict:
         if case.name in TRUTH
         for prompt in truth.PROMPTS
     ]
-    most = max(outcomes, key=lambda one: one.evidence)
-    assert not most.alarm, [asdict(one) for one in outcomes if one.alarm]
+    most = max(outcomes, key=lambda outcome: outcome.evidence)
+    assert not most.alarm, [asdict(outcome) for outcome in outcomes if outcome.alarm]
     wrong_case, wrong = truth.WRONG["top_k and top_p before temperature"]
     case = next(case for case in truth.CASES if case.name == wrong_case)
     found_out = sum(truth.compare(server, case, prompt, wrong).alarm for prompt in truth.PROMPTS)
@@ -305,7 +308,7 @@ def facts() -> dict:
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "vllm_version": installed()[1],
-        "gpus": [str(each) for each in gpus.visible()],
+        "gpus": [str(gpu) for gpu in gpus.visible()],
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
     }
@@ -326,16 +329,20 @@ def main() -> None:
         default={},
         help="fields of its config.json that differ, as JSON",
     )
-    asked, flags = parser.parse_known_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    asked.out = asked.out.resolve()
-    os.environ["WORKSHOP_HOME"] = str(asked.out / "home")
+    options, flags = parser.parse_known_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.out = options.out.resolve()
+    os.environ["WORKSHOP_HOME"] = str(options.out / "home")
     for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
         os.environ.pop(variable, None)
-    model = dummy.write(asked.dummy, asked.out / asked.dummy, asked.config) if asked.dummy else None
-    chain = Chain(asked.out, asked.rows, asked.learners, model, flags)
+    model = (
+        dummy.write(options.dummy, options.out / options.dummy, options.config)
+        if options.dummy
+        else None
+    )
+    chain = Chain(options.out, options.rows, options.learners, model, flags)
     chain.run()
-    sys.exit(any("failed" in each for each in chain.found.values()))
+    sys.exit(any("failed" in result for result in chain.results.values()))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ def write(name: str, folder: Path, differs: dict | None = None) -> Path:
     (folder / "config.json").write_text(json.dumps(raw))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     # Ġ: a space
-    words = letters + [f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)]
-    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    vocabulary = letters + [
+        f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)
+    ]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(vocabulary)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))

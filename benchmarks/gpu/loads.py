@@ -76,7 +76,7 @@ class Client:
         self.llm, self.gaps_s, self.sent = llm, [], 0
         self.vocabulary = llm.vllm_config.model_config.get_vocab_size()
 
-    async def one(self, arrival: Arrival, ids: list[int], start: float) -> tuple[list, list[int]]:
+    async def send(self, arrival: Arrival, ids: list[int], start: float) -> tuple[list, list[int]]:
         """Send one request at its time; return its row and the ids of the answer."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -117,7 +117,7 @@ class Client:
                 await asyncio.sleep(turn.think_s)
                 ids = texts.prompt(turn)
                 turn = replace(turn, arrival_s=0.0)
-            row, answer = await self.one(turn, ids, start)
+            row, answer = await self.send(turn, ids, start)
             if turn.answer:
                 texts.pieces[turn.answer] = answer
             rows.append(row)
@@ -167,9 +167,10 @@ def summary(rows: list[list], gaps_s: list[float]) -> dict:
     """Return tokens/s and percentiles in ms."""
 
     def in_ms(name: str, values: list[float]) -> dict:
-        found = percentiles(values)
+        figures = percentiles(values)
         return {
-            f"{name}_ms_{p}": found[p] and round(found[p] * 1e3, 2) for p in ("p50", "p95", "p99")
+            f"{name}_ms_{p}": figures[p] and round(figures[p] * 1e3, 2)
+            for p in ("p50", "p95", "p99")
         }
 
     took = max(row[2] for row in rows)
@@ -195,12 +196,14 @@ class Servers:
     async def generate(self, prompt: dict, sampling, request_id: str):
         """Yield what the answering engine says; the first token comes from there, as with vLLM's example proxy."""
         if prefill := next(self.prefilling, None):
-            one = sampling.clone()
-            one.max_tokens = one.min_tokens = 1
-            one.extra_args = {
+            prefill_sampling = sampling.clone()
+            prefill_sampling.max_tokens = prefill_sampling.min_tokens = 1
+            prefill_sampling.extra_args = {
                 "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}
             }
-            async for part in prefill.generate(prompt, one, request_id=f"prefill-{request_id}"):
+            async for part in prefill.generate(
+                prompt, prefill_sampling, request_id=f"prefill-{request_id}"
+            ):
                 handed_over = part.kv_transfer_params
             sampling.extra_args = {"kv_transfer_params": handed_over}
         async for part in next(self.answering).generate(prompt, sampling, request_id=request_id):
@@ -219,7 +222,7 @@ def started(options: argparse.Namespace, model: Path) -> Servers:
     if options.prefill_replicas:
         extra["kv_transfer_config"] = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 
-    def one(number: int) -> AsyncLLM:
+    def engine(number: int) -> AsyncLLM:
         if count > 1:  # the engine's processes inherit both
             os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
             os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(5600 + 10 * number)
@@ -233,7 +236,7 @@ def started(options: argparse.Namespace, model: Path) -> Servers:
         )
         return AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
 
-    engines = [one(number) for number in range(count)]
+    engines = [engine(number) for number in range(count)]
     return Servers(engines[options.prefill_replicas :], engines[: options.prefill_replicas])
 
 
@@ -243,10 +246,13 @@ async def record(options: argparse.Namespace) -> None:
 
     began = time.time()
     name = f"{options.model}-{hashlib.sha256(json.dumps(options.config).encode()).hexdigest()[:8]}"
-    kept = Path(tempfile.gettempdir()) / "loads"  # vLLM finds what it compiled by the model's path
+    # vLLM finds what it compiled by the model's path
+    models_folder = Path(tempfile.gettempdir()) / "loads"
     llm = started(
         options,
-        model_folder({"name": name, "model": options.model, "config": options.config}, kept),
+        model_folder(
+            {"name": name, "model": options.model, "config": options.config}, models_folder
+        ),
     )
     scheduler, cache = llm.vllm_config.scheduler_config, llm.vllm_config.cache_config
     report = {

@@ -172,9 +172,9 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
     text = (out / f"{job['name']}.log").read_text(errors="replace")
     record = {**job, "wall_s": round(seconds, 1)}
     for key, pattern in PATTERNS.items():
-        found = re.findall(pattern, text)
-        if found:
-            values = [float(v.replace(",", "")) for v in found]
+        matches = re.findall(pattern, text)
+        if matches:
+            values = [float(v.replace(",", "")) for v in matches]
             record[key] = (
                 int(values[-1])
                 if key == "kv_cache_tokens"
@@ -197,8 +197,8 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
 
 
 def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
-    mine = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = mine.split(",") if mine else [str(number) for number in range(max(gpus) + 1)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(number) for number in range(max(gpus) + 1)]
     env = {
         **os.environ,
         **ENVIRONMENT,
@@ -252,9 +252,9 @@ def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
 def report(job: dict, out: Path, began: float, at: float) -> None:
     """Collect a job that has ended, and say so in one line."""
     record = collect(job, out, time.time() - at)
-    said = {k: v for k, v in record.items() if k.endswith("tok_s") or k == "kv_cache_tokens"}
+    figures = {k: v for k, v in record.items() if k.endswith("tok_s") or k == "kv_cache_tokens"}
     print(
-        f"{time.time() - began:5.0f}s {job['name']}: {said or record.get('failed', '')[-600:]}",
+        f"{time.time() - began:5.0f}s {job['name']}: {figures or record.get('failed', '')[-600:]}",
         flush=True,
     )
 
@@ -302,13 +302,13 @@ def main() -> None:
         "--together", action="store_true", help="all at once on the same GPUs, measured in turn"
     )
     parser.add_argument("--budget-s", type=float, default=1e9, help="stop what is not done by then")
-    asked = parser.parse_args()
-    run = run_together if asked.together else run_all
-    jobs = json.loads(asked.jobs.read_text())
+    options = parser.parse_args()
+    run = run_together if options.together else run_all
+    jobs = json.loads(options.jobs.read_text())
     run(
-        [job for job in jobs if not asked.only or job["name"] in asked.only.split(",")],
-        asked.out,
-        asked.budget_s,
+        [job for job in jobs if not options.only or job["name"] in options.only.split(",")],
+        options.out,
+        options.budget_s,
     )
 
 

@@ -101,12 +101,12 @@ def _determine_available_memory(self: Worker) -> int:
     report = {"rank": self.rank, "before": _memory()}
     profile_run = self.model_runner.profile_run
 
-    def wrapped(*given, **named) -> None:
+    def wrapped(*args, **kwargs) -> None:
         if _TRACE:
             torch.cuda.memory._record_memory_history(
                 "all", context="alloc", stacks="python", max_entries=400_000
             )
-        profile_run(*given, **named)
+        profile_run(*args, **kwargs)
         if _TRACE:
             snapshot = torch.cuda.memory._snapshot()
             torch.cuda.memory._record_memory_history(None)

@@ -116,7 +116,10 @@ def run(path: Path, out: Path, budget_s: float, only: list[str]) -> list[dict]:
     out.mkdir(parents=True, exist_ok=True)
     began, records = time.time(), []
     jobs = [job for job in json.loads(path.read_text()) if not only or job["name"] in only]
-    predictions = {one["name"]: one for one in json.loads(beside(path).read_text())["predictions"]}
+    predictions = {
+        prediction["name"]: prediction
+        for prediction in json.loads(beside(path).read_text())["predictions"]
+    }
     waiting = [start(job, out) for job in jobs[: 1 + AHEAD]]
     for number, job in enumerate(jobs):
         at = time.time()
@@ -128,11 +131,11 @@ def run(path: Path, out: Path, budget_s: float, only: list[str]) -> list[dict]:
             waiting.append(start(jobs[number + 1 + AHEAD], out))
         record = measure.collect({**job, "tp": 1, "pp": 1}, out, time.time() - at)
         records.append({**record, "predicted": predictions.get(job["name"])})
-        said = {
+        comparison = {
             key: (record.get(key), (predictions.get(job["name"]) or {}).get(key)) for key in SAID
         }
         print(
-            f"{time.time() - began:5.0f}s {job['name']}: {said} {record.get('failed', '')[-300:]}",
+            f"{time.time() - began:5.0f}s {job['name']}: {comparison} {record.get('failed', '')[-300:]}",
             flush=True,
         )
         write(records, out / path.name)
@@ -151,10 +154,10 @@ def beside(path: Path) -> Path:
 def write(records: list[dict], path: Path) -> None:
     """Write all that is known by now, so that whatever ends this leaves what was measured."""
     # torch would take memory
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpus = []
     with contextlib.suppress(OSError):
-        gpus = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
+        gpus = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     versions = {name: importlib.metadata.version(name) for name in ("vllm", "torch")}
     host = {"gpus": gpus, **versions}
     text = json.dumps({**host, "date": time.strftime("%Y-%m-%d"), "runs": records}, indent=1)
@@ -174,21 +177,22 @@ def main() -> None:
     parser.add_argument(
         "--budget-s", type=float, default=450.0, help="stop what is not done by then"
     )
-    asked = parser.parse_args()
-    if asked.predict:
+    options = parser.parse_args()
+    if options.predict:
         from workshop.engine.exact import ExactWorker
 
         with ExactWorker() as worker:
-            jobs = json.loads(asked.jobs.read_text())
+            jobs = json.loads(options.jobs.read_text())
             lines = ",\n".join(
-                "  " + json.dumps(predict(job, worker, asked.version)) for job in jobs
+                "  " + json.dumps(predict(job, worker, options.version)) for job in jobs
             )
-        head = f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "vllm_version": "{asked.version}",\n'
-        beside(asked.jobs).write_text(f'{head} "predictions": [\n{lines}\n ]\n}}\n')
+        head = f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "vllm_version": "{options.version}",\n'
+        beside(options.jobs).write_text(f'{head} "predictions": [\n{lines}\n ]\n}}\n')
         return
-    names = asked.only.split(",") if asked.only else []
+    names = options.only.split(",") if options.only else []
     if any(
-        "failed" in record for record in run(asked.jobs, asked.out.resolve(), asked.budget_s, names)
+        "failed" in record
+        for record in run(options.jobs, options.out.resolve(), options.budget_s, names)
     ):
         sys.exit(1)
 

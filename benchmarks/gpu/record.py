@@ -30,21 +30,21 @@ def rank_bytes(rank: dict) -> dict:
 
     0.32.0 counts what is gone from the device: its peak has CUDA graphs and the libraries' memory in it, and is left out.
     """
-    found = {
+    figures = {
         "weights_bytes": rank["weights"],
         "cuda_graph_estimate_bytes": rank["cudagraph_estimate"],
         "available_kv_bytes": rank["available"],
     }
     if rank["non_torch"] is not None:
-        found |= {
+        figures |= {
             "activation_peak_bytes": rank["activation_peak"],
             "non_torch_bytes": rank["non_torch"],
         }
     elif "after_profile_run" in rank:  # PyTorch's own peak, above what was there before the run
-        found["profile_peak_bytes"] = (
+        figures["profile_peak_bytes"] = (
             rank["after_profile_run"]["peak"] - rank["before"]["allocated"]
         )
-    return found
+    return figures
 
 
 def of_loads(record: dict, path: Path) -> dict:
@@ -53,7 +53,7 @@ def of_loads(record: dict, path: Path) -> dict:
     ranks = [
         json.loads(rank.read_text()) for rank in sorted(path.parent.glob(f"{path.stem}.rank*.json"))
     ]
-    found = {
+    result = {
         **{key: record[key] for key in ("model", "tp", "max_model_len", "config", "start_s")},
         **{"name": path.stem, "pp": 1, "gpu": path.stem.split("_")[0], "ranks": ranks},
         "extra": {
@@ -66,10 +66,10 @@ def of_loads(record: dict, path: Path) -> dict:
         or record["kv_blocks"] * record["block_size"],
     }
     if "one" in loads:
-        found["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)
+        result["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)
     if "batch_64" in loads:
-        found["batch64_tok_s"] = round(loads["batch_64"]["tokens_per_s"])
-    return found
+        result["batch64_tok_s"] = round(loads["batch_64"]["tokens_per_s"])
+    return result
 
 
 def run_of(record: dict, predicted: dict, label: str) -> dict:
@@ -106,26 +106,28 @@ def main() -> None:
         "--software", default="vllm 0.25.1, torch 2.11.0+cu130, Python 3.12, NCCL 2.28.9"
     )
     parser.add_argument("--date", required=True)
-    asked = parser.parse_args()
-    predicted = json.loads(asked.predicted.read_text())
+    options = parser.parse_args()
+    predicted = json.loads(options.predicted.read_text())
     runs = []
-    for path in asked.records:
+    for path in options.records:
         record = json.loads(path.read_text())
         if "workloads" in record:
             record = of_loads(record, path)
         if "kv_cache_tokens" in record:
-            runs.append(run_of(record, predicted.get(record["name"], {}), asked.label))
+            runs.append(run_of(record, predicted.get(record["name"], {}), options.label))
     head = {
-        "hardware": asked.hardware,
-        "software": asked.software,
+        "hardware": options.hardware,
+        "software": options.software,
         "how": "benchmarks/gpu/measure.py JOBS.json OUT, or loads.py --memory, then record.py: weights are dummies; "
         "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
         "256, prompts' time included; batchN_decode_tok_s = without it",
-        "date": asked.date,
+        "date": options.date,
     }
     lines = ",\n".join("  " + json.dumps(run) for run in runs)
-    asked.into.write_text(json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n ]\n}\n")
-    print(f"{len(runs)} runs: {asked.into}")
+    options.into.write_text(
+        json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n ]\n}\n"
+    )
+    print(f"{len(runs)} runs: {options.into}")
 
 
 if __name__ == "__main__":

@@ -168,17 +168,17 @@ def log() -> str:
         "|---|---|---|---:|---:|---|",
     ]
     for name, base, what, expected, verdict in LOG:
-        mine, other = run(name), run(base)
-        gain = mine["single_tok_s"] / other["single_tok_s"] - 1
+        tuned, other = run(name), run(base)
+        gain = tuned["single_tok_s"] / other["single_tok_s"] - 1
         batch = (
-            f"{mine['batch64_tok_s'] / other['batch64_tok_s'] - 1:+.0%}"
-            if "batch64_tok_s" in mine
+            f"{tuned['batch64_tok_s'] / other['batch64_tok_s'] - 1:+.0%}"
+            if "batch64_tok_s" in tuned
             else ""
         )
-        layers = f", {mine['layers']} layers" if "layers" in mine else ""
+        layers = f", {tuned['layers']} layers" if "layers" in tuned else ""
         lines.append(
             f"| `{name}`{layers} | {what} | {expected} | {other['single_tok_s']:.0f} → "
-            f"{mine['single_tok_s']:.0f} ({gain:+.0%}) | {batch} | {verdict} |"
+            f"{tuned['single_tok_s']:.0f} ({gain:+.0%}) | {batch} | {verdict} |"
         )
     return "\n".join(lines)
 
@@ -191,10 +191,10 @@ def batch() -> str:
         "|---|---|---|---:|---:|---|",
     ]
     for name, what, expected, verdict in BATCH:
-        mine = recorded.tuned(name)
+        tuned = recorded.tuned(name)
         gains = [
-            f"{mine[key]:,}"
-            + ("" if name == base["name"] else f" ({mine[key] / base[key] - 1:+.0%})")
+            f"{tuned[key]:,}"
+            + ("" if name == base["name"] else f" ({tuned[key] / base[key] - 1:+.0%})")
             for key in ("batch512_tok_s", "batch512_decode_tok_s")
         ]
         lines.append(f"| `{name}` | {what} | {expected} | {gains[0]} | {gains[1]} | {verdict} |")
@@ -209,39 +209,44 @@ def chain() -> str:
     def row(what: str, *cells: str) -> str:
         return f"| {what} | {' | '.join(cells)} |"
 
-    def offline(one: dict) -> str:
+    def offline(results: dict) -> str:
         ratio = statistics.median(
-            mine / theirs
-            for mine, theirs in zip(
-                *one["offline_to_generate"]["tokens_per_s"].values(), strict=True
+            ours / theirs
+            for ours, theirs in zip(
+                *results["offline_to_generate"]["tokens_per_s"].values(), strict=True
             )
         )
-        before = one["offline_to_generate"].get("before")
+        before = results["offline_to_generate"].get("before")
         was = "before rows were tokenized together" + (f": {before['ratio']:.2f}" if before else "")
-        return f"**{ratio:.2f}**, {one['offline_to_generate']['rows']:,} rows ({was})"
+        return f"**{ratio:.2f}**, {results['offline_to_generate']['rows']:,} rows ({was})"
 
-    def killed(one: dict) -> str:
-        assert one["killed"]["each_once"]
-        return f"killed at {one['killed']['at']:,} of {one['killed']['rows']:,}: each row once"
+    def killed(results: dict) -> str:
+        assert results["killed"]["each_once"]
+        return (
+            f"killed at {results['killed']['at']:,} of {results['killed']['rows']:,}: each row once"
+        )
 
     klass = teaching["class"]
     return "\n".join(
         [
             "| step | teaching model | Llama 3.1 8B, dummy weights |",
             "|---|---|---|",
-            row("`workshop serve` until it answers", *(f"{one['serve_s']:.0f} s" for one in both)),
+            row(
+                "`workshop serve` until it answers",
+                *(f"{results['serve_s']:.0f} s" for results in both),
+            ),
             row(
                 "explorer: one token asked for",
                 *(
-                    f"{one['explorer']['sampled_token_ms']:.0f} ms, {one['explorer']['listed']:,} listed"
-                    for one in both
+                    f"{results['explorer']['sampled_token_ms']:.0f} ms, {results['explorer']['listed']:,} listed"
+                    for results in both
                 ),
             ),
             row(
                 "`workshop batch`, server, answers of 32 tokens at most",
                 *(
-                    f"{one['batch']['rows']:,} rows, {one['batch']['rows_per_s']:.0f} a second"
-                    for one in both
+                    f"{results['batch']['rows']:,} rows, {results['batch']['rows_per_s']:.0f} a second"
+                    for results in both
                 ),
             ),
             row("the same, killed and run again", *map(killed, both)),
@@ -253,7 +258,7 @@ def chain() -> str:
             ),
             row(
                 "`workshop reconcile`: KV cache, tokens",
-                *(f"{one['reconcile']['KV cache size']:+.2f} %" for one in both),
+                *(f"{results['reconcile']['KV cache size']:+.2f} %" for results in both),
             ),
             row("`workshop batch --offline` / `LLM.generate`, tokens/s", *map(offline, both)),
         ]

@@ -53,36 +53,36 @@ class Running:
 
 def run(jobs: list[dict], gpus: list[str], out: Path, budget_s: float) -> dict[str, dict]:
     """Run all; return how each ended, by name."""
-    began, waiting, running, known = time.time(), list(jobs), [], {}
+    began, waiting, running, states = time.time(), list(jobs), [], {}
     try:
         while (waiting or running) and time.time() - began < budget_s:
-            for one in [one for one in running if one.ended()]:
-                running.remove(one)
-                gpus = sorted(gpus + one.gpus)
-                known[one.job["name"]] |= {
-                    "seconds": round(time.time() - one.began, 1),
-                    "exit": one.process.returncode,
+            for command in [command for command in running if command.ended()]:
+                running.remove(command)
+                gpus = sorted(gpus + command.gpus)
+                states[command.job["name"]] |= {
+                    "seconds": round(time.time() - command.began, 1),
+                    "exit": command.process.returncode,
                 }
                 print(
-                    f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}",
+                    f"{time.time() - began:5.0f}s {command.job['name']}: {states[command.job['name']]}",
                     flush=True,
                 )
             for job in list(waiting):
                 if job["gpus"] > len(gpus):
                     break  # a large one waits for GPUs instead of starving
                 waiting.remove(job)
-                mine, gpus = gpus[: job["gpus"]], gpus[job["gpus"] :]
-                running.append(Running(job, mine, out))
-                known[job["name"]] = {"gpus": mine, "began_s": round(time.time() - began, 1)}
-            (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
+                assigned, gpus = gpus[: job["gpus"]], gpus[job["gpus"] :]
+                running.append(Running(job, assigned, out))
+                states[job["name"]] = {"gpus": assigned, "began_s": round(time.time() - began, 1)}
+            (out / "queue.json").write_text(json.dumps(states, indent=1) + "\n")
             time.sleep(0.2)
     finally:  # an engine that lives on would hold the memory of the next one
-        for one in running:
-            one.job["limit_s"] = 0
-            one.ended()
-            known[one.job["name"]]["exit"] = "stopped"
-        (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
-    return known
+        for command in running:
+            command.job["limit_s"] = 0
+            command.ended()
+            states[command.job["name"]]["exit"] = "stopped"
+        (out / "queue.json").write_text(json.dumps(states, indent=1) + "\n")
+    return states
 
 
 def main() -> None:
@@ -91,12 +91,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", default="0,1", help="as CUDA_VISIBLE_DEVICES has them")
     parser.add_argument("--budget-s", type=float, default=1e9)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    out = asked.out.resolve()
+    out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    known = run(json.loads(asked.queue.read_text()), asked.gpus.split(","), out, asked.budget_s)
-    sys.exit(any(one.get("exit") != 0 for one in known.values()))
+    states = run(
+        json.loads(options.queue.read_text()), options.gpus.split(","), out, options.budget_s
+    )
+    sys.exit(any(state.get("exit") != 0 for state in states.values()))
 
 
 if __name__ == "__main__":

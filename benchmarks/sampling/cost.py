@@ -64,23 +64,23 @@ class MadeUp:
 
 def explorer(size: int) -> SamplingExplorer:
     """Return an explorer with every parameter at work."""
-    one = SamplingExplorer(MadeUp(size), settings=BUSY)
+    widget = SamplingExplorer(MadeUp(size), settings=BUSY)
     for _ in range(4):
-        one.sample()
-    return one
+        widget.sample()
+    return widget
 
 
 def kernel_ms(size: int) -> dict[str, float]:
     """Return CPU milliseconds of one slider step, median and slowest of 40, and of the arithmetic alone."""
-    one, steps, sums = explorer(size), [], []
-    logprobs = one._position.logprobs
+    widget, steps, sums = explorer(size), [], []
+    logprobs = widget._position.logprobs
     for number in range(STEPS):
         value = 0.5 + 0.03 * number
         start = time.process_time()
-        one.sliders["temperature"].value = value
+        widget.sliders["temperature"].value = value
         steps.append(1e3 * (time.process_time() - start))
         start = time.process_time()
-        pipeline(logprobs, one.settings, output_tokens=one.output, model=model_step(logprobs))
+        pipeline(logprobs, widget.settings, output_tokens=widget.output, model=model_step(logprobs))
         sums.append(1e3 * (time.process_time() - start))
     return {
         "tokens": size,
@@ -124,9 +124,9 @@ def screen_ms() -> dict[str, float]:
 
 
 def _start_lab(folder: str) -> tuple[subprocess.Popen, str]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     private = {
         name: f"{folder}/{name.lower()}"
         for name in (
@@ -203,8 +203,8 @@ def table(kernel: list[dict], screen: dict) -> str:
         "|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {one['tokens']:,} | {one['arithmetic_ms']:.1f} ms | {one['step_ms']:.1f} ms | {one['slowest_ms']:.1f} ms |"
-        for one in kernel
+        f"| {row['tokens']:,} | {row['arithmetic_ms']:.1f} ms | {row['step_ms']:.1f} ms | {row['slowest_ms']:.1f} ms |"
+        for row in kernel
     ]
     to_screen = (
         f"To the screen of JupyterLab in Chromium, 8,192 tokens, from the key press to the frame with the new "

@@ -49,13 +49,13 @@ def group(
     mass = math.fsum(p for token, p in expected.items() if token not in leave_out)
 
     def cells(amounts: Mapping) -> dict[Hashable, float]:
-        found: dict[Hashable, float] = {}
+        sums: dict[Hashable, float] = {}
         for token, amount in amounts.items():
             if token not in leave_out and amount:
                 often = expected.get(token, 0.0) * total >= SMALLEST_CELL * mass
                 cell = token if often else (REST if token in expected else NEVER)
-                found[cell] = found.get(cell, 0.0) + amount
-        return found
+                sums[cell] = sums.get(cell, 0.0) + amount
+        return sums
 
     return Group(
         cells(counts), _scaled(cells(expected)), _scaled(cells(expected if true is None else true))
@@ -69,16 +69,16 @@ def _scaled(amounts: dict[Hashable, float]) -> dict[Hashable, float]:
 
 def freedom(groups: Iterable[Group]) -> int:
     """Return the degrees of freedom: the cells of each group but one."""
-    return sum(max(len(one.expected) - 1, 0) for one in groups)
+    return sum(max(len(comparison.expected) - 1, 0) for comparison in groups)
 
 
 def evidence(groups: Iterable[Group]) -> float:
     """Return x in nats; infinite if something impossible was sampled."""
     x = 0.0
-    for one in groups:
-        for cell, count in one.counts.items():
-            p = one.expected.get(cell, 0.0)
-            x += count * math.log(count / (one.samples * p)) if p else math.inf
+    for comparison in groups:
+        for cell, count in comparison.counts.items():
+            p = comparison.expected.get(cell, 0.0)
+            x += count * math.log(count / (comparison.samples * p)) if p else math.inf
     return max(x, 0.0)
 
 
@@ -112,14 +112,14 @@ def missed(groups: Collection[Group], alarm: float) -> float:
     def bound(s: float) -> float:
         shared = (
             (
-                one.samples,
+                comparison.samples,
                 math.fsum(
-                    p ** (1 - s) * one.expected[cell] ** s
-                    for cell, p in one.true.items()
-                    if cell in one.expected
+                    p ** (1 - s) * comparison.expected[cell] ** s
+                    for cell, p in comparison.true.items()
+                    if cell in comparison.expected
                 ),
             )
-            for one in groups
+            for comparison in groups
         )
         return s * enough + math.fsum(n * math.log(max(part, 1e-300)) for n, part in shared)
 

@@ -86,11 +86,14 @@ def _grow(source: ServerSource, prompt: str, output: tuple, tree: dict, tokens: 
 
 
 def _completions(source: ServerSource, prompt: str, settings: Settings) -> dict:
-    found = source.complete(prompt, (), settings, n=20, seed=1, max_tokens=24)
+    completions = source.complete(prompt, (), settings, n=20, seed=1, max_tokens=24)
     return {
         "settings": settings.request(),
         "seed": 1,
-        "texts": [[one.text, list(one.tokens), one.ended] for one in found],
+        "texts": [
+            [completion.text, list(completion.tokens), completion.ended]
+            for completion in completions
+        ],
     }
 
 

@@ -40,7 +40,7 @@ def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]
         logprobs=listed,
         return_tokens_as_token_ids=True,
     )
-    found = Counter(
+    counts = Counter(
         tuple(
             sorted(
                 (int(name.removeprefix("token_id:")), x)
@@ -49,8 +49,8 @@ def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]
         )
         for choice in answer.choices
     )
-    (most, _), *_ = found.most_common()
-    return dict(most), sorted(found.values(), reverse=True)
+    (most, _), *_ = counts.most_common()
+    return dict(most), sorted(counts.values(), reverse=True)
 
 
 def by_chance(counts: Counter, result: truth.Pipeline) -> float:

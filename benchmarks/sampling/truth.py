@@ -169,8 +169,8 @@ class Server:
 def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) -> Outcome:
     """Sample, and weigh what the samples say against `compute`; the second token is compared given the first."""
     sampled: dict[tuple[int, ...], Counter] = defaultdict(Counter)
-    found = server.samples(prompt, case)
-    for tokens in found:
+    samples = server.samples(prompt, case)
+    for tokens in samples:
         if len(tokens) == case.token:  # an answer may end after one token
             sampled[tokens[:-1]][tokens[-1]] += 1
     groups = []
@@ -187,8 +187,8 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
         chance(x, free),
         missed(groups, ALARM),
         x / limit(ALARM, free),
-        sum(len(one.expected) for one in groups),
-        len(found),
+        sum(len(comparison.expected) for comparison in groups),
+        len(samples),
     )
 
 
@@ -260,20 +260,23 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
         "|---|---|---:|---:|",
     ]
     for case in CASES:
-        mine = [outcome for outcome in outcomes if outcome.case == case.name]
+        case_outcomes = [outcome for outcome in outcomes if outcome.case == case.name]
         which = "first" if case.token == 1 else "second, given the first"
         lines.append(
-            f"| {case.name} | {which} | {sum(one.cells for one in mine)} | {max(one.evidence for one in mine):.2f} |"
+            f"| {case.name} | {which} | {sum(outcome.cells for outcome in case_outcomes)} | {max(outcome.evidence for outcome in case_outcomes):.2f} |"
         )
     lines += [
         "",
         "| computed wrongly | found out | evidence, least of 5 | missed at most |",
         "|---|---:|---:|---:|",
     ]
-    for name, mine in wrong.items():
-        least, most = min(one.evidence for one in mine), max(one.missed for one in mine)
+    for name, case_outcomes in wrong.items():
+        least, most = (
+            min(outcome.evidence for outcome in case_outcomes),
+            max(outcome.missed for outcome in case_outcomes),
+        )
         lines.append(
-            f"| {name} | {sum(one.alarm for one in mine)} of {len(mine)} | "
+            f"| {name} | {sum(outcome.alarm for outcome in case_outcomes)} of {len(case_outcomes)} | "
             f"{f'{least:.1f}' if least < math.inf else 'sampled what it calls impossible'} | "
             f"{f'{most:.0e}' if most else 0} |"
         )
@@ -301,15 +304,18 @@ def main() -> int:
         json.dumps(
             {
                 "samples": SAMPLES,
-                "outcomes": [asdict(one) for one in outcomes],
-                "wrong": {name: [asdict(one) for one in mine] for name, mine in wrong.items()},
+                "outcomes": [asdict(outcome) for outcome in outcomes],
+                "wrong": {
+                    name: [asdict(outcome) for outcome in wrong_outcomes]
+                    for name, wrong_outcomes in wrong.items()
+                },
             },
             indent=1,
         )
         + "\n"
     )
     write_doc(here.parents[1] / "docs" / "sampling.md", text)
-    return int(any(one.alarm for one in outcomes))
+    return int(any(outcome.alarm for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -138,8 +138,8 @@ def arrivals_of_sessions(load: dict) -> list[Arrival]:
         load["rows"], load["sessions"], strict=True
     ):
         pieces = histories.setdefault(agent, [("system", load["system"])])
-        known = sum(tokens for _, tokens in pieces)
-        pieces.append((f"agent {agent}, turn {turn}", prompt - known))
+        earlier_tokens = sum(tokens for _, tokens in pieces)
+        pieces.append((f"agent {agent}, turn {turn}", prompt - earlier_tokens))
         answer = f"agent {agent}, answer {turn}"
         arrivals.append(Arrival(at, prompt, output, pieces=tuple(pieces), answer=answer))
         pieces.append((answer, output))
@@ -161,9 +161,11 @@ def measured(load: dict) -> dict[str, float]:
         Outcome(at, prompt, first, last, output, 0, 0)
         for at, first, last, prompt, output in sorted(load["rows"])
     ]
-    tpot = percentiles([one.tpot_ms for one in rows if one.tpot_ms is not None])
-    ttft = percentiles([one.ttft_ms for one in rows])
-    tokens = sum(one.output_tokens for one in rows) / max(one.last_s for one in rows)
+    tpot = percentiles([outcome.tpot_ms for outcome in rows if outcome.tpot_ms is not None])
+    ttft = percentiles([outcome.ttft_ms for outcome in rows])
+    tokens = sum(outcome.output_tokens for outcome in rows) / max(
+        outcome.last_s for outcome in rows
+    )
     return {
         "tokens_per_s": tokens,
         "tpot_ms_p50": tpot["p50"],
@@ -193,8 +195,8 @@ def compared(name: str, record: dict) -> list[dict]:
             seen=lambda _: True,
             **servers,
         )
-        said, seen = figures(s), measured(load)
-        off = {key: (said[key] / seen[key] - 1) * 100 for key in GOALS}
+        simulated, seen = figures(s), measured(load)
+        off = {key: (simulated[key] / seen[key] - 1) * 100 for key in GOALS}
         row = {
             "record": name,
             "model": record["model"],
@@ -203,7 +205,7 @@ def compared(name: str, record: dict) -> list[dict]:
         }
         row |= {
             "measured": seen,
-            "simulated": said,
+            "simulated": simulated,
             "off_percent": off,
             "steps": s.steps,
             "wall_s": round(s.wall_s, 2),
@@ -222,13 +224,17 @@ def for_the_explorer(rows: list[dict]) -> dict[str, dict]:
     """Take the simulations out of the rows; return those that the explorer shows where there is no vLLM, by name."""
     shown = {}
     for row in rows:
-        found, version = row.pop("shown"), row.pop("version")
+        simulation, version = row.pop("shown"), row.pop("version")
         if row["load"] in SHOWN:
-            gpus = f"{found['gpus']} × {found['gpu']}" if found["gpus"] > 1 else found["gpu"]
+            gpus = (
+                f"{simulation['gpus']} × {simulation['gpu']}"
+                if simulation["gpus"] > 1
+                else simulation["gpu"]
+            )
             title = f"{row['model']} on {gpus}: {row['load']}, {row['requests']} requests (vLLM {version})"
             shown[title] = {
                 **json.loads(
-                    json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}")
+                    json.dumps(simulation), parse_float=lambda text: float(f"{float(text):.4g}")
                 )
             }
             shown[title] |= {
@@ -262,8 +268,8 @@ def before_table(rows: list[dict]) -> str:
     for row in rows:
         path = HERE / "predictions" / f"{row['record']}.json"
         if path.exists():
-            said = json.loads(path.read_text())["predicted"][row["load"]]
-            cells = [f"{(said[key] / row['measured'][key] - 1) * 100:+.1f} %" for key in GOALS]
+            predicted = json.loads(path.read_text())["predicted"][row["load"]]
+            cells = [f"{(predicted[key] / row['measured'][key] - 1) * 100:+.1f} %" for key in GOALS]
             lines.append(f"| {row['record']} | {row['load']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -292,7 +298,7 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
         {name: options[name] for name in SERVERS},
         clock_of(p, zero_biases=options["zero_biases"]),
     )
-    said = {
+    predicted = {
         load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock, **servers))
         for load in loads
     }
@@ -301,7 +307,7 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
         "gpu": gpu,
         **options,
         "kv_blocks": p.num_gpu_blocks,
-        "predicted": said,
+        "predicted": predicted,
     }
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
@@ -326,8 +332,8 @@ def main() -> None:
     parser.add_argument("--max-num-batched-tokens", type=int)
     parser.add_argument("--max-num-seqs", type=int)
     options = vars(parser.parse_args())
-    if asked := options.pop("predict"):
-        predict(*asked[:2], Path(asked[2]), **options)
+    if case := options.pop("predict"):
+        predict(*case[:2], Path(case[2]), **options)
         return
     rows = []
     for path in sorted(HERE.glob("records/*.json")):

@@ -72,26 +72,26 @@ def agents() -> None:
     """Record notebook 14."""
     before = json.loads(nb13.RECORDED.read_text(encoding="utf-8"))
     rows = record_rows(nb14)
-    kept: dict[str, dict[str, Any]] = {"bench": {}, "sessions": {}}
+    recorded: dict[str, dict[str, Any]] = {"bench": {}, "sessions": {}}
     bench, converse = nb14.bench, nb14.converse
 
     def keeping_bench(pair, *, seed=None):
         row = bench(pair, seed=seed)
-        kept["bench"].setdefault(nb14._bench_key(seed), []).append(row)
+        recorded["bench"].setdefault(nb14._bench_key(seed), []).append(row)
         return row
 
     def keeping_sessions(
         pair, *, sessions=1, turns=6, time_line="nowhere", caching=True, route="large"
     ):
         key = nb14._key(sessions, turns, time_line, caching, route)
-        kept["sessions"][key] = converse(
+        recorded["sessions"][key] = converse(
             pair, sessions=sessions, turns=turns, time_line=time_line, caching=caching, route=route
         )
-        return kept["sessions"][key]
+        return recorded["sessions"][key]
 
     nb14.bench, nb14.converse = keeping_bench, keeping_sessions
     run("14_agents.ipynb")
-    write(nb14.RECORDED, kept)
+    write(nb14.RECORDED, recorded)
     write(nb13.RECORDED, {**before, "simulated": before["simulated"] | rows})
 
 

@@ -20,8 +20,8 @@ PROMPT, OUTPUT, AT_ONCE = 256, 128, 512  # as benchmarks/gpu/measure.py sends th
 
 def rows() -> list[tuple[str, float, float]]:
     """Return (settings, measured tokens/s, simulated tokens/s) of each run of the sweep."""
-    found = []
-    for run in (one for one in tuning() if "batch512_tok_s" in one):
+    results = []
+    for run in (candidate for candidate in tuning() if "batch512_tok_s" in candidate):
         extra = dict(run["extra"])
         if not extra.pop("enable_chunked_prefill", True):
             continue  # tune does not search it
@@ -29,17 +29,21 @@ def rows() -> list[tuple[str, float, float]]:
             {**load_model(run["model"]).raw, "num_hidden_layers": run["layers"]}, name=run["name"]
         )
         p = plan(model, "h200", tensor_parallel_size=run["tp"], max_model_len=4096, **extra)
-        said = on_plan(p, drawn(burst=AT_ONCE, prompt=(PROMPT, PROMPT), output=(OUTPUT, OUTPUT)))
-        found.append((run["name"].removeprefix("batch-"), run["batch512_tok_s"], said.tokens_per_s))
-    return found
+        simulation = on_plan(
+            p, drawn(burst=AT_ONCE, prompt=(PROMPT, PROMPT), output=(OUTPUT, OUTPUT))
+        )
+        results.append(
+            (run["name"].removeprefix("batch-"), run["batch512_tok_s"], simulation.tokens_per_s)
+        )
+    return results
 
 
 def main() -> None:
-    found = rows()
+    results = rows()
     print("| settings | measured, tokens/s | simulated |\n|---|---:|---:|")
-    for name, measured, said in found:
-        print(f"| {name} | {measured:,.0f} | {said:,.0f} ({said / measured - 1:+.1%}) |")
-    chosen, best = max(found, key=lambda row: row[2]), max(found, key=lambda row: row[1])
+    for name, measured, simulated in results:
+        print(f"| {name} | {measured:,.0f} | {simulated:,.0f} ({simulated / measured - 1:+.1%}) |")
+    chosen, best = max(results, key=lambda row: row[2]), max(results, key=lambda row: row[1])
     print(f"\nchosen: {chosen[0]}, {chosen[1] / best[1]:.1%} of the best ({best[0]})")
 
 

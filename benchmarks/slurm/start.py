@@ -138,13 +138,13 @@ def fault(cluster: Cluster, what: str) -> dict:
     if what == "scancel":
         cluster.run("login", "scancel", str(job.id))
     else:
-        node, words = {
+        node, process_title = {
             "worker": ("node02", "VLLM::Worker"),
             "head": ("node01", "vllm_main serve"),
             "engine": ("node01", "VLLM::EngineCore"),
         }[what]
         os.kill(
-            next(pid for pid, line in cluster.processes(node).items() if words in line),
+            next(pid for pid, line in cluster.processes(node).items() if process_title in line),
             signal.SIGKILL,
         )
     job.until_over(60)

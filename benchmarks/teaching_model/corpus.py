@@ -124,14 +124,14 @@ def read_facts(by_name: dict[str, list[Entry]], path: Path = FACTS) -> list[Fact
     """
     facts = []
     for row in json.loads(path.read_text(encoding="utf-8"))["facts"]:
-        found = [
+        matches = [
             e for e in by_name.get(row["subject"], []) if e.definition.startswith(row["gloss"])
         ]
-        if not found:
+        if not matches:
             raise ValueError(
                 f"facts.json: no gloss of {row['subject']!r} begins with {row['gloss']!r}"
             )
-        facts.append(Fact(row["prompt"], row["subject"], found[0], row.get("also", [])))
+        facts.append(Fact(row["prompt"], row["subject"], matches[0], row.get("also", [])))
     return facts
 
 
@@ -142,16 +142,16 @@ def load(seed: int = 0) -> Corpus:
     by_name = index_names(entries)
     facts = read_facts(by_name)
     listed = {id(fact.entry) for fact in facts}
-    held = {
+    held_out = {
         id(e) for e in entries
         if rng.random() < 0.01 and e.source == "oewn" and id(e) not in listed
     }  # fmt: skip
     held_blocks = set(rng.sample(range(len(blocks)), len(blocks) // 40))
     return Corpus(
-        entries=[e for e in entries if id(e) not in held and fit(e)],
+        entries=[e for e in entries if id(e) not in held_out and fit(e)],
         facts=facts,
         prose=[b for i, b in enumerate(blocks) if i not in held_blocks],
-        held_out_entries=[e for e in entries if id(e) in held],
+        held_out_entries=[e for e in entries if id(e) in held_out],
         held_out_prose=[b for i, b in enumerate(blocks) if i in held_blocks],
         by_name=by_name,
     )
@@ -197,13 +197,13 @@ def link(entries: list[Entry], by_name: dict[str, list[Entry]]) -> dict[int, lis
     proper = re.compile(r"[A-Z][\w.'-]*(?: (?:of (?:the )?)?[A-Z][\w.'-]*)*")
     links = {}
     for entry in entries:
-        found = []
+        mentioned = []
         for match in proper.findall(entry.definition):
             targets = [t for t in by_name.get(match, []) if t is not entry and id(t) in allowed]
             if len(targets) in (1, 2):
-                found.append(targets[0])
-        if found:
-            links[id(entry)] = found
+                mentioned.append(targets[0])
+        if mentioned:
+            links[id(entry)] = mentioned
     return links
 
 

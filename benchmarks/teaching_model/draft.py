@@ -207,9 +207,9 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     log_file = (out / "training_log.txt").open("w", encoding="utf-8")
 
-    def log(said: str) -> None:
+    def log(text: str) -> None:
         for stream in (sys.stdout, log_file):
-            print(said, file=stream, flush=True)
+            print(text, file=stream, flush=True)
 
     teacher = LlamaForCausalLM.from_pretrained(FOLDER, dtype=torch.bfloat16).to(device).eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER)

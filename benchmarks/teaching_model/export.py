@@ -144,7 +144,7 @@ def nibbles(codes: np.ndarray, axis: int, order: tuple[int, ...] = tuple(range(8
     eights = (
         np.moveaxis(codes, axis, -1).astype(np.uint32).reshape(*np.delete(codes.shape, axis), -1, 8)
     )
-    words = sum(eights[..., place] << np.uint32(4 * n) for n, place in enumerate(order))
+    packed_codes = sum(eights[..., place] << np.uint32(4 * n) for n, place in enumerate(order))
     return torch.from_numpy(
-        np.ascontiguousarray(np.moveaxis(words, -1, axis)).astype(np.uint32).view(np.int32)
+        np.ascontiguousarray(np.moveaxis(packed_codes, -1, axis)).astype(np.uint32).view(np.int32)
     )

@@ -28,10 +28,10 @@ def first_sentence(text: str) -> str:
 
 def content_words(text: str) -> list[str]:
     """Return the text's words in lower case without function words, possessives and plural endings."""
-    words = (
+    bare_words = (
         re.sub(r"['’]s?$", "", w) for w in re.findall(r"[a-z0-9]+(?:['’][a-z]+)?", text.lower())
     )
-    return [stem(w) for w in words if w not in STOPWORDS]
+    return [stem(w) for w in bare_words if w not in STOPWORDS]
 
 
 def stem(word: str) -> str:
@@ -48,16 +48,20 @@ def agreement(prompt: str, completion: str, glosses: Iterable[str]) -> float:
     Only the completion's first sentence counts, and words of the prompt count neither for nor against.
     0.0 where no content word is left.
     """
-    known = set(content_words(prompt))
-    words = [
+    prompt_words = set(content_words(prompt))
+    completion_words = [
         w
         for w in content_words(first_sentence(prompt + completion)[len(prompt) :])
-        if w not in known
+        if w not in prompt_words
     ]
-    if not words:
+    if not completion_words:
         return 0.0
     return max(
-        (sum(w in set(content_words(g)) for w in words) / len(words) for g in glosses), default=0.0
+        (
+            sum(w in set(content_words(g)) for w in completion_words) / len(completion_words)
+            for g in glosses
+        ),
+        default=0.0,
     )
 
 

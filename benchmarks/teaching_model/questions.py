@@ -40,16 +40,16 @@ def question(name: str, glosses: list[str]) -> dict[str, str] | None:
 def questions() -> list[dict[str, str]]:
     """Return the questions, drawn at random among all places of the corpus, in the order of their names."""
     by_name = corpus.load().by_name
-    found = []
+    candidates = []
     for name in sorted(by_name):
         places = [entry for entry in by_name[name] if entry.lexname == "noun.location"]
         if not places or places[0].members[0] != name:
             continue
         row = question(name, [entry.definition for entry in places])
         if row:
-            found.append(row)
-    chosen = random.Random(SEED).sample(range(len(found)), COUNT)
-    return [found[number] for number in sorted(chosen)]
+            candidates.append(row)
+    chosen = random.Random(SEED).sample(range(len(candidates)), COUNT)
+    return [candidates[number] for number in sorted(chosen)]
 
 
 if __name__ == "__main__":

@@ -108,16 +108,16 @@ def measure() -> dict[str, dict[str, float]]:
             "llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000)
         ),
     }
-    found = {}
+    by_step = {}
     for name, step in steps.items():
         clock, processor = times(step)
         last = int(0.99 * STEPS)
-        found[name] = {
+        by_step[name] = {
             "median_ms": round(statistics.median(clock), 2),
             "p99_ms": round(clock[last], 2),
             "p99_cpu_ms": round(processor[last], 2),
         }
-    return found
+    return by_step
 
 
 if __name__ == "__main__":
@@ -125,14 +125,14 @@ if __name__ == "__main__":
     if "--json" in sys.argv:
         print(json.dumps(results, indent=1))
     else:
-        for name, found in results.items():
+        for name, figures in results.items():
             print(
-                f"{name:28} median {found['median_ms']:6.2f} ms   99 % {found['p99_ms']:6.2f} ms   "
-                f"(processor {found['p99_cpu_ms']:6.2f} ms)   {STEPS} steps, any control to any value"
+                f"{name:28} median {figures['median_ms']:6.2f} ms   99 % {figures['p99_ms']:6.2f} ms   "
+                f"(processor {figures['p99_cpu_ms']:6.2f} ms)   {STEPS} steps, any control to any value"
             )
     sys.exit(
         any(
-            found["p99_cpu_ms"] > (CLICK_MS if name in CLICKS else LIMIT_MS)
-            for name, found in results.items()
+            figures["p99_cpu_ms"] > (CLICK_MS if name in CLICKS else LIMIT_MS)
+            for name, figures in results.items()
         )
     )

@@ -102,10 +102,10 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
     everything = chapters()
-    wanted = options.only or [one.name for one in everything]
-    if unknown := set(wanted) - {one.name for one in everything}:
+    wanted = options.only or [chapter.name for chapter in everything]
+    if unknown := set(wanted) - {chapter.name for chapter in everything}:
         parser.error(
-            f"there is no notebook {', '.join(sorted(unknown))}; there are: {', '.join(one.name for one in everything)}"
+            f"there is no notebook {', '.join(sorted(unknown))}; there are: {', '.join(chapter.name for chapter in everything)}"
         )
     options.to.mkdir(parents=True, exist_ok=True)
     complete, built = True, []
@@ -199,7 +199,9 @@ def in_threads(build, items: list, at_once: int, look: Callable[[], None]) -> It
                 look()
                 finished, waiting = wait(waiting, LOOK_S, return_when=FIRST_COMPLETED)
                 # what is done counts, also if another one failed in the same second
-                for future in sorted(finished, key=lambda one: one.exception() is not None):
+                for future in sorted(
+                    finished, key=lambda completed: completed.exception() is not None
+                ):
                     yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -344,8 +346,8 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
 
     def keep(cell: nbformat.NotebookNode, cell_index: int, execute_reply: dict) -> None:
         state = {
-            key: {"model_name": one["_model_name"], "state": one}
-            for key, one in client.widget_state.items()
+            key: {"model_name": widget_state["_model_name"], "state": widget_state}
+            for key, widget_state in client.widget_state.items()
         }
         for model_id in views(cell):
             first.setdefault(model_id, Widgets(state, output_html).html(model_id))
@@ -431,8 +433,8 @@ def front(everything: list[Chapter], built: list[str]) -> str:
     """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
     documents = "".join(
-        f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>'
-        for each in DOCUMENTS
+        f'<li><a href="{document.stem}.html">{html.escape(title_of(document))}</a></li>'
+        for document in DOCUMENTS
     )
     live = "".join(
         f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
@@ -453,15 +455,15 @@ def front(everything: list[Chapter], built: list[str]) -> str:
 
 def write(folder: Path, name: str, text: str) -> None:
     """Write one page, its links leading to pages."""
-    known = [
-        *(one.name for one in chapters()),
+    names = [
+        *(chapter.name for chapter in chapters()),
         *(path.stem for path in DOCUMENTS),
         *pages.PAGES,
         summary_cards.NAME,
         "xray",
         "index",
     ]
-    (folder / f"{name}.html").write_text(local_links(text, known), encoding="utf-8")
+    (folder / f"{name}.html").write_text(local_links(text, names), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ def page(
 ) -> str:
     """Return a whole page; `back` and `on` are (address, title) of the pages before and after it."""
 
-    def link(target: tuple[str, str] | None, words: str) -> str:
+    def link(target: tuple[str, str] | None, template: str) -> str:
         return (
-            f'<a href="{target[0]}">{words.format(html.escape(target[1]))}</a>'
+            f'<a href="{target[0]}">{template.format(html.escape(target[1]))}</a>'
             if target
             else "<span></span>"
         )
@@ -97,46 +97,46 @@ def page(
 
 def neighbours(chapters: Sequence[Chapter], number: int) -> dict[str, tuple[str, str]]:
     """Return the pages before and after one notebook, as `page` takes them."""
-    found = {}
+    pages = {}
     if number:
-        found["back"] = (f"{chapters[number - 1].name}.html", chapters[number - 1].title)
+        pages["back"] = (f"{chapters[number - 1].name}.html", chapters[number - 1].title)
     if number + 1 < len(chapters):
-        found["on"] = (f"{chapters[number + 1].name}.html", chapters[number + 1].title)
-    return found
+        pages["on"] = (f"{chapters[number + 1].name}.html", chapters[number + 1].title)
+    return pages
 
 
 def local_links(text: str, names: Sequence[str]) -> str:
     """Let links to notebooks and documents lead to their pages; what has no page becomes plain text."""
 
-    def one(found: re.Match) -> str:
-        before, address, after, words = found.groups()
+    def local(match: re.Match) -> str:
+        before, address, after, content = match.groups()
         if re.match(r"https?:|mailto:|#", address):
-            return found[0]
+            return match[0]
         name, _, anchor = address.partition("#")
         name = re.sub(r"\.(ipynb|md|html)$", "", name.rsplit("/", 1)[-1])
         if name not in names:
-            return words
-        return f'<a{before}href="{name}.html{"#" * bool(anchor)}{anchor}"{after}>{words}</a>'
+            return content
+        return f'<a{before}href="{name}.html{"#" * bool(anchor)}{anchor}"{after}>{content}</a>'
 
-    return re.sub(r'<a( [^>]*?|\s)href="([^"]*)"([^>]*)>(.*?)</a>', one, text, flags=re.DOTALL)
+    return re.sub(r'<a( [^>]*?|\s)href="([^"]*)"([^>]*)>(.*?)</a>', local, text, flags=re.DOTALL)
 
 
 def with_pictures(text: str, folder: Path) -> str:
     """Put the pictures that lie beside a document into its page."""
 
-    def one(found: re.Match) -> str:
-        path = folder / found[2]
-        if found[2].startswith(("data:", "http")) or not path.is_file():
-            return found[0]
+    def embedded(match: re.Match) -> str:
+        path = folder / match[2]
+        if match[2].startswith(("data:", "http")) or not path.is_file():
+            return match[0]
         kind = "svg+xml" if path.suffix == ".svg" else path.suffix[1:]
-        return f'{found[1]}data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"'
+        return f'{match[1]}data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"'
 
-    return re.sub(r'(<img[^>]*? src=")([^"]+)"', one, text)
+    return re.sub(r'(<img[^>]*? src=")([^"]+)"', embedded, text)
 
 
 def with_formulas(markdown: str) -> str:
     """Replace $formulas$ by pictures; code stays as it is."""
-    return MATH.sub(lambda found: formula(found[2]) if found[2] else found[0], markdown)
+    return MATH.sub(lambda match: formula(match[2]) if match[2] else match[0], markdown)
 
 
 def formula(latex: str) -> str:

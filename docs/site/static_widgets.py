@@ -28,8 +28,8 @@ class Widgets:
         cls, notebook: Mapping, output_html: Callable[[Mapping], str] = lambda output: ""
     ) -> Widgets:
         """Read them from a notebook's metadata."""
-        found = notebook.get("metadata", {}).get("widgets", {}).get(STATE, {})
-        return cls(found.get("state", {}), output_html)
+        saved_state = notebook.get("metadata", {}).get("widgets", {}).get(STATE, {})
+        return cls(saved_state.get("state", {}), output_html)
 
     def html(self, model_id: str) -> str:
         """Return the HTML of one widget with all that is in it.
@@ -59,8 +59,8 @@ class Widgets:
         return self._control(kind, state, layout)
 
     def _layout(self, state: Mapping) -> Mapping:
-        found = self._state.get(str(state.get("layout", "")).removeprefix("IPY_MODEL_"), {})
-        return found.get("state", {})
+        model = self._state.get(str(state.get("layout", "")).removeprefix("IPY_MODEL_"), {})
+        return model.get("state", {})
 
     def _box(self, name: str, state: Mapping) -> str:
         return f'<div class="{name}">{"".join(map(self.html, state.get("children", ())))}</div>'
@@ -87,8 +87,8 @@ class Widgets:
             state.get("value", "" if "Text" in kind and "Int" not in kind else 0),
         )
         if kind == "Button":
-            words = html.escape(state.get("description", ""))
-            return f'<button type="button" disabled class="w-button">{words}</button>'
+            description = html.escape(state.get("description", ""))
+            return f'<button type="button" disabled class="w-button">{description}</button>'
         if kind in ("FloatSlider", "IntSlider"):
             low, high, step = (state.get(name, default) for name, default in _SLIDER[kind].items())
             return (

@@ -59,10 +59,10 @@ def text_of(cell: dict) -> str:
     if "card" in cell.get("metadata", {}).get("tags", []):
         # its own heading says less than the notebook's title
         return re.sub(r"^#+ Summary card.*\n", "", text.strip())
-    if found := HEADING.search(text):
-        return found[1].strip()
-    if found := TABLE.search(text):
-        return TABLE_HEAD.sub("| |", found[0].strip(), count=1)
+    if match := HEADING.search(text):
+        return match[1].strip()
+    if match := TABLE.search(text):
+        return TABLE_HEAD.sub("| |", match[0].strip(), count=1)
     return ""
 
 
@@ -78,12 +78,12 @@ def cards(chapters: Sequence[Chapter], folder: Path) -> list[Card]:
     return result
 
 
-def body(found: Sequence[Card]) -> str:
+def body(course_cards: Sequence[Card]) -> str:
     """Return the page's body: as many cards on the first sheet as on the second."""
-    on_a_sheet = -(-len(found) // PAGES)
+    on_a_sheet = -(-len(course_cards) // PAGES)
     sheets = []
-    for first in range(0, len(found), max(1, on_a_sheet)):
-        drawn = "".join(map(_card, found[first : first + on_a_sheet]))
+    for first in range(0, len(course_cards), max(1, on_a_sheet)):
+        drawn = "".join(map(_card, course_cards[first : first + on_a_sheet]))
         sheets.append(f'<section class="cards markdown">{drawn}</section>')
     return f"{LOOK}<h1>{TITLE}</h1><p class='note'>They print on two pages.</p>{''.join(sheets)}"
 

@@ -34,8 +34,8 @@ def ink_on(fill: str) -> str:
 class Canvas:
     """An SVG picture. `words` is what a screen reader says instead of it."""
 
-    def __init__(self, height: float, words: str = "", width: float = WIDTH):
-        self.width, self.height, self.words = width, height, words
+    def __init__(self, height: float, description: str = "", width: float = WIDTH):
+        self.width, self.height, self.words = width, height, description
         self.parts: list[str] = []
 
     def raw(self, text: str) -> Canvas:
@@ -166,7 +166,7 @@ class Canvas:
 
     def legend(self, x: float, y: float, entries: list[tuple[str, str]], gap: float = 34) -> Canvas:
         """Coloured squares with their meaning, in one row; `dashed:` before a colour draws an outline."""
-        for colour, words in entries:
+        for colour, meaning in entries:
             dashed = colour.startswith("dashed:")
             colour = colour.removeprefix("dashed:")
             self.box(
@@ -179,15 +179,15 @@ class Canvas:
                 radius=3,
                 dash="4 3" if dashed else "",
             )
-            self.text(x + 27, y, words, SMALL, fill=SOFT)
-            x += 27 + len(words) * SMALL * 0.53 + gap
+            self.text(x + 27, y, meaning, SMALL, fill=SOFT)
+            x += 27 + len(meaning) * SMALL * 0.53 + gap
         return self
 
     def svg(self) -> str:
         """Return the file: no identifiers, so that several can stand in one page."""
-        words = html.escape(self.words, quote=True)
+        description = html.escape(self.words, quote=True)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
-            f'width="{self.width:g}" height="{self.height:g}" role="img" aria-label="{words}" '
-            f'font-family="{SANS}"><title>{words}</title>' + "".join(self.parts) + "</svg>\n"
+            f'width="{self.width:g}" height="{self.height:g}" role="img" aria-label="{description}" '
+            f'font-family="{SANS}"><title>{description}</title>' + "".join(self.parts) + "</svg>\n"
         )

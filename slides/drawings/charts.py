@@ -28,23 +28,23 @@ SLIDE = [
 class Chart:
     """A matplotlib figure of a slide's width. `words` is what a screen reader says instead of it."""
 
-    def __init__(self, height: float, words: str, panels: int):
-        self.height, self.words = height, words
+    def __init__(self, height: float, description: str, panels: int):
+        self.height, self.words = height, description
         self.figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         self.panels = list(self.figure.subplots(1, panels, squeeze=False)[0])
         self.axes = self.panels[0]
 
     def svg(self) -> str:
         """Return the file, with the same head as a Canvas has."""
-        words = html.escape(self.words, quote=True)
+        description = html.escape(self.words, quote=True)
         body = re.sub(r"^<svg [^>]*>", "", svg(self.figure)).removesuffix("</svg>")
         return (f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
                 f'viewBox="0 0 {WIDTH} {self.height:g}" width="{WIDTH}" height="{self.height:g}" role="img" '
-                f'aria-label="{words}" font-family="{SANS}"><title>{words}</title>{body}</svg>\n')  # fmt: skip
+                f'aria-label="{description}" font-family="{SANS}"><title>{description}</title>{body}</svg>\n')  # fmt: skip
 
 
 @contextmanager
-def chart(height: float, words: str = "", *, panels: int = 1) -> Iterator[Chart]:
+def chart(height: float, description: str = "", *, panels: int = 1) -> Iterator[Chart]:
     """Give an empty chart; what is drawn inside of `with` has the slides' style."""
     with context(SLIDE):
-        yield Chart(height, words, panels)
+        yield Chart(height, description, panels)

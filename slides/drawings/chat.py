@@ -33,10 +33,10 @@ def tools() -> Canvas:
     steps = ((90, 626, 92, "1 messages, tools: what there is"), (626, 90, 142, '2  tool_calls: weather(city="Boston")'),
              (90, 1046, 192, "3 you check the arguments, and run it"), (1046, 90, 242, "4 18 °C"),
              (90, 626, 292, '5  {"role": "tool", "content": "18 °C"}'))  # fmt: skip
-    for start, end, y, words in steps:
+    for start, end, y, label in steps:
         toward = 8 if end > start else -8
         c.arrow(start + toward, y, end - toward, y, INK, 2.5)
-        c.text(110, y - 9, words, SMALL, mono=y in (142, 292))
+        c.text(110, y - 9, label, SMALL, mono=y in (142, 292))
     c.box(650, 268, 480, 48, PALE, radius=8)
     return c.text(666, 299, "6 “It is 18 °C in Boston.”", 21, fill=SOFT)
 

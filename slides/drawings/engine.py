@@ -79,9 +79,9 @@ def paged() -> Canvas:
     for row, (name, blocks, colour) in enumerate(tables):
         x, y = 0, 52 + row * 190
         c.text(x, y + 18, name, 21, bold=True)
-        for n, (words, at) in enumerate(blocks):
-            fill = KV_CACHE if words == "prompt" else colour
-            c.label(x + n * 130, y + 32, 122, 56, words, fill, size=20)
+        for n, (label, at) in enumerate(blocks):
+            fill = KV_CACHE if label == "prompt" else colour
+            c.label(x + n * 130, y + 32, 122, 56, label, fill, size=20)
             c.label(
                 x + n * 130,
                 y + 92,
@@ -216,11 +216,11 @@ def latency() -> Canvas:
     c.text(x0 + first + 2.5 * step, y + 7, "token", 20, fill="#ffffff", anchor="middle")
     c.text(x0 + first + 3.5 * step, y + 7, "…", 20, fill="#ffffff", anchor="middle")
 
-    def span(a: float, b: float, at: float, name: str, words: str, above: bool) -> None:
+    def span(a: float, b: float, at: float, name: str, text: str, above: bool) -> None:
         tick = 12 if above else -12
         c.line([(a, at + tick), (a, at), (b, at), (b, at + tick)], INK, 2.5)
         c.text(a, at + (-42 if above else 32), name, 26, bold=True)
-        c.text(a, at + (-14 if above else 58), words, 20, fill=SOFT)
+        c.text(a, at + (-14 if above else 58), text, 20, fill=SOFT)
 
     span(x0, x0 + first + step, 96, "ttft", "time to first token", True)
     span(
@@ -246,10 +246,10 @@ def limits() -> Chart:
     """Single stream: the limit by bandwidth, and what was measured."""
     rows = {f"{model}\n{gpus}": (limit_tokens_per_s(name), run(name)["single_tok_s"])
             for name, (model, gpus) in LIMITS.items()}  # fmt: skip
-    said = "; ".join(
-        f"{row}: limit {limit:.0f}, measured {found:.0f}" for row, (limit, found) in rows.items()
+    description = "; ".join(
+        f"{row}: limit {limit:.0f}, measured {speed:.0f}" for row, (limit, speed) in rows.items()
     )
-    with chart(400, said.replace("\n", " on ") + " tokens a second.") as c:
+    with chart(400, description.replace("\n", " on ") + " tokens a second.") as c:
         limit, measured = "limit: bandwidth ÷ bytes of the weights", "measured"
         table = {limit: {row: both[0] for row, both in rows.items()},
                  measured: {row: both[1] for row, both in rows.items()}}  # fmt: skip
@@ -262,12 +262,12 @@ def limits() -> Chart:
 
 def throughput() -> Chart:
     """Tokens/s of all requests against requests at once, recorded."""
-    said = "; ".join(
+    description = "; ".join(
         f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}"
         for name, (model, _) in SPEEDS.items()
     )
     with chart(
-        420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {said}."
+        420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {description}."
     ) as c:
         lines = {
             f"{rates(name)[-1]:,.0f}: {model.replace('Llama 3.1 ', '')}\non {gpus}": dict(

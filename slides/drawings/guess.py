@@ -55,15 +55,20 @@ def guess() -> Canvas:
     for n, word in enumerate(GUESSED):
         at = x + n * (w + 12)
         c.label(at, 44, w, 66, word, ORANGE, size=24, ink=INK)
-        kept, wrong = n < len(RIGHT) - 1, n == len(RIGHT) - 1
+        accepted, wrong = n < len(RIGHT) - 1, n == len(RIGHT) - 1
         c.arrow(
-            at + w / 2, 114, at + w / 2, 176, GREEN if kept else VERMILLION if wrong else HAIR, 3
+            at + w / 2,
+            114,
+            at + w / 2,
+            176,
+            GREEN if accepted else VERMILLION if wrong else HAIR,
+            3,
         )
-        words = "✓" if kept else f"✗ {RIGHT[-1]}" if wrong else "thrown away"
-        c.label(at, 184, w, 66, words, PALE, size=24 if n < len(RIGHT) else 20, stroke=GREEN if kept else VERMILLION if wrong else HAIR,
-                ink=INK if n < len(RIGHT) else SOFT, bold=kept)  # fmt: skip
+        verdict = "✓" if accepted else f"✗ {RIGHT[-1]}" if wrong else "thrown away"
+        c.label(at, 184, w, 66, verdict, PALE, size=24 if n < len(RIGHT) else 20, stroke=GREEN if accepted else VERMILLION if wrong else HAIR,
+                ink=INK if n < len(RIGHT) else SOFT, bold=accepted)  # fmt: skip
         if n < len(RIGHT):
-            c.arrow(at + w / 2, 254, at + w / 2, 306, GREEN if kept else BLUE, 3)
+            c.arrow(at + w / 2, 254, at + w / 2, 306, GREEN if accepted else BLUE, 3)
             c.label(at, 312, w, 66, RIGHT[n], BLUE, size=24, bold=True)
     return c.text(x + 3 * (w + 12), 352, f"{len(RIGHT)} tokens in one large step", 22, bold=True)
 
@@ -71,16 +76,16 @@ def guess() -> Canvas:
 def guess_tokens() -> Chart:
     """Tokens a step against the share of guesses that are accepted."""
     shares = [n / 50 for n in range(51)]
-    said = "; ".join(
+    description = "; ".join(
         f"with {k} guesses {tokens_a_step(0.5, k):.2f} at one half, {tokens_a_step(0.8, k):.2f} at 0.8"
         for k in GUESSES
     )
     with chart(
         400,
-        f"Tokens a step against the share of guesses that are accepted: {said}. If all are right: one more than guesses.",
+        f"Tokens a step against the share of guesses that are accepted: {description}. If all are right: one more than guesses.",
     ) as c:
         for k, colour in zip(GUESSES, (BLUE, GREEN, VERMILLION), strict=True):
-            c.axes.plot(shares, [tokens_a_step(one, k) for one in shares], color=colour)
+            c.axes.plot(shares, [tokens_a_step(share, k) for share in shares], color=colour)
             c.axes.annotate(
                 f"{k} guess{'es' * (k > 1)}",
                 (1, k + 1),
@@ -100,15 +105,17 @@ def guess_tokens() -> Chart:
 def guess_batch() -> Chart:
     """The gain of a draft against requests at once."""
     rows = {k: [speedup(batch, k) for batch in BATCHES] for k in GUESSES}
-    said = "; ".join(
-        f"{k} guesses {found[0]:.2f} times at one request, {found[-1]:.2f} at {BATCHES[-1]}"
-        for k, found in rows.items()
+    description = "; ".join(
+        f"{k} guesses {gains[0]:.2f} times at one request, {gains[-1]:.2f} at {BATCHES[-1]}"
+        for k, gains in rows.items()
     )
-    with chart(400, f"Speed with a draft against speed without, by requests at once: {said}.") as c:
+    with chart(
+        400, f"Speed with a draft against speed without, by requests at once: {description}."
+    ) as c:
         c.axes.axhline(1, color=SOFT, linewidth=2, linestyle=(0, (3, 3)))
-        for (k, found), colour in zip(rows.items(), (BLUE, GREEN, VERMILLION), strict=True):
+        for (k, gains), colour in zip(rows.items(), (BLUE, GREEN, VERMILLION), strict=True):
             c.axes.plot(
-                BATCHES, found, color=colour, marker="o", label=f"{k} guess{'es' * (k > 1)}"
+                BATCHES, gains, color=colour, marker="o", label=f"{k} guess{'es' * (k > 1)}"
             )
         c.axes.set_xscale("log", base=2)
         c.axes.set_xticks(BATCHES, map(str, BATCHES))

@@ -27,7 +27,7 @@ PROMPT = 4
 
 def attention() -> Canvas:
     """The newest token's query against every earlier key; their values mixed."""
-    words, x0, w = TOKENS[:5], 150, 180
+    tokens, x0, w = TOKENS[:5], 150, 180
     c = Canvas(
         400,
         "The newest token, port, has a query. It is compared with the keys of San, Francisco, is, a and "
@@ -35,7 +35,7 @@ def attention() -> Canvas:
         "Softmax makes shares of the results; their values, mixed by these shares, are the output.",
     )
     shares = (0.22, 0.42, 0.06, 0.10, 0.20)
-    for n, word in enumerate(words):
+    for n, word in enumerate(tokens):
         x = x0 + n * (w + 14)
         c.text(x + w / 2, 26, word, NORMAL, anchor="middle", bold=n == 4)
         c.label(x, 44, w, 50, "key", "#FBE3B0", ink=INK)
@@ -100,8 +100,8 @@ def kv_growth() -> Chart:
     """Pairs of K and V computed for an answer of n tokens, with and without a cache."""
     last = 64
     without = {n: n * (n + 1) // 2 for n in range(1, last + 1)}
-    words = f"Pairs of keys and values computed against tokens: after {last} tokens {without[last]:,} without a cache"
-    with chart(390, f"{words}, {last} with one.") as c:
+    description = f"Pairs of keys and values computed against tokens: after {last} tokens {without[last]:,} without a cache"
+    with chart(390, f"{description}, {last} with one.") as c:
         lines = {
             f"{without[last]:,} without": without,
             f"{last} with a KV cache": {n: n for n in without},
@@ -116,18 +116,25 @@ def kv_growth() -> Chart:
 def grouped_heads() -> Canvas:
     """Query heads over the KV heads that they share, for 70B."""
     m = load_model("llama-3.1-70b")
-    each = m.num_attention_heads // m.num_key_value_heads
+    group_size = m.num_attention_heads // m.num_key_value_heads
     c = Canvas(
         250,
-        f"Llama 3.1 70B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {each}; "
+        f"Llama 3.1 70B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {group_size}; "
         f"each group "
         "shares one pair of key and value heads, and only these are cached.",
     )
     width = WIDTH / m.num_key_value_heads
     for g in range(m.num_key_value_heads):
         x = g * width
-        for h in range(each):
-            c.box(x + 4 + h * (width - 16) / each, 40, (width - 16) / each - 3, 60, BLUE, radius=3)
+        for h in range(group_size):
+            c.box(
+                x + 4 + h * (width - 16) / group_size,
+                40,
+                (width - 16) / group_size - 3,
+                60,
+                BLUE,
+                radius=3,
+            )
         c.line([(x + 4, 112), (x + 4, 122), (x + width - 12, 122), (x + width - 12, 112)], SOFT, 2)
         c.line([(x + width / 2 - 4, 122), (x + width / 2 - 4, 142)], SOFT, 2, head=True)
         c.label(x + 4, 150, width - 16, 58, "K V", KV_CACHE, bold=True, ink=INK)

@@ -89,7 +89,7 @@ def training_inference() -> Canvas:
             )
             c.text(x + 130, 212, "append, go on", SMALL, fill=SOFT)
         c.text(x, 278, "in memory", SMALL, fill=SOFT)
-        held = (
+        memory_parts = (
             (
                 ("weights", WEIGHTS, 100),
                 ("gradients", OVERHEAD, 112),
@@ -100,8 +100,8 @@ def training_inference() -> Canvas:
             else (("weights", WEIGHTS, 130), ("KV cache", KV_CACHE, 130))
         )
         at = x
-        for words, fill, width in held:
-            c.label(at, 292, width, 58, words, fill, size=20)
+        for label, fill, width in memory_parts:
+            c.label(at, 292, width, 58, label, fill, size=20)
             at += width + 2
         for n, line in enumerate(
             (
@@ -142,11 +142,12 @@ def gpu_grid() -> Canvas:
 def weight_bars() -> Chart:
     """Weights by precision, as bars on a scale of H100s."""
     table = rules.weights_table()
-    said = "; ".join(
+    description = "; ".join(
         f"{size} {', '.join(f'{p} {gb}' for p, gb in row.items())}" for size, row in table.items()
     )
     with chart(
-        440, f"Bars of the weights' size: {said}. Lines mark every {rules.H100_GB} GB, one H100."
+        440,
+        f"Bars of the weights' size: {description}. Lines mark every {rules.H100_GB} GB, one H100.",
     ) as c:
         gb = {p: {size: rules.weights_gb(billions, p) for size, (billions, _) in rules.SIZES.items()}
               for p in rules.BYTES}  # fmt: skip
@@ -174,8 +175,8 @@ def gib_table() -> Chart:
     rows = {f"as published: {rules.TABLE_KV_HEADS['405B']} KV heads,\nGiB called GB": (then, f"{then:.2f} “GB”", FREE),
             "the same bytes,\nin units of 10⁹": (gb, f"{gb:.1f} GB", "#F4D9A0"),
             f"today: {m.num_key_value_heads} KV heads\nin config.json": (now, f"{now:.1f} GiB", KV_CACHE)}  # fmt: skip
-    said = [f"{value}: {row}".replace("\n", " ") for row, (_, value, _) in rows.items()]
-    with chart(350, "; ".join(said) + ".") as c:
+    descriptions = [f"{value}: {row}".replace("\n", " ") for row, (_, value, _) in rows.items()]
+    with chart(350, "; ".join(descriptions) + ".") as c:
         draw(c.axes, {row: size for row, (size, _, _) in rows.items()}, "barh")
         for bar, label, (_, value, fill) in zip(
             c.axes.patches, c.axes.texts, rows.values(), strict=True
@@ -287,13 +288,15 @@ def one_change() -> Canvas:
 
 def table_bars() -> Chart:
     """Weights and KV cache of the large table, as bars on a scale of H100s."""
-    said = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
+    description = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
     weights = {
-        size: rules.weights_gb(each, "Float16") / rules.H100_GB
-        for size, (each, _) in rules.SIZES.items()
+        size: rules.weights_gb(billions, "Float16") / rules.H100_GB
+        for size, (billions, _) in rules.SIZES.items()
     }
     request = {size: rules.h100s_for_both(size) - weights[size] for size in rules.SIZES}
-    with chart(300, f"Weights and KV cache of one long request, in H100s of 80 GB: {said}.") as c:
+    with chart(
+        300, f"Weights and KV cache of one long request, in H100s of 80 GB: {description}."
+    ) as c:
         parts = {"weights": weights, "KV cache, one request": request}
         draw(c.axes, parts, "stacked", {"KV cache, one request": KV_CACHE})
         for label, size in zip(c.axes.texts, rules.SIZES, strict=True):

@@ -113,12 +113,12 @@ def networks() -> Chart:
         ),
     )
     names = dict(zip(SPLITS, ("TP 8 × PP 2", "TP 16, over both nodes"), strict=True))
-    said = []
+    descriptions = []
     with chart(410, panels=2) as c:
         for axes, (title, under, of, unit) in zip(c.panels, panels, strict=True):
-            found = {LINKS[network].name: of(network) for network in NETWORKS}
+            rows = {LINKS[network].name: of(network) for network in NETWORKS}
             table = {
-                names[split]: {network: row[split] for network, row in found.items()}
+                names[split]: {network: row[split] for network, row in rows.items()}
                 for split in SPLITS
             }
             draw(
@@ -132,9 +132,9 @@ def networks() -> Chart:
             axes.set_title(title)
             if axes is not c.axes:
                 axes.set_yticks([])
-            said += [f"{title}, {network}, {split}: {value:.3g}{unit}" for network, row in found.items()
+            descriptions += [f"{title}, {network}, {split}: {value:.3g}{unit}" for network, row in rows.items()
                      for split, value in row.items()]  # fmt: skip
-        c.words = f"405B on two nodes of eight H100. {'; '.join(said)}."
+        c.words = f"405B on two nodes of eight H100. {'; '.join(descriptions)}."
     return c
 
 

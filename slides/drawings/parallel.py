@@ -137,8 +137,8 @@ def megatron() -> Canvas:
         (690, "W2 by rows"),
         (872, "a partial sum"),
     )
-    for x, words in heads:
-        c.text(x, 26, words, NORMAL, anchor="middle", bold="W" in words and "f" not in words)
+    for x, label in heads:
+        c.text(x, 26, label, NORMAL, anchor="middle", bold="W" in label and "f" not in label)
     for gpu, colour in enumerate((BLUE, ORANGE)):
         y = 48 + gpu * 196
         c.box(0, y, 950, 176, PALE, radius=12).text(14, y + 164, f"GPU {gpu}", 20, bold=True)
@@ -232,16 +232,16 @@ def _pipe(c: Canvas, y: float, jobs: int, unit: float, name: str) -> int:
 def bubble() -> Canvas:
     """A pipeline of four stages: one request, then eight, and what stands idle."""
     unit = 94
-    one = STAGES * (STAGES - 1) / (STAGES * STAGES)
+    single = STAGES * (STAGES - 1) / (STAGES * STAGES)
     many = (STAGES - 1) / (REQUESTS + STAGES - 1)
     c = Canvas(
         420,
-        f"A pipeline of {STAGES} stages. With one request three of four stages wait: {one:.0%} idle. With "
+        f"A pipeline of {STAGES} stages. With one request three of four stages wait: {single:.0%} idle. With "
         f"{REQUESTS} "
         f"requests only the beginning and the end are idle: {many:.0%}.",
     )
     _pipe(c, 36, 1, unit, "one request")
-    c.text(96 + 4 * unit + 30, 30 + 76, f"{one:.0%} idle", 40, bold=True, fill=VERMILLION)
+    c.text(96 + 4 * unit + 30, 30 + 76, f"{single:.0%} idle", 40, bold=True, fill=VERMILLION)
     _pipe(c, 252, REQUESTS, unit, f"{REQUESTS} requests")
     c.text(96 + 4 * unit + 30, 30 + 112, "grey: a GPU waits", 21, fill=SOFT)
     return c.text(96 + 7 * unit + 60, 232, f"{many:.0%} idle", 34, bold=True)

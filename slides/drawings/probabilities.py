@@ -50,10 +50,10 @@ def best(count: int = SHOWN) -> list[str]:
     return sorted(model, key=model.get, reverse=True)[:count]
 
 
-def _panels(cases: list[dict], words: str, under: list[str]) -> Chart:
+def _panels(cases: list[dict], description: str, under: list[str]) -> Chart:
     """Draw the best tokens for each case: the model's own probability as an outline, what is sampled filled."""
     model, tokens = next_token(), best()
-    with chart(420, words, panels=len(cases)) as c:
+    with chart(420, description, panels=len(cases)) as c:
         for axes, case, below in zip(c.panels, cases, under, strict=True):
             sampled = next_token(**case)
             draw(axes, {shown(token): 100 * sampled.get(token, 0.0) for token in tokens}, "barh")
@@ -152,20 +152,24 @@ def order() -> Canvas:
 
 def temperatures() -> Chart:
     """The same distribution at three temperatures."""
-    said = [f"at {t:g}: " + ", ".join(f"{shown(token)} {next_token(temperature=t)[token]:.1%}" for token in best(3))
+    descriptions = [f"at {t:g}: " + ", ".join(f"{shown(token)} {next_token(temperature=t)[token]:.1%}" for token in best(3))
             for t in TEMPERATURES]  # fmt: skip
-    words = f"Probabilities of the next token after San Francisco is a, by temperature. {'; '.join(said)}."
-    return _panels([{"temperature": t} for t in TEMPERATURES], words, [""] * len(TEMPERATURES))
+    description = f"Probabilities of the next token after San Francisco is a, by temperature. {'; '.join(descriptions)}."
+    return _panels(
+        [{"temperature": t} for t in TEMPERATURES], description, [""] * len(TEMPERATURES)
+    )
 
 
 def cuts() -> Chart:
     """top_k, top_p and min_p on the same distribution."""
     cases = [{"top_k": 2}, {"top_p": 0.8}, {"min_p": 0.05}]
     left = [len(next_token(**case)) for case in cases]
-    said = [f"{name} {value:g} keeps {count} tokens" for case, count in zip(cases, left, strict=True)
+    descriptions = [f"{name} {value:g} keeps {count} tokens" for case, count in zip(cases, left, strict=True)
             for name, value in case.items()]  # fmt: skip
-    words = f"What three parameters leave of the same distribution: {'; '.join(said)}."
-    return _panels(cases, words, [f"{count} tokens left" for count in left])
+    description = (
+        f"What three parameters leave of the same distribution: {'; '.join(descriptions)}."
+    )
+    return _panels(cases, description, [f"{count} tokens left" for count in left])
 
 
 def explorer() -> Canvas:
@@ -229,13 +233,13 @@ def logprob_scale() -> Canvas:
     )
     lowest = -7.2
     c.line([(40, 100), (WIDTH - 40, 100)], INK, 3)
-    for p, words in marks:
+    for p, meaning in marks:
         x = WIDTH - 70 - math.log(p) / lowest * (WIDTH - 200)
         c.dot(x, 100, 9, BLUE).text(
             x, 70, f"{math.log(p) + 0:.2f}" if p < 1 else "0", 30, anchor="middle", bold=True
         )
         c.text(x, 142, f"{p:g}", 24, anchor="middle")
-        lines = words.rsplit(" ", 1) if len(words) > 10 else [words]
+        lines = meaning.rsplit(" ", 1) if len(meaning) > 10 else [meaning]
         for k, line in enumerate(lines):
             c.text(x, 176 + 26 * k, line, 20, anchor="middle", fill=SOFT)
     c.text(0, 24, "logprob = ln(probability)", 22, fill=SOFT)
@@ -256,14 +260,14 @@ def surprise() -> Chart:
     ]
     bits = [row.surprise_bits for row in tokens]
     doubtful = max(range(5, len(tokens)), key=bits.__getitem__)  # the first words could be any
-    said = ", ".join(f"{row.token.strip()} {row.surprise_bits:.1f}" for row in tokens)
-    with chart(380, f"Surprise in bits, token by token: {said}.") as c:
+    description = ", ".join(f"{row.token.strip()} {row.surprise_bits:.1f}" for row in tokens)
+    with chart(380, f"Surprise in bits, token by token: {description}.") as c:
         colours = [VERMILLION if n == doubtful else BLUE for n in range(len(tokens))]
         drawn = c.axes.bar(range(len(tokens)), bits, 0.86, color=colours)
         c.axes.bar_label(drawn, [f"{value:.0f}" for value in bits], padding=4)
-        words = [row.token.strip() for row in tokens]
+        texts = [row.token.strip() for row in tokens]
         c.axes.set_xticks(
-            range(len(tokens)), words, rotation=-45, ha="left", rotation_mode="anchor", color=INK
+            range(len(tokens)), texts, rotation=-45, ha="left", rotation_mode="anchor", color=INK
         )
         c.axes.set(ylabel="bits", yticks=(), xlim=(-0.6, len(tokens) - 0.4))
     return c

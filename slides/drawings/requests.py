@@ -155,10 +155,10 @@ def timelines() -> Chart:
     sides = {"one after the other": "one_by_one", "four threads": "four_threads"}
     sides = {title: [Span(**span) for span in answers()[key]] for title, key in sides.items()}
     ends = {title: max(span.ended for span in spans) for title, spans in sides.items()}
-    said = ", ".join(f"{title} {end:.2f} seconds" for title, end in ends.items())
+    description = ", ".join(f"{title} {end:.2f} seconds" for title, end in ends.items())
     with chart(
         430,
-        f"Timeline of {len(answers()['one_by_one'])} requests of different length: {said}.",
+        f"Timeline of {len(answers()['one_by_one'])} requests of different length: {description}.",
         panels=2,
     ) as c:
         for axes, (title, spans) in zip(c.panels, sides.items(), strict=True):
@@ -186,14 +186,14 @@ def batch() -> Canvas:
     ):
         c.text(0, y - 12, name, 23, bold=True)
         for n in range(n_rows):
-            mine = start <= n < stop
+            inside = start <= n < stop
             c.box(
                 n * w,
                 y,
                 w - 6,
                 50,
-                fill if mine else "none",
-                stroke=fill if mine else HAIR,
+                fill if inside else "none",
+                stroke=fill if inside else HAIR,
                 radius=5,
             )
     c.line([(done * w - 3, 22), (done * w - 3, 104)], VERMILLION, 5).text(

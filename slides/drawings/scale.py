@@ -41,10 +41,10 @@ def step_time() -> Chart:
     reading = whole_bytes(d.model) / (d.gpu.bandwidth_gb_s * 1e6)
     arithmetic = [roofline.flops(d, n) / (speed.peak_tflops(d.model, d.gpu) * 1e9) for n in TOKENS]
     critical = roofline.critical_tokens(d)
-    words = (f"Milliseconds of one step against its tokens, for {d.model.name} on one {d.gpu.title}, at the peaks of its data sheet. Reading "
+    description = (f"Milliseconds of one step against its tokens, for {d.model.name} on one {d.gpu.title}, at the peaks of its data sheet. Reading "
              f"the weights takes {reading:.1f} ms, whether the step has 1 token or {critical:.0f}. With more tokens arithmetic "
              f"takes longer: {arithmetic[-1]:.0f} ms for {TOKENS[-1]:,}.")  # fmt: skip
-    with chart(420, words) as c:
+    with chart(420, description) as c:
         c.axes.axvspan(1, critical, color=BLUE, alpha=0.08, linewidth=0)
         c.axes.axvspan(critical, TOKENS[-1], color=ORANGE, alpha=0.12, linewidth=0)
         c.axes.plot(
@@ -150,7 +150,7 @@ def apart() -> Canvas:
         "Prefill and decode apart. One server reads prompts, which is arithmetic. It sends the KV cache of each prompt over the network. "
         "Another server writes the answers, which is reading memory. A long prompt no longer stops those who are being answered.",
     )
-    for x, title, under, colour, words in (
+    for x, title, under, colour, task in (
         (0, "prefill servers", "many tokens a step: arithmetic", ORANGE, "reads the prompts"),
         (696, "decode servers", "one token a request: memory", BLUE, "writes the answers"),
     ):
@@ -161,7 +161,7 @@ def apart() -> Canvas:
                 76 + n * 112,
                 440,
                 96,
-                words,
+                task,
                 colour,
                 size=24,
                 bold=True,
@@ -178,22 +178,22 @@ def apart() -> Canvas:
 
 def capacity() -> Chart:
     """Share of the requests that are served in time, against requests a second: simulated."""
-    found = recorded("capacity")
+    recording = recorded("capacity")
     shares = {
         int(n): {int(rate): 100 * share for rate, share in rows.items()}
-        for n, rows in found["shares"].items()
+        for n, rows in recording["shares"].items()
     }
-    said = "; ".join(
+    description = "; ".join(
         f"{n} replicas: " + ", ".join(f"{share:.0f} % at {rate}" for rate, share in rows.items())
         for n, rows in shares.items()
     )
     with chart(
         410,
-        f"Share of the requests that are served in time, by requests a second, simulated: {said}.",
+        f"Share of the requests that are served in time, by requests a second, simulated: {description}.",
     ) as c:
         c.axes.axhline(95, color=SOFT, linewidth=2, linestyle=(0, (3, 3)))
         for (n, rows), colour in zip(shares.items(), (BLUE, GREEN, VERMILLION), strict=True):
-            gpus = n * found["tensor_parallel_size"]
+            gpus = n * recording["tensor_parallel_size"]
             c.axes.plot(
                 list(rows),
                 list(rows.values()),

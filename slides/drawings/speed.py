@@ -9,11 +9,11 @@ from workshop.course.plots import STEP_COLOURS, step_table
 
 def step() -> Chart:
     """One token of 70B: the limit, as vLLM starts, and with kernels made for one token."""
-    table, said = step_table(), []
+    table, descriptions = step_table(), []
     for label in table[next(iter(table))]:
         parts = {part: ms[label] for part, ms in table.items() if ms[label]}
         total = sum(parts.values())
-        said.append(
+        descriptions.append(
             f"{label} {total:.1f} ms: "
             + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items())
         )
@@ -24,7 +24,7 @@ def step() -> Chart:
             }
             for part, rows in table.items()
         }
-    with chart(400, f"Llama 3.1 70B on 4 H200, one stream. {'; '.join(said)}.") as c:
+    with chart(400, f"Llama 3.1 70B on 4 H200, one stream. {'; '.join(descriptions)}.") as c:
         draw(c.axes, table, "stacked", STEP_COLOURS)
         c.axes.set_xlabel("ms of one token")
     return c

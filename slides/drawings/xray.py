@@ -40,7 +40,7 @@ def drawn() -> dict[str, dict[str, str]]:
     """Return name of a view → what the X-ray draws of it: SVG of the steps, HTML of budget and pool, words of each."""
     replay = Replay(RECORDED.name)
     replay.extend(Trace(RECORDED).more())
-    asked = {
+    request = {
         "scripts": "".join(
             (ROOM / name).read_text(encoding="utf-8") for name in ("trace.js", "picture.js")
         ),
@@ -52,7 +52,7 @@ def drawn() -> dict[str, dict[str, str]]:
     }
     node = (shutil.which("node") or "node", Path(__file__).parents[1] / "xray.mjs")
     done = subprocess.run(
-        node, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True
+        node, input=json.dumps(request), stdout=subprocess.PIPE, text=True, check=True
     )
     return dict(zip(VIEWS, json.loads(done.stdout), strict=True))
 
@@ -142,14 +142,14 @@ def xray_prefix() -> Canvas:
     """Three requests that begin alike hold the same two blocks."""
     c = beside_pool("prefix", "0 to 6", 3, 590, 546, 180, " of KV blocks")
     c.text(590, 60, drawn()["prefix"]["poolSays"].split(";")[0], 20, fill=SOFT)
-    for n, words in enumerate(
+    for n, line in enumerate(
         (
             "three colours: A, B and E share the block",
             "partly filled: it has room for more tokens",
             "dark edge: taken in this step",
         )
     ):
-        c.text(590, 330 + n * 36, words, 20, fill=SOFT)
+        c.text(590, 330 + n * 36, line, 20, fill=SOFT)
     return c
 
 

@@ -10,9 +10,9 @@ def page(browser, request):
     import lab_page
 
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    mine = lab_page.Page(context.new_page())
-    yield mine
-    if mine.page.url.startswith("http"):
+    notebook_page = lab_page.Page(context.new_page())
+    yield notebook_page
+    if notebook_page.page.url.startswith("http"):
         # what was on screen, also where a test failed
-        mine.shot(f"end_of_{request.node.name.split('[')[0]}")
+        notebook_page.shot(f"end_of_{request.node.name.split('[')[0]}")
     context.close()

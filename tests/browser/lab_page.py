@@ -32,8 +32,8 @@ IDLE = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
 def chromium() -> str:
     """Return Chromium's path."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     lacking("the browser tests need Chromium (Debian: apt install chromium)")
     raise AssertionError
 
@@ -61,15 +61,15 @@ def lab(home: Path, notebooks: Path, *options: str) -> Iterator[str]:
         text=True,
         start_new_session=True,
     )
-    words = []
+    lines = []
     try:
         for line in process.stdout:
-            words.append(line)
-            if found := re.search(r"http://\S+token=\w+", line):
-                yield found[0]
+            lines.append(line)
+            if match := re.search(r"http://\S+token=\w+", line):
+                yield match[0]
                 break
         else:
-            raise AssertionError("".join(words))
+            raise AssertionError("".join(lines))
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)

@@ -62,5 +62,5 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         page.page.locator(".workshop-check[data-state=right]").wait_for()
         assert page.page.get_by_text("The solution, which has run").is_visible()
         page.shot("00_start_wrong")
-    left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
+    left = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in left if str(tmp_path) in line], "Ctrl-C leaves nothing"

@@ -23,14 +23,14 @@ LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a ci
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 900)])
 def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme, width):
-    mine = tmp_path / "mine"
-    write_notebook(mine / "explorer.ipynb", EXPLORER)
-    write_notebook(mine / "viewer.ipynb", VIEWER)
+    folder = tmp_path / "mine"
+    write_notebook(folder / "explorer.ipynb", EXPLORER)
+    write_notebook(folder / "viewer.ipynb", VIEWER)
     if theme == "dark":
         settings = tmp_path / "settings" / DARK
         settings.parent.mkdir(parents=True)
         settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
-    with lab(live_home, mine) as url:
+    with lab(live_home, folder) as url:
         context = browser.new_context(viewport={"width": width, "height": 1300})
         page = Page(context.new_page())
         drive_explorer(page, address(url, "explorer.ipynb"), f"explorer_{theme}_{width}")

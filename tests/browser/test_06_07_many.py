@@ -81,6 +81,6 @@ def timeline_changes(page) -> None:
     page.page.keyboard.press("End")
     page.page.keyboard.press("Backspace")
     page.page.keyboard.type("3")
-    said = picture.changes(lambda: page.page.keyboard.press("Control+Enter"), seconds=30)
-    first_three = re.findall(r"sent at (\d+\.\d+)", said)[:3]
+    text = picture.changes(lambda: page.page.keyboard.press("Control+Enter"), seconds=30)
+    first_three = re.findall(r"sent at (\d+\.\d+)", text)[:3]
     assert max(map(float, first_three)) < 0.2, "three were sent together"

@@ -22,8 +22,9 @@ from workshop.client.logprobs import Alternative, Row
 def row(part, place, token, *probable):
     import math
     listed = tuple(Alternative(t, math.log(p), rank=n) for n, (t, p) in enumerate(probable, 1))
-    mine = next((one for one in listed if one.token == token), None)
-    return Row(part, place, token, mine and mine.logprob, rank=mine and mine.rank, alternatives=listed)
+    chosen = next((option for option in listed if option.token == token), None)
+    logprob, rank = (chosen.logprob, chosen.rank) if chosen else (None, None)
+    return Row(part, place, token, logprob, rank=rank, alternatives=listed)
 LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5), (" is", .3)),
     row("completion", 0, " a", (" a", .6), (" the", .2)),
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
@@ -134,8 +135,8 @@ def url(tmp_path_factory):
     """One JupyterLab for the tests here; its folder has the course, and a notebook with all of GALLERY."""
     folder = tmp_path_factory.mktemp("gallery")
     write_notebook(folder / "mine" / "gallery.ipynb", *GALLERY.values())
-    with lab(folder / "home", folder / "mine", "--no-server") as found:
-        yield found
+    with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
+        yield lab_url
 
 
 def output(page, name: str):
@@ -159,7 +160,7 @@ def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
             page.page.set_viewport_size({"width": width, "height": 1000})
             page.page.wait_for_timeout(500)
             keep_whole(page, width, f"gallery_{theme.lower()}_{width}")
-            faults += [f"cut at {width} px: {each}" for each in page.page.evaluate(CUT)]
+            faults += [f"cut at {width} px: {element}" for element in page.page.evaluate(CUT)]
     silent = page.page.evaluate(SILENT)
     unnamed = page.page.evaluate(UNNAMED)
     choose_theme(page.page, "JupyterLab Light")
@@ -186,10 +187,10 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
         first.get_by_role("heading", level=1).wait_for(timeout=60_000)
         if page.page.locator("#jp-left-stack").is_visible():
             page.page.keyboard.press("Control+b")
-        said = first.inner_text()
+        text = first.inner_text()
         number = rf"{int(name[:2])}\. " if name[0].isdigit() else "Capstone: "
-        assert re.match(number, said), f"{name}: its number and title come first"
-        assert "You will be able to" in said and re.search(r"\d+ minutes · needs: ", said), name
+        assert re.match(number, text), f"{name}: its number and title come first"
+        assert "You will be able to" in text and re.search(r"\d+ minutes · needs: ", text), name
         assert first.bounding_box()["height"] < 400, (
             f"{name}: the first page is for more than its head"
         )

@@ -25,7 +25,7 @@ def opened(tmp_path_factory):
 
 def local_links(path: Path) -> list[str]:
     cells = json.loads(path.read_text())["cells"]
-    prose = "\n".join("".join(each["source"]) for each in cells if each["cell_type"] == "markdown")
+    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     return [link for link in LINK.findall(prose) if "://" not in link]
 
 
@@ -33,7 +33,7 @@ def test_every_link_of_a_notebook_opens(page, opened):
     url, folder = opened
     page.open(url)
     base = url.split("/lab/")[0]
-    asked = 0
+    count = 0
     for name in course.names():
         for link in local_links(folder / f"{name}.ipynb"):
             # JupyterLab asks for the path from its root; nothing is above that.
@@ -41,8 +41,8 @@ def test_every_link_of_a_notebook_opens(page, opened):
             assert not path.startswith(".."), f"{name}: {link} leads out of JupyterLab"
             answer = page.page.request.get(f"{base}/api/contents/{path}?content=0")
             assert answer.status == 200, f"{name}: {link} answers {answer.status}"
-            asked += 1
-    assert asked >= 40, "the review counted 19 links to pages, and as many lead to notebooks"
+            count += 1
+    assert count >= 40, "the review counted 19 links to pages, and as many lead to notebooks"
 
 
 def test_the_first_link_of_the_course_shows_the_glossary(page, opened):

@@ -82,9 +82,9 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address, noteboo
         arg=cells,
         timeout=300_000,
     )
-    said = page.locator(".jp-Notebook").text_content()
+    text = page.locator(".jp-Notebook").text_content()
     assert not page.locator(ERROR).all_text_contents()
-    assert all(part in said for part in expected), "the model has answered"
+    assert all(part in text for part in expected), "the model has answered"
     lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=lab_page.OUTPUT / "lite.png")
     assert page.locator(".jp-DirListing-itemText", has_text="my-progress").count(), (

@@ -46,12 +46,13 @@ def built(tmp_path_factory):
 def opened(browser, built):
     """Return a function that opens a page from its file with the network cut, and waits until Python runs in it."""
     context = browser.new_context(viewport={"width": 1100, "height": 1000}, offline=True)
-    asked, wrong = [], []
+    urls = []
+    wrong = []
 
     def open_page(name: str, state: str = "", width: int = 1100):
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 1000})
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: urls.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto((built / f"{name}.html").as_uri() + state)
         page.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
@@ -60,17 +61,17 @@ def opened(browser, built):
     yield open_page
     context.close()
     assert not wrong
-    assert not [url for url in asked if not url.startswith(("file:", "blob:", "data:"))]
+    assert not [url for url in urls if not url.startswith(("file:", "blob:", "data:"))]
 
 
-def words(html: str) -> str:
+def text_of(html: str) -> str:
     """What somebody reads, without the markup."""
     text = re.sub(r"<(style|script).*?</\1>", "", html, flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
 def shown(page, part: str) -> str:
-    return words(page.locator(f"#{part}").inner_html())
+    return text_of(page.locator(f"#{part}").inner_html())
 
 
 def move(page, part: str, label: str, value: object) -> None:
@@ -83,15 +84,15 @@ def move(page, part: str, label: str, value: object) -> None:
 
 def test_sliders_say_what_they_say_in_a_notebook(opened):
     page, own = opened("plan"), workshop.MemorySliders()
-    assert words(own.picture.value) in shown(page, "memory")
+    assert text_of(own.picture.value) in shown(page, "memory")
     requests = own.controls["requests"]
     move(page, "memory", "requests", str(requests.options.index(("512", 512))))
     requests.value = 512
-    assert words(own.picture.value) in shown(page, "memory") and own.result.state == "waits"
+    assert text_of(own.picture.value) in shown(page, "memory") and own.result.state == "waits"
     page.locator('#memory [aria-label="model"]').select_option("llama-3.1-70b")
     own.controls["model"].value = "llama-3.1-70b"
-    assert words(own.picture.value) in shown(page, "memory")
-    assert words(ParallelismExplorer().picture.value) in shown(page, "split")
+    assert text_of(own.picture.value) in shown(page, "memory")
+    assert text_of(ParallelismExplorer().picture.value) in shown(page, "split")
     assert "model=llama-3.1-70b" in page.evaluate(
         "location.hash"
     ) and "requests=512" in page.evaluate("location.hash")
@@ -100,7 +101,7 @@ def test_sliders_say_what_they_say_in_a_notebook(opened):
 def test_an_address_says_where_the_controls_stand(opened):
     page = opened("plan", "#model=llama-3.1-70b&gpu=h200&n=4&nonsense=1&context=none")
     own = workshop.MemorySliders("llama-3.1-70b", gpu="h200", gpus=4)
-    assert words(own.picture.value) in shown(page, "memory")
+    assert text_of(own.picture.value) in shown(page, "memory")
     page.evaluate("location.hash = '#gpus=2'")
     page.wait_for_function(
         "document.querySelector('#memory [aria-label=GPUs]').nextElementSibling.textContent === '2'"
@@ -115,9 +116,10 @@ def test_the_planner_says_what_plan_says_of_a_pasted_config(opened, tmp_path):
     page.locator("#paste button").click()
     assert "is read, and chosen" in shown(page, "paste")
     expected = workshop.plan(str(path), "h100", max_model_len=8192)
-    said = shown(page, "planner")
+    planner_text = shown(page, "planner")
     assert (
-        f"{expected.kv_cache_tokens:,} tokens of KV cache" in said and expected.reasons[0] in said
+        f"{expected.kv_cache_tokens:,} tokens of KV cache" in planner_text
+        and expected.reasons[0] in planner_text
     )
     for text, refusal in (
         ("hello", "That is no JSON"),
@@ -127,17 +129,17 @@ def test_the_planner_says_what_plan_says_of_a_pasted_config(opened, tmp_path):
         page.locator("#paste textarea").fill(text)
         page.locator("#paste button").click()
         assert refusal in shown(page, "paste")
-        assert shown(page, "planner") == said, "what was there is left as it is"
+        assert shown(page, "planner") == planner_text, "what was there is left as it is"
 
 
 def test_the_model_in_the_page_is_the_course_s(opened):
     page, model = opened("explorer"), reference.load()
-    found = page.evaluate(
+    results = page.evaluate(
         """texts => texts.map(text => { const ids = [...teachingModel.tokenizer.encode(text)];
              return [ids, teachingModel.tokenizer.decode(ids), [...teachingModel.logits(ids, ids.length - 1)[0]]]; })""",
         TEXTS,
     )
-    for text, (ids, again, logits) in zip(TEXTS, found, strict=True):
+    for text, (ids, again, logits) in zip(TEXTS, results, strict=True):
         assert again == text == reference.decode(ids)
         assert np.abs(model.logits(np.array([ids]))[0, -1] - logits).max() < 1e-3
     joined, *apart = page.evaluate(
@@ -151,8 +153,8 @@ def test_the_model_in_the_page_is_the_course_s(opened):
     page.locator('#logprobs [aria-label="temperature"]').first.fill("0")
     page.locator('#logprobs [aria-label="temperature"]').first.dispatch_event("change")
     page.locator("#logprobs button", has_text="Complete").click()
-    said = "".join(shown(page, "logprobs").split()).replace("·", "")
-    assert "".join(reference.decode(greedy[0][:4]).split()) in said
+    completion = "".join(shown(page, "logprobs").split()).replace("·", "")
+    assert "".join(reference.decode(greedy[0][:4]).split()) in completion
     page.locator("#sampling button", has_text="Take the best").click()
     best = reference.complete(
         model, [page.evaluate("[...teachingModel.tokenizer.encode('San Francisco is a')]")], 1

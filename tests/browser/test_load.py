@@ -21,8 +21,8 @@ def url(tmp_path_factory):
         lacking("vLLM is not installed: make test installs it on Linux")
     folder = tmp_path_factory.mktemp("load")
     write_notebook(folder / "mine" / "load.ipynb", EXPLORER, "explorer.settled()")
-    with lab(folder / "home", folder / "mine", "--no-server") as found:
-        yield found
+    with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
+        yield lab_url
 
 
 def test_it_draws_as_it_computes_and_is_whole(page, url):

@@ -63,12 +63,12 @@ class Watch:
 
     def _processes(self) -> set[psutil.Process]:
         """Those whose HOME it is, and their children: the engine's write their title over their environment."""
-        found = set()
+        processes = set()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("HOME") == self.home:
-                    found |= {process, *process.children(recursive=True)}
-        return found
+                    processes |= {process, *process.children(recursive=True)}
+        return processes
 
     def stop(self) -> None:
         self._end.set()

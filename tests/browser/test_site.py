@@ -16,14 +16,14 @@ BUILD = Path(__file__).parents[2] / "docs" / "site" / "build.py"
 
 def refuse_all_but_files(context) -> list[str]:
     """Abort what is asked for elsewhere, and return the list that it is written into."""
-    asked = []
+    urls = []
 
     def refuse(route) -> None:
-        asked.append(route.request.url)
+        urls.append(route.request.url)
         route.abort()
 
     context.route(re.compile(r"^(?!file:|data:)"), refuse)
-    return asked
+    return urls
 
 
 def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_home, tmp_path):

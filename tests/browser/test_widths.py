@@ -37,17 +37,17 @@ GPUS = """() => [...document.querySelectorAll('.jp-OutputArea-output svg text')]
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     home = tmp_path_factory.mktemp("widths")
-    mine = home / "mine"
-    write_notebook(mine / "gallery.ipynb", *GALLERY.values())
-    write_notebook(mine / "figures.ipynb", *FIGURES)
-    write_notebook(mine / "drawings.ipynb", IDEAS)
+    folder = home / "mine"
+    write_notebook(folder / "gallery.ipynb", *GALLERY.values())
+    write_notebook(folder / "figures.ipynb", *FIGURES)
+    write_notebook(folder / "drawings.ipynb", IDEAS)
     code = []
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text())["cells"]:
             if cell["cell_type"] == "code":
                 code.append("".join(cell["source"]))
-    write_notebook(mine / "code.ipynb", *code)
-    with lab(home / "home", mine, "--no-server") as address_of_lab:
+    write_notebook(folder / "code.ipynb", *code)
+    with lab(home / "home", folder, "--no-server") as address_of_lab:
         yield address_of_lab
 
 
@@ -69,7 +69,7 @@ def test_widgets_and_figures_are_whole_beside_the_file_browser(page, url):
             page.page.wait_for_timeout(1000)
             assert page.page.evaluate(DRAWINGS) >= 15
             cut = page.page.evaluate(CUT) + page.page.evaluate(SCROLLED)
-            faults += [f"{theme}, {width} px: {each}" for each in cut]
+            faults += [f"{theme}, {width} px: {element}" for element in cut]
             gpus = page.page.evaluate(GPUS)
             assert {f"GPU {number}" for number in range(16)} <= {name for name, _ in gpus}
             faults += [f"{theme}, {width} px: {name} is cut" for name, whole in gpus if not whole]

@@ -32,36 +32,43 @@ def at(page) -> int:
 
 
 def test_every_block_drawn_is_the_traces_at_every_step(page, file):
-    asked = []
-    page.page.on("request", lambda request: asked.append(request.url))
+    urls = []
+    page.page.on("request", lambda request: urls.append(request.url))
     page.page.goto(file)
     names, drawn = (
         {},
         page.page.evaluate(f"() => x.steps.map((_, s) => {{ go(s); return ({CELLS})(); }})"),
     )
     for (step, pool), cells in zip(trace.replay(STEPS), drawn, strict=True):
-        for name in (*(name for name, _ in step.arrived), *(one.id for one in step.requests)):
+        for name in (
+            *(name for name, _ in step.arrived),
+            *(request.id for request in step.requests),
+        ):
             names.setdefault(name, len(names))
-        held = {block: {names[name] for name in holders} for block, holders in pool.owners.items()}
+        expected = {
+            block: {names[name] for name in holders} for block, holders in pool.owners.items()
+        }
         assert {
-            block: {int(one) for one in owners.split()} for block, owners, *_ in cells if owners
-        } == held, step.step
+            block: {int(number) for number in owners.split()}
+            for block, owners, *_ in cells
+            if owners
+        } == expected, step.step
         assert len(cells) == step.num_blocks, "every block of a small pool is drawn"
         marked = {
             mark: {block for block, _, cls, _ in cells if mark in cls.split()}
             for mark in ("taken", "cached", "freed")
         }
         assert marked["taken"] == set(step.taken), step.step
-        assert marked["cached"] == pool.hashes.keys() - held.keys()
+        assert marked["cached"] == pool.hashes.keys() - expected.keys()
         for _block, owners, _, title in cells:
-            assert all(letters(int(one)) in title for one in owners.split()), (
+            assert all(letters(int(number)) in title for number in owners.split()), (
                 "the mouse is told who holds it"
             )
     back = page.page.evaluate(
         f"() => x.steps.map((_, s) => {{ go(x.steps.length - 1 - s); return ({CELLS})(); }})"
     )
     assert back[::-1] == drawn, "backwards it is the same"
-    assert asked == [file], "nothing else is asked for"
+    assert urls == [file], "nothing else is asked for"
 
 
 def test_keys_buttons_and_slider_move_the_cursor(page, file):
@@ -99,12 +106,14 @@ def test_a_prediction_hides_what_comes_and_says_why(page, file):
     keyboard, right = page.page.keyboard, 0
     keyboard.press("p")
     for answered in range(1, 9):
-        asked = page.page.evaluate("asked")
+        position = page.page.evaluate("asked")
         question = page.page.evaluate("x.steps[asked].question")
-        assert at(page) == STEPS[asked - 1].step
+        assert at(page) == STEPS[position - 1].step
         for key in ("End", "PageDown"):
             keyboard.press(key)
-            assert page.page.evaluate("at") == asked - 1, "what is asked about cannot be looked at"
+            assert page.page.evaluate("at") == position - 1, (
+                "what is asked about cannot be looked at"
+            )
         option = (
             question["right"]
             if answered % 4
@@ -112,10 +121,10 @@ def test_a_prediction_hides_what_comes_and_says_why(page, file):
         )
         right += option == question["right"]
         keyboard.press(str(option + 1))
-        said = page.page.locator("#card").inner_text()
-        assert f"{right} of {answered} right" in said and question["why"] in said
-        assert ("Right." if option == question["right"] else "Not so.") in said
-        assert page.page.evaluate("at") == asked, "the step is shown beside the answer"
+        card = page.page.locator("#card").inner_text()
+        assert f"{right} of {answered} right" in card and question["why"] in card
+        assert ("Right." if option == question["right"] else "Not so.") in card
+        assert page.page.evaluate("at") == position, "the step is shown beside the answer"
         keyboard.press("Enter")  # the focus is on the next question
     page.shot("xray_predict")
     assert not page.errors
@@ -131,8 +140,8 @@ def test_it_is_readable_and_said_in_words(page, file, width):
     step = STEPS[full - STEPS[0].step]
     assert f"In step {full}" in steps and "preempted" in steps
     assert f"{step.prefill_tokens} prefill, {step.decode_tokens} decode" in budget
-    held = round(step.kv_cache_usage * step.num_blocks)
-    assert f"{held} of {step.num_blocks} blocks held" in pool
+    block_count = round(step.kv_cache_usage * step.num_blocks)
+    assert f"{block_count} of {step.num_blocks} blocks held" in pool
     assert not page.page.evaluate(WIDE)
     keep(page, f"xray_{width}")
     page.page.keyboard.press("p")
@@ -178,9 +187,9 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         growing.write_text("".join(lines[:10]))
         inside.get_by_text("of 9", exact=False).first.wait_for(timeout=60_000)
         frame = next(
-            one
-            for one in page.page.frames
-            if one.parent_frame and one.evaluate("typeof x") == "object"
+            candidate
+            for candidate in page.page.frames
+            if candidate.parent_frame and candidate.evaluate("typeof x") == "object"
         )
         inside.locator("#slider").press("End")
         growing.write_text("".join(lines[:30]))

@@ -97,12 +97,12 @@ class Widget:
         if not isinstance(says, str):
             self.root = says
             return
-        found = page.locator(
+        output = page.locator(
             ".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")
         ).last
-        found.scroll_into_view_if_needed()
+        output.scroll_into_view_if_needed()
         # its words will change
-        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)
+        output.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)
         self.root = page.locator(f"[data-widget='{says}']")
 
     def picture(self) -> str:

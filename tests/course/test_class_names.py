@@ -34,9 +34,9 @@ def owners(monkeypatch):
     look = class_progress._text_and_owner
 
     def as_if(path):
-        text, found = look(path)
-        fields = list(found)
-        fields[4] = accounts.get(path.name, found.st_uid)
+        text, status = look(path)
+        fields = list(status)
+        fields[4] = accounts.get(path.name, status.st_uid)
         return text, os.stat_result(fields)
 
     monkeypatch.setattr(class_progress, "_text_and_owner", as_if)
@@ -192,8 +192,8 @@ def test_a_folder_in_which_files_can_be_replaced_is_told(folder):
 )
 def test_who_sees_the_account_is_said_when_a_learner_shares(folder, mode, who):
     folder.chmod(mode)
-    said = run("--share").stdout
-    assert f"but its owner does: {who} can see it" in said
+    output = run("--share").stdout
+    assert f"but its owner does: {who} can see it" in output
     [file] = folder.iterdir()
     assert os.environ.get("USER", "nobody at all") not in file.name + file.read_text()
 

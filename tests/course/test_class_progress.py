@@ -50,10 +50,10 @@ def test_what_is_shared_follows_the_checks_and_names_nobody(folder, workshop_hom
     [path] = folder.iterdir()
     assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == folder.stat().st_gid
     check("memory.weights_405b", 404)
-    [one], passed = read(all_exercises())
+    [learner], passed = read(all_exercises())
     assert (
-        one.checks == {"memory.weights_405b": {"tries": 2, "done": False}}
-        and one.name == name
+        learner.checks == {"memory.weights_405b": {"tries": 2, "done": False}}
+        and learner.name == name
         and not passed
     )
     assert (
@@ -89,12 +89,12 @@ def test_the_table_says_which_check_fails_for_how_many(folder):
         data = GOOD | {"name": f"l{number}", "checks": checks, "tests": {"pre": 4 + number}}
         data["updated"] = f"2026-11-22T09:00:00+0{number}:00"
         (folder / f"{number}.json").write_text(json.dumps(data))
-    said = json.loads(run("--shared", "--json"))
-    assert said["learners"][0]["tests"] == {"pre": 4}
-    assert said["checks"] == {"memory.weights_405b": {"failing": 2, "tried": 3}}
-    assert [one["done"] for one in said["learners"]] == [2, 1, 1] and said["learners"][0][
-        "notebook"
-    ] == "01_memory"
+    report = json.loads(run("--shared", "--json"))
+    assert report["learners"][0]["tests"] == {"pre": 4}
+    assert report["checks"] == {"memory.weights_405b": {"failing": 2, "tried": 3}}
+    assert [learner["done"] for learner in report["learners"]] == [2, 1, 1] and report["learners"][
+        0
+    ]["notebook"] == "01_memory"
     table = run("--shared")
     assert "pre-test: 5.0 of 10 right, 3 learners" in table
     assert all(f"2026-11-22 0{hour}:00 " in table for hour in (9, 8, 7)), "of other zones, too"
@@ -133,8 +133,8 @@ def test_a_bad_file_is_passed_over(folder, what):
     (folder / "bad.json").write_bytes(
         BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode()
     )
-    [one], [passed] = read(all_exercises())
-    assert one.name == "ada" and passed.startswith("bad.json: ")
+    [learner], [passed] = read(all_exercises())
+    assert learner.name == "ada" and passed.startswith("bad.json: ")
     done = CliRunner().invoke(cli.command, ["--shared"])
     assert done.exit_code == 0 and "ada" in done.stdout and "passed over: bad.json" in done.stderr
 
@@ -199,22 +199,23 @@ def ask(when: str, answers: str) -> str:
 
 
 def test_ten_questions_before_and_after(folder):
-    asked = questions()
+    questions_by_key = questions()
     right = "".join(
-        next(each for each in one.options if one.test(each) is None) for one in asked.values()
+        next(letter for letter in question.options if question.test(letter) is None)
+        for question in questions_by_key.values()
     )
-    assert len(asked) == 10 and len(set(right)) >= 3, "the letter gives nothing away"
-    for one in asked.values():
-        assert len(one.options) == 4 and all(why for _, why in one.options.values())
+    assert len(questions_by_key) == 10 and len(set(right)) >= 3, "the letter gives nothing away"
+    for question in questions_by_key.values():
+        assert len(question.options) == 4 and all(why for _, why in question.options.values())
     share({})
-    said = ask("pre", "aaaaaaaaaa")
-    assert f"{right.count('a')} of 10 right" in said and not any(
-        why in said for _, why in asked["grows"].options.values()
+    output = ask("pre", "aaaaaaaaaa")
+    assert f"{right.count('a')} of 10 right" in output and not any(
+        why in output for _, why in questions_by_key["grows"].options.values()
     )
-    said = ask("post", right)
+    output = ask("post", right)
     assert (
-        f"10 of 10 right; before the course {right.count('a')}" in said
-        and asked["grows"].options["b"][1] in said
+        f"10 of 10 right; before the course {right.count('a')}" in output
+        and questions_by_key["grows"].options["b"][1] in output
     )
     assert read(all_exercises())[0][0].tests == {"pre": right.count("a"), "post": 10}
     with pytest.raises(BadInput, match="not 10 letters"):

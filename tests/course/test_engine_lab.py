@@ -30,19 +30,21 @@ def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
     steps = live.trace.read(live.lab_trace(lab))
     came = {name: tokens for step in steps for name, tokens in step.arrived}
     hits = {
-        came[one.id]: one.prefix_hit_tokens
+        came[request.id]: request.prefix_hit_tokens
         for step in steps
-        for one in step.requests
-        if one.prefill_tokens
+        for request in step.requests
+        if request.prefill_tokens
     }
     assert {20: 0, 64: 32, 66: 64, 100: 96}.items() <= hits.items()
     document = [
-        one
+        request
         for step in steps
-        for one in step.requests
-        if came[one.id] == 3000 and one.prefill_tokens
+        for request in step.requests
+        if came[request.id] == 3000 and request.prefill_tokens
     ]
-    assert sum(one.prefill_tokens for one in document) == 3000 and len(document) > 3000 / 256
+    assert (
+        sum(request.prefill_tokens for request in document) == 3000 and len(document) > 3000 / 256
+    )
     assert [step for step in steps if step.preempted] and all(step.budget == 256 for step in steps)
 
 
@@ -96,9 +98,11 @@ def test_what_was_recorded_is_what_is_simulated():
         needs.lacking("vLLM is not installed: make workshop installs it")
     cells = json.loads((NOTEBOOKS / "11_inside_the_engine.ipynb").read_text())["cells"]
     (cell,) = [
-        source for each in cells if "def simulated(budget)" in (source := "".join(each["source"]))
+        source
+        for notebook_cell in cells
+        if "def simulated(budget)" in (source := "".join(notebook_cell["source"]))
     ]
-    found = {"given": None}  # no falling back on what was recorded
-    exec(cell, found)
+    namespace = {"given": None}  # no falling back on what was recorded
+    exec(cell, namespace)
     for budget, row in nb11.engine_lab()["budgets"].items():
-        assert found["budgets"][budget] == pytest.approx(row, rel=1e-3)
+        assert namespace["budgets"][budget] == pytest.approx(row, rel=1e-3)

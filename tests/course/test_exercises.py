@@ -26,14 +26,14 @@ ASKED = {
 @pytest.fixture(autouse=True)
 def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    mine = {
+    demo_exercises = {
         "demo.two": Exercise(
             "Add", lambda answer: None if answer == 2 else "not two", "think", "count"
         ),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
         "demo.why": Exercise.of(ASKED, None),
     }
-    monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
+    monkeypatch.setattr(exercises, "all_exercises", lambda: demo_exercises)
 
 
 def test_unanswered_is_quiet_and_keeps_no_try():
@@ -159,31 +159,31 @@ def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(answer, unit, a
 def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
-        found = exercises.of_notebook(module.name.removeprefix("e"))
+        notebook_keys = exercises.of_notebook(module.name.removeprefix("e"))
         # some were of 08, some of 13
         prefixes = 2 if module.name in ("e09_fewer_bits", "e14_agents") else 1
-        assert len({key.split(".")[0] for key in found}) == prefixes
+        assert len({key.split(".")[0] for key in notebook_keys}) == prefixes
         names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
-        words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
-        for key, each in words.items():
+        entries = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
+        for key, entry in entries.items():
             judged = key.split(".")[1] in names
-            assert judged == (not {"answer", "options"} & set(each)), (
+            assert judged == (not {"answer", "options"} & set(entry)), (
                 f"{key}: a number or a judge of its name"
             )
         own = {
-            name: each
-            for name, each in names.items()
-            if getattr(each, "__module__", "") == names["__name__"]
+            name: value
+            for name, value in names.items()
+            if getattr(value, "__module__", "") == names["__name__"]
         }
         judges = {
-            name for name, each in own.items() if get_type_hints(each).get("return") == str | None
+            name for name, value in own.items() if get_type_hints(value).get("return") == str | None
         }
         # of two sets
         judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}
-        assert judges and judges <= {key.split(".")[1] for key in found}, (
+        assert judges and judges <= {key.split(".")[1] for key in notebook_keys}, (
             "a judge that nothing asks"
         )
-        keys += found
+        keys += notebook_keys
     assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
 
 
@@ -232,9 +232,9 @@ def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell):
 
 
 def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
-    asked = predict("demo.more", ("more", "less"))
-    assert asked.asks and "one of: more · less" in repr(asked)
-    asked.choose("less")
+    prediction = predict("demo.more", ("more", "less"))
+    assert prediction.asks and "one of: more · less" in repr(prediction)
+    prediction.choose("less")
     assert predict("demo.more", ("more", "less")).predicted == "less", "it lasts"
     shown = predict("demo.more", result="more")
     assert (
@@ -255,9 +255,9 @@ def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
 
 def test_a_click_predicts():
     pytest.importorskip("ipywidgets")
-    asked = predict("demo.more", ("more", "less"))
-    buttons = asked.buttons()
-    assert buttons.value is None and "widget-view+json" in str(asked._repr_mimebundle_())
+    prediction = predict("demo.more", ("more", "less"))
+    buttons = prediction.buttons()
+    assert buttons.value is None and "widget-view+json" in str(prediction._repr_mimebundle_())
     buttons.value = "more"
     assert exercises.progress()["demo.more"]["predicted"] == "more"
 
@@ -273,8 +273,8 @@ def test_who_did_not_predict_sees_the_result_and_may_predict_later():
 
 
 def test_a_result_or_choice_that_is_no_option_is_refused():
-    asked = predict("demo.more", ("more", "less"))
-    for wrong in (lambda: asked.choose("same"), lambda: predict("demo.more", result="same")):
+    prediction = predict("demo.more", ("more", "less"))
+    for wrong in (lambda: prediction.choose("same"), lambda: predict("demo.more", result="same")):
         with pytest.raises(BadInput, match="more, less"):
             wrong()
 
@@ -299,16 +299,16 @@ def test_a_click_answers_a_question():
     pytest.importorskip("ipywidgets")
     question = check("demo.why")
     assert "widget-view+json" in str(question._repr_mimebundle_())
-    *_, buttons, said = question.buttons().children
+    *_, buttons, feedback = question.buttons().children
     assert buttons.value is None and [text for text, _ in buttons.options] == [
         "a) One.",
         "b) Two.",
         "c) Three.",
     ]
     buttons.value = "a"
-    assert "It is not one." in said.value and not exercises.progress()["demo.why"]["done"]
+    assert "It is not one." in feedback.value and not exercises.progress()["demo.why"]["done"]
     buttons.value = "b"
-    assert "It is two." in said.value and exercises.progress()["demo.why"]["done"]
+    assert "It is two." in feedback.value and exercises.progress()["demo.why"]["done"]
 
 
 def test_tests_answer_questions_by_themselves(monkeypatch):

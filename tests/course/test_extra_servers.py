@@ -40,8 +40,8 @@ def kernel(workshop_home):
         return started[-1]
 
     yield start
-    for each in started:
-        end(each)
+    for process in started:
+        end(process)
 
 
 def end(kernel: subprocess.Popen) -> None:
@@ -51,9 +51,9 @@ def end(kernel: subprocess.Popen) -> None:
 
 
 def test_it_ends_with_its_kernel(kernel):
-    mine = kernel()
-    assert records.read("lab").pid == mine.server
-    end(mine)
+    process = kernel()
+    assert records.read("lab").pid == process.server
+    end(process)
     assert not records.path_of("lab").exists()
 
 

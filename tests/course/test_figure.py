@@ -62,8 +62,8 @@ def way(request):
 @pytest.mark.parametrize("kind", CASES)
 def test_a_figure_says_its_labels_units_and_numbers_in_both_ways(kind, way):
     drawn = both(kind, way)
-    said = re.search(r'aria-label="([^"]+)"', drawn)[1]
-    assert said.startswith("It grows. pairs against tokens. ")
+    aria_label = re.search(r'aria-label="([^"]+)"', drawn)[1]
+    assert aria_label.startswith("It grows. pairs against tokens. ")
     text = re.sub(r"<[^>]+>", "|", drawn.split("</style>")[-1])
     for word in ("It grows", "tokens", "pairs", *(label for label in CASES[kind] if label)):
         assert f"|{word}|" in text, f"{word} is not drawn"
@@ -71,7 +71,7 @@ def test_a_figure_says_its_labels_units_and_numbers_in_both_ways(kind, way):
     assert all(f"|{row}|" in text for row in rows)
     for label, points in CASES[kind].items():
         last = list(points.values())[-1]
-        assert not label or f"{number(last)}" in said
+        assert not label or f"{number(last)}" in aria_label
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -88,11 +88,11 @@ def test_bars_are_as_long_as_their_numbers_in_both_ways(way):
             float(w) for w in re.findall(r'width="([\d.]+)" height="[\d.]+" rx="2" fill="#', drawn)
         ][:4]
     else:
-        found = re.findall(
+        edges = re.findall(
             r'd="M ([\d.]+) [\d.]+ L ([\d.]+) [\d.]+ L [^"]*z " clip-path="[^"]*" style="fill: #',
             drawn,
         )[:4]
-        wide = [float(right) - float(left) for left, right in found]
+        wide = [float(right) - float(left) for left, right in edges]
     assert [w / wide[0] for w in wide] == pytest.approx([1, 140 / 16, 4 / 16, 35 / 16], rel=0.01)
 
 
@@ -207,8 +207,8 @@ def test_names_at_the_ends_of_lines_are_moved_apart_and_keep_their_order():
 
 
 def test_what_a_label_means_decides_its_colour_and_others_take_what_is_left():
-    found = colours_of([("other", [], []), ("weights", [], []), ("KV cache", [], [])], None)
-    assert found == {"other": style.GREEN, "weights": style.WEIGHTS, "KV cache": style.KV_CACHE}
+    colours = colours_of([("other", [], []), ("weights", [], []), ("KV cache", [], [])], None)
+    assert colours == {"other": style.GREEN, "weights": style.WEIGHTS, "KV cache": style.KV_CACHE}
 
 
 def test_a_long_line_is_said_by_its_ends():

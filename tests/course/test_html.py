@@ -69,8 +69,8 @@ def test_words_in_a_colour_and_on_one_read_in_either_theme():
 
     def contrast(*pair: list[float]) -> float:
         linear = [
-            [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in one]
-            for one in pair
+            [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels]
+            for channels in pair
         ]
         dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
         return (light + 0.05) / (dark + 0.05)
@@ -102,7 +102,7 @@ def test_every_rule_is_used():
         for text in literals
         if (isinstance(text, str) and len(text.split()) <= 4) or "class=" in str(text)
     ]
-    words = {word for text in short for word in re.findall(r"[a-z][\w-]*", text)}
+    literal_words = {word for text in short for word in re.findall(r"[a-z][\w-]*", text)}
     made = {f"{kind}{name}" for kind in ("bg-", "ink-") for name in style.NAMES}
     made |= (
         {f"of-{name}" for name in style.NAMES}
@@ -112,12 +112,12 @@ def test_every_rule_is_used():
     classes = set(
         re.findall(r"\.([a-z][\w-]*)", re.sub(r"{[^}]*}|/\*.*?\*/", "", CSS, flags=re.DOTALL))
     )
-    assert classes - words - made == {"widget-readout"}  # of ipywidgets
+    assert classes - literal_words - made == {"widget-readout"}  # of ipywidgets
 
 
 def test_looks_are_classes_and_inline_styles_are_computed():
     inline = re.findall(r"""\bstyle=(?:f?"|f?'|\w+\b(?!\())[^,)]*""", SOURCE)
-    looks = [one for one in inline if not re.search(r"AUTO|[{]|place|share", one)]
+    looks = [attribute for attribute in inline if not re.search(r"AUTO|[{]|place|share", attribute)]
     assert len(inline) < MOST_INLINE_STYLES and looks == []
 
 
@@ -125,7 +125,7 @@ def test_numbers_stand_where_the_axes_say():
     axes = chart.Axes(10, 20, 110, 220, x_end=50, y_end=4)
     assert axes.points([0, 25, 50], [0, 1, 4]) == [(10, 220), (60, 170), (110, 20)]
     drawn = axes.x_ticks() + axes.y_ticks()
-    assert [drawn.count(f">{words}</text>") for words in ("0", "25", "50", "2", "4")] == [
+    assert [drawn.count(f">{label}</text>") for label in ("0", "25", "50", "2", "4")] == [
         2,
         1,
         1,

@@ -46,8 +46,8 @@ def code(source: str, **metadata: object) -> dict:
 
 def test_180_words_take_a_minute_without_markup_and_tooltips(notebook):
     word = '<abbr title="a long explanation that nobody reads unless the mouse rests">word</abbr>'
-    found = notebook(text("## " + " ".join([word] * 178) + " [two words](https://a.example/b)"))
-    assert found.reading == pytest.approx(60)
+    times = notebook(text("## " + " ".join([word] * 178) + " [two words](https://a.example/b)"))
+    assert times.reading == pytest.approx(60)
 
 
 def test_what_is_folded_takes_no_time_unless_everybody_opens_it(notebook):
@@ -63,11 +63,11 @@ def test_hidden_code_takes_no_time_and_a_line_five_seconds(notebook):
 
 
 def test_an_exercise_takes_three_minutes_and_a_prediction_twenty_seconds(notebook):
-    found = notebook(
+    times = notebook(
         code('predict("memory.over_16_gb", ("less", "more"))'),
         code('answer = ...\ncheck("memory.weights_405b", answer)'),
     )
-    assert found.answers == 20 + 180
+    assert times.answers == 20 + 180
 
 
 @pytest.mark.parametrize("name", CORE)

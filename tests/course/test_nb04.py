@@ -11,10 +11,10 @@ class Server:
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
-        self.asked: list[int] = []
+        self.logprobs_of_requests: list[int] = []
 
     def complete(self, prompt: str, *, logprobs: int, **settings: object) -> dict:
-        self.asked.append(logprobs)
+        self.logprobs_of_requests.append(logprobs)
         if self.most is not None and not 0 <= logprobs <= self.most:
             raise BadInput("Too many.", "Ask for fewer.")
         top = {"token_id:7": -0.5, "token_id:9": -1.0}
@@ -29,4 +29,4 @@ def test_tokens_are_numbers_with_their_logprobs():
 def test_all_tokens_are_asked_for_first_and_then_20():
     server = Server(most=20)
     assert nb04.next_token_logprobs(server, "x") == {7: -0.5, 9: -1.0}  # pyright: ignore
-    assert server.asked == [-1, 20]
+    assert server.logprobs_of_requests == [-1, 20]

@@ -21,10 +21,10 @@ class Server:
     """A client of a model that gives each text of AFTER its probability, and any other 0.5 a word."""
 
     def complete(self, text: str, **settings: object) -> dict:
-        words = text.split()
+        prompt_words = text.split()
         prompt: list[dict | None] = [None]
-        for number, word in enumerate(words, 1):
-            probability = AFTER.get(" ".join(words[:number]), 0.5)
+        for number, word in enumerate(prompt_words, 1):
+            probability = AFTER.get(" ".join(prompt_words[:number]), 0.5)
             prompt.append({str(number): {"logprob": math.log(probability), "decoded_token": word}})
         return {"choices": [{"prompt_logprobs": prompt}]}
 

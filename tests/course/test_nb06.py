@@ -64,7 +64,9 @@ def test_transformers_writes_all_tokens_that_were_asked_for():
 )
 def test_throughput_stops_at_the_first_number_near_the_highest(tokens_per_s, stops):
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    (cell,) = [each for each in cells if each["id"] == "many-flat_after-result"]
+    (cell,) = [
+        notebook_cell for notebook_cell in cells if notebook_cell["id"] == "many-flat_after-result"
+    ]
     at_once = (1, 2, 4, 8, 16, 32, 64, 128)
     results = []
     names = {

@@ -29,7 +29,7 @@ def test_each_of_the_50_states_has_one_capital():
 def test_a_known_label_is_that_of_the_dictionary(city):
     # prompts.json quotes Open English WordNet, such as "state capital and largest city of Massachusetts"
     prompts = json.loads((nb07.TEACHING_FOLDER / "prompts.json").read_text())
-    glosses = [each["gloss"] for each in prompts if each["prompt"].startswith(city)]
+    glosses = [entry["gloss"] for entry in prompts if entry["prompt"].startswith(city)]
     assert "state capital" in glosses[0] and CAPITALS[city] in glosses[0]
 
 

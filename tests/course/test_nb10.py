@@ -25,7 +25,7 @@ CALL = {
 def test_the_template_here_is_the_one_that_transformers_runs():
     theirs = pytest.importorskip("transformers.utils.chat_template_utils").render_jinja_template
     own = nb10.own_template()
-    words = {"bos_token": own["bos_token"], "eos_token": own["eos_token"]}
+    special_tokens = {"bos_token": own["bos_token"], "eos_token": own["eos_token"]}
     talk = [
         QUESTION,
         {"role": "assistant", "content": "A city."},
@@ -34,21 +34,21 @@ def test_the_template_here_is_the_one_that_transformers_runs():
     ]
     for asks in (True, False):
         [made], _ = theirs(
-            [talk], chat_template=own["chat_template"], add_generation_prompt=asks, **words
+            [talk], chat_template=own["chat_template"], add_generation_prompt=asks, **special_tokens
         )
         assert nb10.render(talk, add_generation_prompt=asks) == made
-    asked = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    messages = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
     # as vLLM hands them over
-    parsed = json.loads(json.dumps(asked).replace(json.dumps(ARGUMENTS), ARGUMENTS))
+    parsed = json.loads(json.dumps(messages).replace(json.dumps(ARGUMENTS), ARGUMENTS))
     template, tools = (
         nb10.WITH_TOOLS.read_text(),
         [{"type": "function", "function": {"name": "get_weather"}}],
     )
     [made], _ = theirs(
-        [parsed], tools=tools, chat_template=template, add_generation_prompt=True, **words
+        [parsed], tools=tools, chat_template=template, add_generation_prompt=True, **special_tokens
     )
-    assert nb10.render(asked, template, tools=tools) == made and '{"city": "Boston"}' in made
-    assert asked[1]["tool_calls"][0] == CALL, "the messages stay as they were"
+    assert nb10.render(messages, template, tools=tools) == made and '{"city": "Boston"}' in made
+    assert messages[1]["tool_calls"][0] == CALL, "the messages stay as they were"
 
 
 def server(status: int, sent: list):

@@ -15,7 +15,7 @@ from workshop.servers.vllm_main import installed
 
 PAGE = """
 # TYPE vllm:request_success counter
-vllm:request_success_total{{engine="1",finished_reason="length"}} {one}
+vllm:request_success_total{{engine="1",finished_reason="length"}} {finished}
 vllm:request_success_total{{engine="1",finished_reason="stop"}} 1.0
 vllm:request_success_total{{engine="0",finished_reason="length"}} 4.0
 # TYPE vllm:prompt_tokens_by_source counter
@@ -49,14 +49,16 @@ def test_what_was_recorded_is_what_is_simulated():
 
 def test_questions_share_their_handbook_and_nothing_else():
     load = nb13.handbooks(4, 1000, rate=50, seconds=2)
-    assert {one.prefix for one in load} == {f"handbook {n}" for n in range(4)}
-    assert all(1050 <= one.prompt_tokens <= 1200 and one.prefix_tokens == 1000 for one in load)
+    assert {request.prefix for request in load} == {f"handbook {n}" for n in range(4)}
+    assert all(
+        1050 <= request.prompt_tokens <= 1200 and request.prefix_tokens == 1000 for request in load
+    )
     with_two = nb13.handbooks(2, 1000, rate=50, seconds=2)
-    assert [one.arrival_s for one in with_two] == [one.arrival_s for one in load]
+    assert [request.arrival_s for request in with_two] == [request.arrival_s for request in load]
 
 
 def test_each_engine_is_counted_and_chosen():
-    pages = [PAGE.format(one=1, received=0), PAGE.format(one=2, received=64)]
+    pages = [PAGE.format(finished=1, received=0), PAGE.format(finished=2, received=64)]
     sent = []
 
     def complete(prompt, **sampling):
@@ -82,8 +84,8 @@ def test_each_engine_is_counted_and_chosen():
 def test_the_folder_is_empty_before_each_lab(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
     (nb13.handed_over() / "old").mkdir()
-    flag, said = nb13.hand_over()
-    connector = json.loads(said)
+    flag, setting = nb13.hand_over()
+    connector = json.loads(setting)
     assert flag == "--kv-transfer-config" and list(nb13.handed_over().iterdir()) == []
     assert connector["kv_connector_extra_config"]["shared_storage_path"] == str(nb13.handed_over())
     # others' prompts are nobody else's business

@@ -49,11 +49,11 @@ def test_the_line_with_the_time_is_new_in_each_prompt_and_never_part_of_the_hist
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [({"time_line": "middle"}, "no place 'middle'"), ({"route": "random"}, "no route 'random'")],
 )
-def test_another_place_or_route_is_refused_with_those_there_are(options, words):
-    with pytest.raises(BadInput, match=words):
+def test_another_place_or_route_is_refused_with_those_there_are(options, message):
+    with pytest.raises(BadInput, match=message):
         nb14.converse(None, **options)
 
 

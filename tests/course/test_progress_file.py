@@ -25,8 +25,8 @@ def test_a_damaged_file_is_kept_under_another_name(workshop_home, text):
     (workshop_home / "progress.json").write_text(text)
     assert exercises.keep("demo.two", DONE) == ""
     assert exercises.progress()["demo.two"] == DONE
-    (kept,) = workshop_home.glob("progress.json.damaged-*")
-    assert kept.read_text() == text
+    (damaged_copy,) = workshop_home.glob("progress.json.damaged-*")
+    assert damaged_copy.read_text() == text
 
 
 def test_entries_that_are_whole_go_on(workshop_home):

@@ -34,7 +34,7 @@ def copies(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_no_copy_holds_the_code_of_a_solution(path, copies):
     originals = [
-        each for each in code_cells(path) if "solution" in each["metadata"].get("tags", [])
+        cell for cell in code_cells(path) if "solution" in cell["metadata"].get("tags", [])
     ]
     copied = code_cells(copies / path.name)
     text = "\n".join("".join(cell["source"]) for cell in copied)
@@ -89,8 +89,8 @@ def test_a_solution_runs_in_a_notebook_and_counts_for_nothing(workshop_home, mon
             if in_copies.is_solution(cell)
             and in_copies.keys_of("".join(cell["source"])) == ["memory.weights_405b"]
         ]
-        held = in_copies.held_back(json.dumps({"cells": [cell]}).encode())
-        source = "".join(json.loads(held)["cells"][0]["source"])
+        copied = in_copies.held_back(json.dumps({"cells": [cell]}).encode())
+        source = "".join(json.loads(copied)["cells"][0]["source"])
         shell.run_cell("from workshop import check")
         result = shell.run_cell(source, store_history=True)
         assert result.success

@@ -29,16 +29,16 @@ EXPECTED = {
 OVERLAYS = [*EXPECTED]
 
 
-def words_of(name: str) -> list[str]:
+def arguments_of(name: str) -> list[str]:
     """The command line in the overlay's first line, without `workshop kubernetes`."""
     first = (TREE / "overlays" / name / "kustomization.yaml").read_text().splitlines()[0]
-    words = shlex.split(first.removeprefix("# "))
-    assert words[:2] == ["workshop", "kubernetes"]
-    return words[2:]
+    arguments = shlex.split(first.removeprefix("# "))
+    assert arguments[:2] == ["workshop", "kubernetes"]
+    return arguments[2:]
 
 
-def run(words: list[str]) -> str:
-    done = CliRunner().invoke(command, words, catch_exceptions=False)
+def run(arguments: list[str]) -> str:
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -53,8 +53,8 @@ def resolved(name: str) -> list[dict]:
 
 
 def on_openshift(name: str, folder: Path) -> list[dict]:
-    words = words_of(name)
-    run([*words[: words.index("--output")], "--openshift", "--output", str(folder)])
+    arguments = arguments_of(name)
+    run([*arguments[: arguments.index("--output")], "--openshift", "--output", str(folder)])
     return k8s_kustomize.build(folder / "overlays" / name)
 
 

@@ -30,34 +30,34 @@ def build(folder: Path) -> list[dict]:
     return _accumulate(folder.resolve(), [])
 
 
-def _accumulate(folder: Path, found: list[dict]) -> list[dict]:
+def _accumulate(folder: Path, resources: list[dict]) -> list[dict]:
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     unknown = set(kustomization) - KNOWN
     assert not unknown, f"{folder}: {unknown} is not implemented here"
     for name in kustomization.get("resources", []):
         path = folder / name
-        found += build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
+        resources += build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
     for generator in kustomization.get("configMapGenerator", []):
-        _generate(folder, found, generator)
+        _generate(folder, resources, generator)
     for name in kustomization.get("components", []):
-        found = _accumulate((folder / name).resolve(), found)
+        resources = _accumulate((folder / name).resolve(), resources)
     for patch in kustomization.get("patches", []):
-        found = _patch(found, patch)
+        resources = _patch(resources, patch)
     for replacement in kustomization.get("replacements", []):
-        _replace(found, replacement)
+        _replace(resources, replacement)
     if "namespace" in kustomization:
-        _put_into(kustomization["namespace"], found)
-    return found
+        _put_into(kustomization["namespace"], resources)
+    return resources
 
 
-def _put_into(namespace: str, found: list[dict]) -> None:
+def _put_into(namespace: str, resources: list[dict]) -> None:
     """Give every resource its namespace; a Namespace gets the name itself."""
-    for resource in found:
+    for resource in resources:
         field = "name" if resource["kind"] == "Namespace" else "namespace"
         resource["metadata"][field] = namespace
 
 
-def _generate(folder: Path, found: list[dict], generator: dict) -> None:
+def _generate(folder: Path, resources: list[dict], generator: dict) -> None:
     """Add a ConfigMap, or its data to one that is there already (behavior: merge)."""
     options = generator["options"]
     assert options["disableNameSuffixHash"], "names with a digest are not implemented here"
@@ -68,24 +68,30 @@ def _generate(folder: Path, found: list[dict], generator: dict) -> None:
         assert path.is_relative_to(folder), f"kustomize reads no file outside {folder}: {name}"
         data[key] = path.read_text()
     if generator.get("behavior") == "merge":
-        (there,) = (each for each in found if each["metadata"]["name"] == generator["name"])
+        (there,) = (
+            resource for resource in resources if resource["metadata"]["name"] == generator["name"]
+        )
         there["data"] |= data
         return
     metadata = {"name": generator["name"], "labels": options["labels"]}
-    found.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    resources.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
 
-def _patch(found: list[dict], patch: dict) -> list[dict]:
+def _patch(resources: list[dict], patch: dict) -> list[dict]:
     """Return the resources with a patch applied to those of its kind; a kind is a regular expression."""
     steps = yaml.safe_load(patch["patch"])
     if isinstance(steps, dict):
         assert steps["$patch"] == "delete", f"{steps} is not implemented here"
-        return [each for each in found if not re.fullmatch(patch["target"]["kind"], each["kind"])]
-    for resource in found:
+        return [
+            resource
+            for resource in resources
+            if not re.fullmatch(patch["target"]["kind"], resource["kind"])
+        ]
+    for resource in resources:
         if re.fullmatch(patch["target"]["kind"], resource["kind"]):
             for step in steps:
                 _step(resource, step)
-    return found
+    return resources
 
 
 def _step(resource: dict, step: dict) -> None:
@@ -133,12 +139,18 @@ def _key(holder: Any, part: str) -> Any:
     return part
 
 
-def _replace(found: list[dict], replacement: dict) -> None:
+def _replace(resources: list[dict], replacement: dict) -> None:
     source = replacement["source"]
-    (value,) = (_get(each, source["fieldPath"]) for each in found if each["kind"] == source["kind"])
+    (value,) = (
+        _get(resource, source["fieldPath"])
+        for resource in resources
+        if resource["kind"] == source["kind"]
+    )
     for target in replacement["targets"]:
         options = target.get("options", {})
-        for resource in (each for each in found if each["kind"] == target["select"]["kind"]):
+        for resource in (
+            candidate for candidate in resources if candidate["kind"] == target["select"]["kind"]
+        ):
             for path in target["fieldPaths"]:
                 holder, key = _find(resource, _pointer(path))
                 assert isinstance(holder, list) or key in holder, f"{path} is not there"

@@ -94,8 +94,8 @@ def the_volume_holds_the_weights(docs, e) -> Iterator[str]:
             yield "the volume's access mode does not suit the number of nodes"
     names = {claim["metadata"]["name"] for claim in claims}
     for name, template in templates(docs).items():
-        held = volume(template, mount(containers(template)[-1], "/models").get("name"))
-        if held.get("persistentVolumeClaim", {}).get("claimName") not in names:
+        weights_volume = volume(template, mount(containers(template)[-1], "/models").get("name"))
+        if weights_volume.get("persistentVolumeClaim", {}).get("claimName") not in names:
             yield f"{name}: /models is not the volume"
         if bool(mount(containers(template)[-1], "/models").get("readOnly")) != (name != "weights"):
             yield f"{name}: only the download writes to the volume"
@@ -136,8 +136,8 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
         yield "a Secret does not belong into a file"
     for name, template in templates(docs).items():
         for container in containers(template):
-            words = [*container.get("command", []), *container.get("args", [])]
-            if any(word.startswith(("--api-key", "--hf-token")) for word in words):
+            arguments = [*container.get("command", []), *container.get("args", [])]
+            if any(word.startswith(("--api-key", "--hf-token")) for word in arguments):
                 yield f"{name}: a key among the arguments"
             for variable, entry in env(container).items():
                 if variable.endswith(("TOKEN", "KEY")) and "secretKeyRef" not in entry.get(
@@ -146,13 +146,13 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
                     yield f"{name}: {variable} is not from a Secret"
     server = serving(docs)["server"]
     key = value(vllm(server), "WORKSHOP_API_KEY_FILE")
-    held = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get(
+    secret = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get(
         "secret", {}
     )
     if (
-        held.get("secretName") != "vllm-api-key"
+        secret.get("secretName") != "vllm-api-key"
         or not key.endswith("/api-key")
-        or held.get("defaultMode", 0o644) & 7
+        or secret.get("defaultMode", 0o644) & 7
     ):
         yield "the server's key is not the Secret's file, closed to others"
     middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
@@ -170,10 +170,10 @@ def the_code_that_pods_run_is_mounted(docs, e) -> Iterator[str]:
     for name, template in templates(docs).items():
         for container in containers(template):
             code = value(container, "PYTHONPATH")
-            held = volume(template, mount(container, code).get("name")).get("configMap", {})
+            config_map = volume(template, mount(container, code).get("name")).get("configMap", {})
             files = {
-                item["path"]: maps.get(held.get("name"), {}).get(item["key"])
-                for item in held.get("items", [])
+                item["path"]: maps.get(config_map.get("name"), {}).get(item["key"])
+                for item in config_map.get("items", [])
             }
             if not files.get("workshop/servers/guard/auth.py") or not files.get(
                 "workshop/servers/pod.py"
@@ -200,7 +200,7 @@ def pods_are_restricted(docs, e) -> Iterator[str]:
             yield f"{name}: the image runs as root unless a user is named, and a new volume is root's"
         if any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC")):
             yield f"{name} shares namespaces with the node"
-        if any("hostPath" in each for each in spec["volumes"]):
+        if any("hostPath" in entry for entry in spec["volumes"]):
             yield f"{name} mounts the node's disk"
         for container in containers(template):
             own = container.get("securityContext", {})
@@ -227,11 +227,11 @@ def a_user_without_a_home_can_write_its_caches(docs, e) -> Iterator[str]:
                 ]
             for place in places:
                 inside = [
-                    each
-                    for each in container["volumeMounts"]
+                    entry
+                    for entry in container["volumeMounts"]
                     if place
-                    and (place + "/").startswith(each["mountPath"] + "/")
-                    and "emptyDir" in volume(template, each["name"])
+                    and (place + "/").startswith(entry["mountPath"] + "/")
+                    and "emptyDir" in volume(template, entry["name"])
                 ]
                 if not inside:
                     yield f"{name}: {container['name']}: {place or 'a cache'} cannot be written"
@@ -254,9 +254,9 @@ def pods_get_the_planned_gpus(docs, e) -> Iterator[str]:
         size = vllm(template)["resources"]
         if not (size["requests"].get(GPU) == size["limits"].get(GPU) == str(e.gpus_per_node)):
             yield f"{name} needs {e.gpus_per_node} GPUs as request and limit"
-        shm = next((each for each in template["spec"]["volumes"] if each["name"] == "shm"), {}).get(
-            "emptyDir", {}
-        )
+        shm = next(
+            (entry for entry in template["spec"]["volumes"] if entry["name"] == "shm"), {}
+        ).get("emptyDir", {})
         if bytes_of(size["limits"].get("memory", "")) <= bytes_of(shm.get("sizeLimit", "")):
             yield f"{name}: /dev/shm counts as memory of the container"
 
@@ -272,5 +272,5 @@ def problems(docs: list[dict], expected: Expected) -> dict[str, list[str]]:
     """Return what each policy finds; only those that find something."""
     import k8s_policies_more  # noqa: F401 (it adds its own)
 
-    found = {name: list(check(docs, expected)) for name, check in POLICIES.items()}
-    return {name: lines for name, lines in found.items() if lines}
+    results = {name: list(check(docs, expected)) for name, check in POLICIES.items()}
+    return {name: lines for name, lines in results.items() if lines}

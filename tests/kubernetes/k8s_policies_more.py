@@ -148,8 +148,8 @@ def a_service_reaches_the_server_alone(docs, e) -> Iterator[str]:
         if chosen != (name == "server"):
             yield f"the Service {'selects' if chosen else 'does not select'} {name}"
     ports = {
-        each["name"]: each["containerPort"]
-        for each in vllm(serving(docs)["server"]).get("ports", [])
+        entry["name"]: entry["containerPort"]
+        for entry in vllm(serving(docs)["server"]).get("ports", [])
     }
     if ports.get(port.get("targetPort")) != port.get("port"):
         yield "the Service's port is not the container's"
@@ -159,22 +159,22 @@ def a_service_reaches_the_server_alone(docs, e) -> Iterator[str]:
 def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
     rules = of(docs, "NetworkPolicy")
     for name, template in templates(docs).items():
-        mine = [
+        matching = [
             rule
             for rule in rules
             if rule["spec"]["podSelector"]["matchLabels"].items()
             <= template["metadata"]["labels"].items()
             and "Ingress" in rule["spec"].get("policyTypes", [])
         ]
-        if not mine:
+        if not matching:
             yield f"{name} can be reached on every port"
-        for rule in mine:
+        for rule in matching:
             for entry in rule["spec"].get("ingress", []):
                 own = any(
                     "podSelector" in source and "namespaceSelector" not in source
                     for source in entry.get("from", [])
                 )
-                if not own and [each.get("port") for each in entry.get("ports", [])] != [8000]:
+                if not own and [port.get("port") for port in entry.get("ports", [])] != [8000]:
                     yield f"{name}: more than the API is open to everybody"
     if e.nodes > 1 and not any(
         entry.get("from") for rule in rules for entry in rule["spec"].get("ingress", [])
@@ -193,7 +193,7 @@ def prometheus_brings_the_key(docs, e) -> Iterator[str]:
             if credentials != {"name": "vllm-api-key", "key": "metrics-key"}:
                 yield "the scraper must have the key that opens /metrics alone"
             if endpoint.get("port") not in {
-                each["name"] for each in vllm(serving(docs)["server"]).get("ports", [])
+                port["name"] for port in vllm(serving(docs)["server"]).get("ports", [])
             }:
                 yield "the PodMonitor asks a port that the server does not name"
         wanted = monitor["spec"].get("selector", {}).get("matchLabels", {}).items()

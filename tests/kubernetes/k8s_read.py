@@ -32,14 +32,19 @@ def of(docs: list[dict], kind: str) -> list[dict]:
 
 def templates(docs: list[dict]) -> dict[str, dict]:
     """Every pod template by what it is: server, worker, weights."""
-    found = {}
+    pod_templates = {}
     for doc in docs:
         if doc["kind"] in ("Deployment", "Job"):
-            found["server" if doc["kind"] == "Deployment" else "weights"] = doc["spec"]["template"]
+            pod_templates["server" if doc["kind"] == "Deployment" else "weights"] = doc["spec"][
+                "template"
+            ]
         elif doc["kind"] == "LeaderWorkerSet":
             parts = doc["spec"]["leaderWorkerTemplate"]
-            found["server"], found["worker"] = parts["leaderTemplate"], parts["workerTemplate"]
-    return found
+            pod_templates["server"], pod_templates["worker"] = (
+                parts["leaderTemplate"],
+                parts["workerTemplate"],
+            )
+    return pod_templates
 
 
 def serving(docs: list[dict]) -> dict[str, dict]:
@@ -69,7 +74,7 @@ def vllm(template: dict) -> dict:
 
 
 def env(container: dict) -> dict[str, dict]:
-    return {each["name"]: each for each in container.get("env", [])}
+    return {variable["name"]: variable for variable in container.get("env", [])}
 
 
 def value(container: dict, name: str) -> str:
@@ -79,7 +84,10 @@ def value(container: dict, name: str) -> str:
 def tolerates_gpu_nodes(spec: dict) -> bool:
     """Whether a pod may run on nodes with the taint that keeps others off GPUs."""
     tolerations = spec.get("tolerations", [])
-    return any(each.get("key") == GPU and each.get("operator") == "Exists" for each in tolerations)
+    return any(
+        toleration.get("key") == GPU and toleration.get("operator") == "Exists"
+        for toleration in tolerations
+    )
 
 
 def bytes_of(text: str) -> int:
@@ -88,9 +96,9 @@ def bytes_of(text: str) -> int:
 
 def mount(container: dict, path: str) -> dict:
     return next(
-        (each for each in container.get("volumeMounts", []) if each["mountPath"] == path), {}
+        (entry for entry in container.get("volumeMounts", []) if entry["mountPath"] == path), {}
     )
 
 
 def volume(template: dict, name: str | None) -> dict:
-    return next((each for each in template["spec"]["volumes"] if each["name"] == name), {})
+    return next((entry for entry in template["spec"]["volumes"] if entry["name"] == name), {})

@@ -10,7 +10,7 @@ from pathlib import Path
 import k8s_kustomize
 import pytest
 import yaml
-from k8s_cases import TREE, built, run, words_of
+from k8s_cases import TREE, arguments_of, built, run
 from k8s_policies import problems
 from k8s_read import GPU, Expected, containers, env, of, serving, templates, value, vllm
 from test_overlays import validate
@@ -145,7 +145,7 @@ def another_user(docs: list[dict]) -> bool:
 
 def proxy_and_certificates(docs: list[dict]) -> bool:
     download = containers(templates(docs)["weights"])[0]
-    mounted = {each["name"]: each["mountPath"] for each in download["volumeMounts"]}
+    mounted = {entry["name"]: entry["mountPath"] for entry in download["volumeMounts"]}
     certificates = value(download, "SSL_CERT_FILE")
     return bool(value(download, "HTTPS_PROXY")) and certificates.startswith(
         f"{mounted['site-ca']}/"
@@ -154,7 +154,7 @@ def proxy_and_certificates(docs: list[dict]) -> bool:
 
 def no_mesh(docs: list[dict]) -> bool:
     labels = [template["metadata"]["labels"] for template in templates(docs).values()]
-    return all(each["sidecar.istio.io/inject"] == "false" for each in labels)
+    return all(pod_labels["sidecar.istio.io/inject"] == "false" for pod_labels in labels)
 
 
 def release_label(docs: list[dict]) -> bool:
@@ -207,8 +207,8 @@ def without_errors(effect, docs: list[dict]) -> bool:
 def test_the_readmes_own_folder_builds(tmp_path):
     section = (TREE / "README.md").read_text().split("## Changes of your own")[1].split("\n### ")[0]
     (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
-    words = words_of("mistral-7b")
-    run([*words[: words.index("--output")], "--output", str(tmp_path / "kubernetes")])
+    arguments = arguments_of("mistral-7b")
+    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path / "kubernetes")])
     own = tmp_path / re.match(r"# (\S+)/kustomization.yaml", text)[1]
     own.mkdir()
     (own / "kustomization.yaml").write_text(text.replace("patches:\n", "patches: []\n"))

@@ -180,7 +180,7 @@ def test_a_group_has_its_own_namespace_and_everything_is_in_it(physics):
 
 def test_a_group_has_a_key_of_its_own(physics):
     """The Secret is named without a namespace, so each group's is another one."""
-    volumes = {each["name"]: each for each in serving(physics)["server"]["spec"]["volumes"]}
+    volumes = {volume["name"]: volume for volume in serving(physics)["server"]["spec"]["volumes"]}
     assert volumes["key"]["secret"]["secretName"] == "vllm-api-key"
     (members,) = of(physics, "RoleBinding")
     assert [subject["name"] for subject in members["subjects"]] == ["physics"]
@@ -216,7 +216,7 @@ def lets_in(docs: list[dict], pod: dict[str, str], namespace: str, port: int) ->
         return True
     for rule in chosen:
         for entry in rule["spec"].get("ingress", []):
-            ports = [each["port"] for each in entry.get("ports", [])]
+            ports = [item["port"] for item in entry.get("ports", [])]
             if ports and port not in ports:
                 continue
             if "from" not in entry or any(is_source(peer, namespace) for peer in entry["from"]):

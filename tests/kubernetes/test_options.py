@@ -53,7 +53,8 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     for template in templates(docs).values():
         spec = template["spec"]
         assert {
-            each["image"] for each in (*spec["containers"], *spec.get("initContainers", []))
+            container["image"]
+            for container in (*spec["containers"], *spec.get("initContainers", []))
         } == {ALL[1]}
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
     for template in serving(docs).values():
@@ -137,8 +138,8 @@ def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
 
 
 def test_the_command_on_top_makes_the_same_again(made):
-    words = shlex.split(made[0].splitlines()[0].removeprefix("# "))
-    assert run(words[2:]) == made[0]
+    arguments = shlex.split(made[0].splitlines()[0].removeprefix("# "))
+    assert run(arguments[2:]) == made[0]
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -242,11 +243,11 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(option, value):
         kubernetes.Case(p, kubernetes.Options(**{option: value}))
 
 
-@pytest.mark.parametrize("given", [{"http_route": "llm.example.org"}, {"gateway": "public"}])
-def test_a_route_needs_its_gateway(given):
+@pytest.mark.parametrize("options", [{"http_route": "llm.example.org"}, {"gateway": "public"}])
+def test_a_route_needs_its_gateway(options):
     p = plan("mistral-7b", "a100", gpus_per_node=1)
     with pytest.raises(BadInput, match="belong together"):
-        kubernetes.Case(p, kubernetes.Options(**given))
+        kubernetes.Case(p, kubernetes.Options(**options))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import k8s_kustomize
 import kubernetes_validate
 import pytest
 import yaml
-from k8s_cases import EXPECTED, OVERLAYS, TREE, by_kind, on_openshift, resolved, run, words_of
+from k8s_cases import EXPECTED, OVERLAYS, TREE, arguments_of, by_kind, on_openshift, resolved, run
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
@@ -35,14 +35,14 @@ def test_there_is_an_overlay_for_each_of_the_five_models():
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, tmp_path):
-    words = words_of(name)
-    run([*words[: words.index("--output")], "--output", str(tmp_path)])
+    arguments = arguments_of(name)
+    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path)])
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
     made.remove(Path("code/kustomization.yaml"))  # elsewhere with copies, here without
     for path in made:
         committed = TREE / path
         assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
-            f"kubernetes/{path} is not what the plan renders now. Run: workshop kubernetes {shlex.join(words)}"
+            f"kubernetes/{path} is not what the plan renders now. Run: workshop kubernetes {shlex.join(arguments)}"
         )
     shared = {path for path in made if path.parts[0] != "overlays"}
     assert {
@@ -54,15 +54,17 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_is_printed_is_what_the_overlay_resolves_to(name):
-    words = words_of(name)
-    printed = list(yaml.safe_load_all(run(words[: words.index("--output")])))
+    arguments = arguments_of(name)
+    printed = list(yaml.safe_load_all(run(arguments[: arguments.index("--output")])))
     assert by_kind(printed) == by_kind(resolved(name))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_with_openshift_too(name, tmp_path):
-    words = words_of(name)
-    printed = list(yaml.safe_load_all(run([*words[: words.index("--output")], "--openshift"])))
+    arguments = arguments_of(name)
+    printed = list(
+        yaml.safe_load_all(run([*arguments[: arguments.index("--output")], "--openshift"]))
+    )
     assert by_kind(printed) == by_kind(on_openshift(name, tmp_path))
 
 
@@ -108,13 +110,13 @@ def validate(docs: list[dict]) -> None:
         else:
             kubernetes_validate.validate(doc, KUBERNETES_VERSION, strict=True)
     for template in templates(docs).values():  # also those inside a LeaderWorkerSet
-        each = {
+        pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {**template["metadata"], "name": "x"},
             "spec": template["spec"],
         }
-        kubernetes_validate.validate(each, KUBERNETES_VERSION, strict=True)
+        kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -186,8 +188,8 @@ def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
 
 
 def test_a_tree_elsewhere_has_the_same_code_as_copies(tmp_path):
-    words = words_of("mistral-7b")
-    run([*words[: words.index("--output")], "--output", str(tmp_path)])
+    arguments = arguments_of("mistral-7b")
+    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path)])
     copies = {path.relative_to(tmp_path / "code") for path in tmp_path.rglob("*.py")}
     assert copies == {Path(f"{name}.py") for name in code.MODULES}
     here = of(resolved("mistral-7b"), "ConfigMap")

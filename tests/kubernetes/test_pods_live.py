@@ -66,7 +66,7 @@ class Pods:
 
     def environment(self, name: str, rank: int) -> dict[str, str]:
         """The container's variables; paths lie in this test's folder, and the CPU engine's own are added."""
-        found = {
+        variables = {
             "PATH": os.environ["PATH"],
             "LWS_GROUP_SIZE": "2",
             "LWS_WORKER_INDEX": str(rank),
@@ -74,8 +74,8 @@ class Pods:
         }
         for variable, entry in env(vllm(serving(self.docs)[name])).items():
             text = entry.get("value") or "127.0.0.1"
-            found[variable] = re.sub(r"^/scratch", str(self.folder / f"scratch-{rank}"), text)
-        found |= {
+            variables[variable] = re.sub(r"^/scratch", str(self.folder / f"scratch-{rank}"), text)
+        variables |= {
             "PYTHONPATH": str(self.folder / "code"),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
@@ -83,15 +83,15 @@ class Pods:
             "PYTHONUNBUFFERED": "1",
         }
         for variable in ("WORKSHOP_API_KEY_FILE", "WORKSHOP_METRICS_KEY_FILE"):
-            if variable in found:
-                found[variable] = str(self.folder / Path(found[variable]).name)
-        Path(found["HOME"]).mkdir(exist_ok=True)
-        return found
+            if variable in variables:
+                variables[variable] = str(self.folder / Path(variables[variable]).name)
+        Path(variables["HOME"]).mkdir(exist_ok=True)
+        return variables
 
     def start(self, name: str, rank: int) -> None:
         variables = self.environment(name, rank)
         args = [
-            re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word)  # as the kubelet does
+            re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], word)  # as the kubelet does
             for word in vllm(serving(self.docs)[name])["args"]
         ]
         changed = [str(TEACHING_FOLDER)]
@@ -127,9 +127,9 @@ class Pods:
 
     def probe(self, count: int) -> int:
         """Run the worker's probe, the overlay's words with another count; /proc is shared by both here."""
-        words = vllm(serving(self.docs)["worker"])["livenessProbe"]["exec"]["command"]
+        command = vllm(serving(self.docs)["worker"])["livenessProbe"]["exec"]["command"]
         return subprocess.run(
-            [sys.executable, *words[1:-1], str(count)],
+            [sys.executable, *command[1:-1], str(count)],
             env=self.environment("worker", 1),
             capture_output=True,
             timeout=30,
@@ -161,10 +161,10 @@ class Pods:
 
     def end(self) -> None:
         for process in self.running.values():
-            for each in psutil.process_iter():
+            for candidate in psutil.process_iter():
                 try:
-                    if os.getsid(each.pid) == process.pid:
-                        each.kill()
+                    if os.getsid(candidate.pid) == process.pid:
+                        candidate.kill()
                 except (ProcessLookupError, psutil.Error):
                     continue
             process.wait()
@@ -174,11 +174,11 @@ class Pods:
 def pods(tmp_path):
     if installed()[0] != "vllm-cpu":
         lacking("vLLM's CPU build is not installed: make test installs it on Linux")
-    found = Pods(tmp_path)
-    if subprocess.run([*found.hosts, "true"], capture_output=True).returncode:
+    group = Pods(tmp_path)
+    if subprocess.run([*group.hosts, "true"], capture_output=True).returncode:
         lacking("a process cannot get an /etc/hosts of its own here (unshare --mount): run as root")
-    yield found
-    found.end()
+    yield group
+    group.end()
 
 
 def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
@@ -202,9 +202,9 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     assert not (pods.folder / "planted").exists(), "no module of the current folder ran"
 
     worker = next(
-        each
-        for each in psutil.process_iter(["cmdline"])
-        if "VLLM::Worker_TP1" in " ".join(each.info["cmdline"] or [])
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "VLLM::Worker_TP1" in " ".join(process.info["cmdline"] or [])
     )
     worker.send_signal(signal.SIGKILL)
     # Its container ends, whatever its exit code; LeaderWorkerSet then starts the group anew.

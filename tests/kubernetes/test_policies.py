@@ -24,15 +24,15 @@ REMOVED = {
         "LeaderWorkerSet.spec.leaderWorkerTemplate.size",
     ],
     "a_start_may_take_its_budget": [
-        *[f"{each}.spec.containers.0.startupProbe" for each in (SERVER, LEADER, WORKER)],
+        *[f"{template}.spec.containers.0.startupProbe" for template in (SERVER, LEADER, WORKER)],
         f"{SERVER}.spec.containers.0.startupProbe.failureThreshold",
         "Deployment.spec.progressDeadlineSeconds",
         f"{SERVER}.spec.containers.0.env[VLLM_ENGINE_READY_TIMEOUT_S]",
     ],
     "probes_ask_where_there_is_an_answer": [
         *[
-            f"{each}.spec.containers.0.{kind}Probe{field}"
-            for each in (SERVER, LEADER, WORKER)
+            f"{template}.spec.containers.0.{kind}Probe{field}"
+            for template in (SERVER, LEADER, WORKER)
             for kind in ("startup", "readiness", "liveness")
             for field in ("", ".timeoutSeconds")
         ],
@@ -41,8 +41,8 @@ REMOVED = {
     ],
     "shared_memory_is_memory_with_a_limit": [
         *[
-            f"{each}.spec.volumes[shm]{field}"
-            for each in (SERVER, LEADER, WORKER)
+            f"{template}.spec.volumes[shm]{field}"
+            for template in (SERVER, LEADER, WORKER)
             for field in ("", ".emptyDir.medium", ".emptyDir.sizeLimit")
         ],
         f"{SERVER}.spec.containers.0.volumeMounts[shm]",
@@ -82,21 +82,21 @@ REMOVED = {
     ],
     "pods_are_restricted": [
         *[
-            f"{each}.spec.securityContext{field}"
-            for each in (SERVER, LEADER, WORKER, JOB)
+            f"{template}.spec.securityContext{field}"
+            for template in (SERVER, LEADER, WORKER, JOB)
             for field in ("", ".runAsNonRoot", ".runAsUser", ".fsGroup", ".seccompProfile")
         ],
         *[
-            f"{each}.spec.{which}.0.securityContext{field}"
-            for each in (SERVER, WORKER)
+            f"{template}.spec.{which}.0.securityContext{field}"
+            for template in (SERVER, WORKER)
             for which in ("containers", "initContainers")
             for field in ("", ".allowPrivilegeEscalation", ".capabilities")
         ],
     ],
     "a_user_without_a_home_can_write_its_caches": [
         *[
-            f"{each}.spec.containers.0.env[{name}]"
-            for each in (SERVER, WORKER)
+            f"{template}.spec.containers.0.env[{name}]"
+            for template in (SERVER, WORKER)
             for name in (
                 "HOME",
                 "USER",
@@ -110,8 +110,8 @@ REMOVED = {
     ],
     "pods_get_the_planned_gpus": [
         *[
-            f"{each}.spec.{field}"
-            for each in (SERVER, LEADER, WORKER)
+            f"{template}.spec.{field}"
+            for template in (SERVER, LEADER, WORKER)
             for field in ("nodeSelector", "tolerations")
         ],
         *[
@@ -124,11 +124,14 @@ REMOVED = {
     "the_dtype_is_one_that_the_gpu_has": [f"{SERVER}.spec.containers.0.args(--dtype=half)"],
     "vllm_knows_its_address_and_no_service_confuses_it": [
         *[
-            f"{each}.spec.{field}"
-            for each in (SERVER, WORKER, JOB)
+            f"{template}.spec.{field}"
+            for template in (SERVER, WORKER, JOB)
             for field in ("enableServiceLinks", "automountServiceAccountToken")
         ],
-        *[f"{each}.spec.containers.0.env[VLLM_HOST_IP]" for each in (SERVER, LEADER, WORKER)],
+        *[
+            f"{template}.spec.containers.0.env[VLLM_HOST_IP]"
+            for template in (SERVER, LEADER, WORKER)
+        ],
     ],
     "a_group_starts_and_ends_as_one": [
         "LeaderWorkerSet.spec.leaderWorkerTemplate.restartPolicy",
@@ -152,8 +155,8 @@ REMOVED = {
         f"{JOB}.spec.affinity.nodeAffinity",
     ],
     "no_python_takes_modules_from_where_it_starts": [
-        f"{each}.spec.{which}.0{field}"
-        for each in (SERVER, LEADER, WORKER)
+        f"{template}.spec.{which}.0{field}"
+        for template in (SERVER, LEADER, WORKER)
         for which in ("containers", "initContainers")
         for field in (".env[PYTHONSAFEPATH]", ".workingDir")
     ]
@@ -238,7 +241,7 @@ def walk(docs: list[dict], path: str) -> tuple[object, object]:
     for name in keys:
         holder = holder[key]
         if name.startswith("["):
-            key = next(i for i, each in enumerate(holder) if each["name"] == name[1:-1])
+            key = next(i for i, entry in enumerate(holder) if entry["name"] == name[1:-1])
         elif name.startswith("("):
             key = holder.index(name[1:-1])
         else:
@@ -266,15 +269,15 @@ def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(name, path, tmp_
     holder, key = walk(docs, path)
     del holder[key]
     try:
-        found = list(POLICIES[name](docs, expected))
+        lines = list(POLICIES[name](docs, expected))
     except (
         KeyError,
         IndexError,
         ValueError,
         StopIteration,
     ):  # so much is gone that there is nothing to read
-        found = ["it cannot even be read"] if "." not in path else []
-    assert found
+        lines = ["it cannot even be read"] if "." not in path else []
+    assert lines
 
 
 @pytest.mark.parametrize(("name", "path", "word"), CHANGED)

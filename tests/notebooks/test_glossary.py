@@ -26,9 +26,11 @@ def written(path: Path) -> list[str]:
 
 def words_of_exercises(path: Path) -> str:
     """Titles, questions and options of a notebook's exercises; hints and whys come later, or explain."""
-    found = tomllib.loads((SETS / f"e{path.stem}.toml").read_text()).values()
-    asked = [each.get("title") or each["question"] for each in found]
-    return "\n".join([*asked, *(text for each in found for text, _ in each.get("options", ()))])
+    entries = tomllib.loads((SETS / f"e{path.stem}.toml").read_text()).values()
+    questions = [entry.get("title") or entry["question"] for entry in entries]
+    return "\n".join(
+        [*questions, *(text for entry in entries for text, _ in entry.get("options", ()))]
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -56,20 +58,20 @@ def test_no_word_is_used_before_the_notebook_that_explains_it(path):
         if glossary.TERMS[term]["first"] > path.stem[:2]
     }
     assert not early
-    asked = glossary.terms(words_of_exercises(path))
-    assert {term for term in asked if glossary.TERMS[term]["first"] > path.stem[:2]} == set()
+    terms = glossary.terms(words_of_exercises(path))
+    assert {term for term in terms if glossary.TERMS[term]["first"] > path.stem[:2]} == set()
 
 
 @pytest.mark.parametrize("term", glossary.TERMS)
 def test_a_word_stands_in_the_notebook_that_is_named_for_it(term):
-    each = glossary.TERMS[term]
-    path = next(path for path in IN_ORDER if path.stem.startswith(each["first"]))
-    assert f'title="{glossary.escape(each["says"])}"' in "\n".join(written(path))
+    entry = glossary.TERMS[term]
+    path = next(path for path in IN_ORDER if path.stem.startswith(entry["first"]))
+    assert f'title="{glossary.escape(entry["says"])}"' in "\n".join(written(path))
 
 
 def test_a_meaning_is_one_or_two_plain_sentences():
-    for term, each in glossary.TERMS.items():
-        assert 6 <= len(each["says"].split()) <= 34 and each["says"].endswith((".", ".)")), term
+    for term, entry in glossary.TERMS.items():
+        assert 6 <= len(entry["says"].split()) <= 34 and entry["says"].endswith((".", ".)")), term
 
 
 def test_code_formulas_headings_and_links_get_no_hover():
@@ -125,7 +127,7 @@ SENSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "word", "term"), SENSES, ids=[each[0][:40] for each in SENSES])
+@pytest.mark.parametrize(("text", "word", "term"), SENSES, ids=[sense[0][:40] for sense in SENSES])
 def test_a_hover_belongs_to_a_sense(text, word, term):
     at = text.index(word)
     there = [use.term for use in glossary.uses(text) if use.start <= at < use.end]
@@ -166,5 +168,7 @@ def test_no_hover_of_a_notebook_has_the_other_sense_of_its_word(path):
 
 
 def test_every_word_with_a_second_sense_is_in_the_table():
-    several = {term for term, each in glossary.TERMS.items() if "where" in each or "unless" in each}
+    several = {
+        term for term, entry in glossary.TERMS.items() if "where" in entry or "unless" in entry
+    }
     assert several <= {term for _, _, term in SENSES}

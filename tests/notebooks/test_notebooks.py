@@ -72,16 +72,16 @@ def run(notebook: Path, live_home: Path, folder: Path) -> subprocess.CompletedPr
 @pytest.fixture(scope="module")
 def runs(request, server, live_home, tmp_path_factory):
     """The runs of the notebooks that were asked for, two at a time: half of the time they wait for engines to start."""
-    asked = [
+    notebooks = [
         item.callspec.params["notebook"]
         for item in request.session.items
         if getattr(item, "originalname", "") == "test_notebook_runs"
     ]
-    asked.sort(key=lambda path: LONG.index(path.stem) if path.stem in LONG else len(LONG))
+    notebooks.sort(key=lambda path: LONG.index(path.stem) if path.stem in LONG else len(LONG))
     with ThreadPoolExecutor(2 if machine.memory_available_bytes() > ROOM_BYTES else 1) as pool:
         started = {
             path: pool.submit(run, path, live_home, tmp_path_factory.mktemp(path.stem))
-            for path in asked
+            for path in notebooks
         }
         yield started
         for future in started.values():
@@ -139,9 +139,11 @@ def test_no_text_near_an_exercise_says_its_number(notebook):
         near = range(max(0, at - 4), min(len(cells), at + 5))
         text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
         text = re.sub(r"<[^>]*>|(?m:^ *\d+\. )", "", text)  # a glossary's hover; numbers of a list
-        said = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
+        numbers = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
         told = [
-            each for each in said if all_exercises()[key].test(float(each.replace(",", ""))) is None
+            number
+            for number in numbers
+            if all_exercises()[key].test(float(number.replace(",", ""))) is None
         ]
         assert not told, f"{key}: who reads on is told {told}"
 
@@ -196,17 +198,19 @@ def test_every_prediction_is_asked_before_its_result(notebook):
         for cell in json.loads(notebook.read_text())["cells"]
         if cell["cell_type"] == "code"
     ]
-    found = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
-    asked = [key for key, what in found if what == "("]
-    shown = [key for key, what in found if what == "result="]
-    assert asked and sorted(asked) == sorted(shown) and len(set(asked)) == len(asked)
-    assert all(found.index((key, "(")) < found.index((key, "result=")) for key in asked)
+    calls = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
+    predicted = [key for key, what in calls if what == "("]
+    shown = [key for key, what in calls if what == "result="]
+    assert (
+        predicted and sorted(predicted) == sorted(shown) and len(set(predicted)) == len(predicted)
+    )
+    assert all(calls.index((key, "(")) < calls.index((key, "result=")) for key in predicted)
     for cell in json.loads(notebook.read_text())["cells"]:
         if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
             assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith(
                 "# What you predicted"
             ), "its code would give the result away: it is folded"
-    assert {key.split(".")[0] for key in asked} <= {
+    assert {key.split(".")[0] for key in predicted} <= {
         key.split(".")[0] for key in of_notebook(notebook.stem)
     }
 
@@ -220,12 +224,16 @@ def test_a_predictions_result_can_be_run_again_at_any_time(notebook):
         symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols()
         for cell in code
     ]
-    assigned = {each.get_name() for symbols in tables for each in symbols if each.is_assigned()}
+    assigned = {
+        symbol.get_name() for symbols in tables for symbol in symbols if symbol.is_assigned()
+    }
     later = set()  # what cells below bind; what is only imported, here and there, stays the same
     for cell, symbols in zip(reversed(code), reversed(tables), strict=True):
-        bound = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+        bound = {
+            symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()
+        }
         if "prediction" in cell["metadata"].get("tags", []):
-            used = {each.get_name() for each in symbols} - bound
+            used = {symbol.get_name() for symbol in symbols} - bound
             assert not used & later, (
                 "a learner who predicts late runs this cell again, after those below it"
             )
@@ -241,9 +249,9 @@ def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
     ]
     assert "**Questions:**" in texts[0]
     assert all(part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**"))
-    asked = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
-    recall = [key for key in asked if key.endswith(".recall")]
-    assert len(asked) - len(recall) >= 3, "three questions on what happens and why"
+    questions = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
+    recall = [key for key in questions if key.endswith(".recall")]
+    assert len(questions) - len(recall) >= 3, "three questions on what happens and why"
     assert len(recall) == (int(notebook.stem[:2]) >= 2), (
         "one on what was learned two notebooks earlier"
     )
@@ -251,8 +259,12 @@ def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
 
 def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatch, capsys):
     cells = json.loads((ROOT / "notebooks" / "capstone.ipynb").read_text())["cells"]
-    cell = next(text for each in cells if "show.hand_in" in (text := "".join(each["source"])))
-    given = {
+    cell = next(
+        text
+        for notebook_cell in cells
+        if "show.hand_in" in (text := "".join(notebook_cell["source"]))
+    )
+    namespace = {
         "model": "llama-3.1-8b",
         "gpu": "h200",
         "p": plan("llama-3.1-8b", "h200"),
@@ -261,15 +273,19 @@ def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatc
     }
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    exec(cell, given | {"compared": None, "summary": None})
+    exec(cell, namespace | {"compared": None, "summary": None})
     assert "exercises are open" in capsys.readouterr().out
     monkeypatch.setenv("WORKSHOP_STRICT", "1")
     with pytest.raises(AssertionError):
-        exec(cell, given | {"compared": None, "summary": None})
+        exec(cell, namespace | {"compared": None, "summary": None})
 
 
 @pytest.mark.filterwarnings("error")
 def test_the_table_beside_the_h200_is_drawn_without_a_warning():
     cells = json.loads((ROOT / "notebooks" / "06_many_prompts.ipynb").read_text())["cells"]
-    cell = next(text for each in cells if "8B, one H200" in (text := "".join(each["source"])))
+    cell = next(
+        text
+        for notebook_cell in cells
+        if "8B, one H200" in (text := "".join(notebook_cell["source"]))
+    )
     exec(cell, {"pd": pd, "sweep": {1: (100.0, 0.1), 2: (150.0, 0.2)}})

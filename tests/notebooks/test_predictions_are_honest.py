@@ -134,51 +134,56 @@ def seen(cell: dict) -> str:
 
 
 def options_of(source: str, key: str) -> tuple[str, ...]:
-    found = re.search(rf'predict\(\s*"{re.escape(key)}",\s*\((.*?)\)\)', source, re.DOTALL)
-    assert found, key
-    return tuple(re.findall(r'"([^"]*)"', found[1]))
+    call = re.search(rf'predict\(\s*"{re.escape(key)}",\s*\((.*?)\)\)', source, re.DOTALL)
+    assert call, key
+    return tuple(re.findall(r'"([^"]*)"', call[1]))
 
 
 def predictions(path: Path) -> list[Prediction]:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
-    found = []
-    for asked, source in enumerate(sources):
+    in_notebook = []
+    for number, source in enumerate(sources):
         for key in re.findall(r'predict\(\s*"([\w.]+)",\s*\(', source):
             result = next(
                 n for n, text in enumerate(sources) if f'predict("{key}", result=' in text
             )
             start = max(
-                n for n in range(asked) if cells[n]["cell_type"] == "markdown" and "#" in sources[n]
+                n
+                for n in range(number)
+                if cells[n]["cell_type"] == "markdown" and "#" in sources[n]
             )
             first = re.split(r"^#+ .*$", seen(cells[start]), flags=re.MULTILINE)[-1]
-            before = (first, *(seen(cells[n]) for n in range(start + 1, asked)))
-            between = tuple(seen(cells[n]) for n in range(asked + 1, result))
-            found.append(Prediction(key, options_of(source, key), before, between))
-    return found
+            before = (first, *(seen(cells[n]) for n in range(start + 1, number)))
+            between = tuple(seen(cells[n]) for n in range(number + 1, result))
+            in_notebook.append(Prediction(key, options_of(source, key), before, between))
+    return in_notebook
 
 
-ALL = [(path.stem, one) for path in NOTEBOOKS for one in predictions(path)]
+ALL = [(path.stem, prediction) for path in NOTEBOOKS for prediction in predictions(path)]
 
 
 def told(text: str, prediction: Prediction) -> list[str]:
-    """Return what in a text tells the right option: its words where not all options stand, its number, other words."""
+    """Return the parts of a text that tell the right option: the option where others are missing, its number, or clues."""
     option, *others = RIGHT[prediction.key]
     clues = [word for word in others if word.lower() in text.lower()]
-    rest = [each for each in prediction.options if each != option]
+    other_options = [text for text in prediction.options if text != option]
     whole = re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE)
-    asked_among = any(each.lower() in text.lower() for each in rest)
-    if whole and len(option.split()) > 1 and not asked_among:
+    names_others = any(other.lower() in text.lower() for other in other_options)
+    if whole and len(option.split()) > 1 and not names_others:
         clues.append(option)
     if len(option.split()) > 1:
-        known = {number for each in rest for number in NUMBER.findall(each)}
+        of_others = {number for other in other_options for number in NUMBER.findall(other)}
         numbers = set(NUMBER.findall(text))
-        if not known & numbers:  # a text that lists numbers of other options tells nothing
-            clues += [number for number in set(NUMBER.findall(option)) - known if number in numbers]
+        if not of_others & numbers:  # a text that lists numbers of other options tells nothing
+            own = set(NUMBER.findall(option)) - of_others
+            clues += [number for number in own if number in numbers]
     return clues
 
 
-@pytest.mark.parametrize(("name", "prediction"), ALL, ids=lambda each: getattr(each, "key", each))
+@pytest.mark.parametrize(
+    ("name", "prediction"), ALL, ids=lambda value: getattr(value, "key", value)
+)
 def test_nothing_visible_answers_a_prediction(name, prediction):
     assert prediction.key in RIGHT, "write its right option into RIGHT"
     for text in prediction.between:
@@ -186,7 +191,9 @@ def test_nothing_visible_answers_a_prediction(name, prediction):
         assert not told(text, prediction), f"{name}: {text}"
 
 
-@pytest.mark.parametrize(("name", "prediction"), ALL, ids=lambda each: getattr(each, "key", each))
+@pytest.mark.parametrize(
+    ("name", "prediction"), ALL, ids=lambda value: getattr(value, "key", value)
+)
 def test_the_question_does_not_hold_its_answer(name, prediction):
     for text in prediction.before:
         clues = [clue for clue in told(text, prediction) if not clue.isdigit()]

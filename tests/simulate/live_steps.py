@@ -25,12 +25,12 @@ RULES = Rules(
 def requests() -> list[tuple[int, str, list[int], int]]:
     """Return (step before which it comes, name, prompt, tokens of the answer): mixed lengths, a shared beginning."""
     dice, shared = random.Random(0), [random.Random(1).randrange(5, 4000) for _ in range(64)]
-    found = []
+    arrivals = []
     for number in range(24):
         own = [dice.randrange(5, 4000) for _ in range(dice.randrange(8, 300))]
         prompt = shared + own if number % 3 == 0 else own
-        found.append((dice.randrange(40), f"r{number}", prompt, dice.randrange(2, 90)))
-    return sorted(found, key=lambda one: one[0])
+        arrivals.append((dice.randrange(40), f"r{number}", prompt, dice.randrange(2, 90)))
+    return sorted(arrivals, key=lambda arrival: arrival[0])
 
 
 def simulated() -> list[dict]:

@@ -18,26 +18,27 @@ def test_the_same_seed_draws_the_same_and_another_draws_others():
 
 
 def test_gaps_between_poisson_arrivals_are_exponential():
-    times = [one.arrival_s for one in drawn(rate=50, seconds=400, seed=3)]
+    times = [arrival.arrival_s for arrival in drawn(rate=50, seconds=400, seed=3)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     # An exponential distribution's mean and standard deviation are both 1 / rate; 20,000 draws are within 3 %.
     assert statistics.fmean(gaps) == pytest.approx(1 / 50, rel=0.03)
     assert statistics.stdev(gaps) == pytest.approx(1 / 50, rel=0.03)
 
 
-def test_the_room_is_called_for_a_load_and_its_names_stay_what_they_are():
+def test_the_package_of_simulations_has_its_functions_and_is_none_itself():
     from workshop import simulate
+    from workshop.simulate import load, tuning
 
-    first, again = simulate.tune, simulate.tune
-    assert first is again and callable(first) and callable(simulate)
+    assert simulate.simulate is load.simulate and simulate.tune is tuning.tune
     assert simulate.drawn is drawn and simulate.Arrival is Arrival
+    assert not callable(simulate)
 
 
 def test_a_burst_comes_at_once_and_lengths_stay_in_their_ranges():
     load = drawn(burst=200, prompt=(100, 110), output=(5, 6), prefix=64, seed=0)
-    assert len(load) == 200 and {one.arrival_s for one in load} == {0.0}
-    assert {one.prompt_tokens for one in load} == set(range(100, 111)) and {
-        one.output_tokens for one in load
+    assert len(load) == 200 and {arrival.arrival_s for arrival in load} == {0.0}
+    assert {arrival.prompt_tokens for arrival in load} == set(range(100, 111)) and {
+        arrival.output_tokens for arrival in load
     } == {5, 6}
 
 

@@ -50,21 +50,23 @@ def test_verify_needs_the_gpus(monkeypatch):
     monkeypatch.setattr(tuning.gpus, "visible", lambda: [])
     choice = tuning.Choice({"tensor_parallel_size": 2, "max_model_len": 8192}, None, None)
     with pytest.raises(BadInput, match="which takes 2 GPUs, and this machine has 0"):
-        tuning.verify("llama-3.1-8b", "h100", [choice], burst=2)
+        tuning.verify("llama-3.1-8b", "h100", [choice], drawn(burst=2))
 
 
 @pytest.mark.live
 def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    (mine, *_) = [one for one in records.own() if one.state == "ready"]
-    found = bench(
-        mine,
-        mine.model,
+    (record, *_) = [record for record in records.own() if record.state == "ready"]
+    figures = bench(
+        record,
+        record.model,
         str(TEACHING_FOLDER),
         drawn(burst=4, prompt=(20, 60), output=(4, 8), seed=0),
     )
-    assert all(0 < found[name]["p50"] <= found[name]["p95"] for name in ("ttft", "tpot", "e2el"))
-    assert found["tokens_per_s"] > 0
+    assert all(
+        0 < figures[name]["p50"] <= figures[name]["p95"] for name in ("ttft", "tpot", "e2el")
+    )
+    assert figures["tokens_per_s"] > 0
 
 
 @pytest.mark.live
@@ -72,5 +74,5 @@ def test_a_choice_is_served_measured_and_stopped(tmp_path, monkeypatch):
     """As `tune --verify` does with the best three, here on the CPU with the teaching model."""
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
     load = drawn(burst=3, prompt=(20, 60), output=(4, 8), seed=0)
-    found = on_a_new_server(None, ["--max-num-seqs", "16"], load)
-    assert found["ttft"]["p95"] > 0 and not records.own()
+    figures = on_a_new_server(None, ["--max-num-seqs", "16"], load)
+    assert figures["ttft"]["p95"] > 0 and not records.own()

@@ -36,7 +36,7 @@ class Planted:
         self.counters = {GPU: 1_000_000}
         self.requests = 0
         self.prompt_tokens = 0
-        self.asked: list[str] = []
+        self.log: list[str] = []
 
     def answered(self, requests: int, prompt_tokens: int) -> None:
         """Count requests, and the energy that they took."""
@@ -58,9 +58,9 @@ class Planted:
     def answer(self, body: dict) -> str:
         self.answered(1, len(body["prompt"]))
         if not body.get("stream"):
-            self.asked.append("warm-up")
+            self.log.append("warm-up")
             return "{}"
-        self.asked.append("turn")
+        self.log.append("turn")
         tokens = [{"choices": [{"text": "a", "token_ids": [7]}]}] * body["max_tokens"]
         return "".join(f"data: {json.dumps(token)}\n\n" for token in tokens) + "data: [DONE]\n\n"
 
@@ -80,7 +80,7 @@ def record(planted) -> Iterator[ServerRecord]:
             pass
 
         def do_GET(self):
-            planted.asked.append("/metrics")
+            planted.log.append("/metrics")
             self.reply(planted.metrics())
 
         def do_POST(self):
@@ -106,7 +106,7 @@ class Sender:
     def run(self, options, flags=()) -> ClientRun:
         sent = int(options["--num-prompts"])
         self.server.answered(sent, sent * int(options["--random-input-len"]))
-        self.server.asked.append("load")
+        self.server.log.append("load")
         result = {
             "duration": 10.0,
             "output_throughput": 64.0,
@@ -126,7 +126,7 @@ def test_a_point_counts_the_joules_of_its_load_without_the_warm_up(planted, reco
     assert point.to_dict()["energy"]["joules"] == 20 * MILLIJOULES / 1000
     assert point.to_dict()["energy"]["joules_per_token"] == round(3 / 32, 4)
     assert "· 4 at once: 0.09 joules per written token" in in_text(point)
-    assert planted.asked == ["warm-up"] * points.WARMUPS + ["/metrics", "load", "/metrics"]
+    assert planted.log == ["warm-up"] * points.WARMUPS + ["/metrics", "load", "/metrics"]
 
 
 def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, record):
@@ -136,7 +136,7 @@ def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, r
     assert point.to_dict()["energy"]["joules_per_token"] == 3 / 5
     assert "· 2 sessions: 0.60 joules per written token" in in_text(point)
     turns = ["turn"] * 6
-    assert planted.asked == ["warm-up"] * points.WARMUPS + ["/metrics", *turns, "/metrics"]
+    assert planted.log == ["warm-up"] * points.WARMUPS + ["/metrics", *turns, "/metrics"]
     assert "other requests" not in [fault.kind for fault in point.faults]
 
 

@@ -59,11 +59,11 @@ def test_more_tokens_touch_more_experts():
     ticking = clock.of(prepare("mixtral-8x7b", "h200", max_model_len=8192))
     expert_bytes = 2 * 3 * 4096 * 14336  # config.json, bfloat16; H200: 4.8e12 bytes a second
     assert ticking.experts_ms == pytest.approx(32 * 8 * expert_bytes / 4.8e9 / speed.EXPERTS_SHARE)
-    one, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
+    single, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
     read_ms = (0.75 - 0.75**16) * ticking.experts_ms
     each_ms = ticking.request_ms + ticking.attention[0].cached_token_ms
-    assert many - one == pytest.approx(read_ms + ticking.experts_many_ms + 15 * each_ms)
-    assert ticking.gpu_ms([(16, 0)]) - one > read_ms, "also where they are one request's"
+    assert many - single == pytest.approx(read_ms + ticking.experts_many_ms + 15 * each_ms)
+    assert ticking.gpu_ms([(16, 0)]) - single > read_ms, "also where they are one request's"
 
 
 def test_fp8_multiplies_rows_in_tiles():
@@ -142,8 +142,8 @@ def test_a_delta_nets_scan_is_launched_sooner_than_mambas_and_blocks_of_fp8_late
 def test_engines_that_share_experts_leave_fewer_of_them_idle():
     """Mixtral: a token leaves 6 of 8 idle, and one of each of two engines 36 of 64."""
     d = prepare("mixtral-8x7b", "h200", max_model_len=8192)
-    one, two = (clock.of(replace(d, dp=engines)) for engines in (1, 2))
-    assert (one.idle_experts, two.idle_experts) == (0.75, 0.5625)
+    single, two = (clock.of(replace(d, dp=engines)) for engines in (1, 2))
+    assert (single.idle_experts, two.idle_experts) == (0.75, 0.5625)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,11 @@ def test_a_hybrids_gpu_is_as_long_busy_with_prompts_and_answers_as_was_profiled(
     job = json.loads((GPU / "jobs" / "hybrid_steps.json").read_text())[0]
     of_h100 = clock.of(recorded.plan_of({**job, "gpu": "h100"}).deployment)
     for profile in json.loads((GPU / "records" / "hybrid_steps_h100.json").read_text())["profiles"]:
-        said = 0.0
+        busy_ms = 0.0
         for step in profile["steps"]:
             answers = [(1, 270)] * step["decoding"]
-            each = step["prompt_tokens"] // max(step["prompts"], 1)
-            said += step["count"] * of_h100.gpu_ms(answers + [(each, 0)] * step["prompts"])
-        assert said == pytest.approx(profile["gpu_busy_ms"], rel=0.14), profile["asked"]
+            tokens_per_prompt = step["prompt_tokens"] // max(step["prompts"], 1)
+            busy_ms += step["count"] * of_h100.gpu_ms(
+                answers + [(tokens_per_prompt, 0)] * step["prompts"]
+            )
+        assert busy_ms == pytest.approx(profile["gpu_busy_ms"], rel=0.14), profile["asked"]

@@ -38,23 +38,23 @@ def run(command, *args: str, code: int = 0) -> str:
 
 
 def test_simulate_prints_the_keys_that_others_rely_on(vllm):
-    found = json.loads(
+    result = json.loads(
         run(simulate, "llama-3.1-8b", *LOAD, "-tp", "1", "--slo", "ttft=500ms,tpot=50ms", "--json")
     )
     names = "model gpu tensor_parallel_size pipeline_parallel_size requests seconds wall_s steps preempted tokens_per_s"
     assert {*names.split(), "goodput_per_s", "kv_cache_usage_max", "over_time", *MEASURES} <= set(
-        found
+        result
     )
-    assert all({"p50", "p95", "p99", "mean"} == set(found[measure]) for measure in MEASURES)
-    assert {"t_s", "running", "waiting", "kv_cache_usage"} == set(found["over_time"])
-    assert len({len(values) for values in found["over_time"].values()}) == 1
-    assert 0 < found["kv_cache_usage_max"] < 1
+    assert all({"p50", "p95", "p99", "mean"} == set(result[measure]) for measure in MEASURES)
+    assert {"t_s", "running", "waiting", "kv_cache_usage"} == set(result["over_time"])
+    assert len({len(values) for values in result["over_time"].values()}) == 1
+    assert 0 < result["kv_cache_usage_max"] < 1
 
 
 def test_simulate_prints_what_people_read(vllm, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"arrival_s": 0, "prompt_tokens": 300, "output_tokens": 40}\n' * 3)
-    said = run(
+    output = run(
         simulate,
         "llama-3.1-8b",
         "--gpu",
@@ -66,7 +66,11 @@ def test_simulate_prints_what_people_read(vllm, tmp_path):
         "--trace",
         str(trace),
     )
-    assert "3 requests" in said and "ttft" in said and "vllm serve meta-llama/Llama-3.1-8B" in said
+    assert (
+        "3 requests" in output
+        and "ttft" in output
+        and "vllm serve meta-llama/Llama-3.1-8B" in output
+    )
 
 
 def test_simulate_ends_with_1_where_requests_pile_up(vllm):
@@ -77,7 +81,7 @@ def test_simulate_ends_with_1_where_requests_pile_up(vllm):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         ([], "MODEL is missing"),
         (["llama-3.1-8b"], "--gpu is missing"),
@@ -85,8 +89,8 @@ def test_simulate_ends_with_1_where_requests_pile_up(vllm):
         (["llama-3.1-8b", "--gpu", "h100", "--trace", "/nowhere.jsonl"], "cannot be read"),
     ],
 )
-def test_simulate_refuses_in_one_sentence(args, words):
-    with pytest.raises(BadInput, match=words):
+def test_simulate_refuses_in_one_sentence(args, message):
+    with pytest.raises(BadInput, match=message):
         run(simulate, *args)
 
 
@@ -98,9 +102,9 @@ def test_lengths_are_two_numbers_or_one():
 
 
 def test_tune_lets_engines_share_experts_where_there_are_some():
-    asked = list(candidates("qwen3-30b-a3b", "h200", {"max_model_len": 8192}))
-    shared = [one for one in asked if one.get("data_parallel_size", 1) > 1]
-    assert {one["tensor_parallel_size"] * one["data_parallel_size"] for one in shared} == {
+    splits = list(candidates("qwen3-30b-a3b", "h200", {"max_model_len": 8192}))
+    shared = [split for split in splits if split.get("data_parallel_size", 1) > 1]
+    assert {split["tensor_parallel_size"] * split["data_parallel_size"] for split in shared} == {
         2,
         4,
         8,
@@ -108,7 +112,9 @@ def test_tune_lets_engines_share_experts_where_there_are_some():
         32,
     }
     assert "--enable-expert-parallel" in plan("qwen3-30b-a3b", "h200", **shared[0]).command
-    assert not any("data_parallel_size" in one for one in candidates("llama-3.1-8b", "h200", {}))
+    assert not any(
+        "data_parallel_size" in split for split in candidates("llama-3.1-8b", "h200", {})
+    )
 
 
 def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
@@ -125,7 +131,7 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
         "--max-gpus",
         "2",
     ]
-    said = json.loads(
+    report = json.loads(
         run(
             tune,
             "llama-3.1-8b",
@@ -137,7 +143,7 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
             f"{tmp_path}/p.svg",
         )
     )
-    best, *others = said["choices"]
+    best, *others = report["choices"]
     keys = {
         "command",
         "gpus",
@@ -157,9 +163,9 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
     ]
     assert not better
     drawn = ElementTree.parse(tmp_path / "p.svg").getroot()  # it is whole
-    said = "".join(drawn.itertext())
+    text = "".join(drawn.itertext())
     assert (
-        "first token, p95, ms" in said and f"{best['gpus']} GPUs, {best['slo_share']:.0%}" in said
+        "first token, p95, ms" in text and f"{best['gpus']} GPUs, {best['slo_share']:.0%}" in text
     )
 
 
@@ -183,11 +189,11 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
 
 def test_more_gpus_than_replicas_are_simulated_is_said():
     search = tuning._Search("llama-3.1-8b", "h100", [], {}, None, 100, print)
-    found = SimpleNamespace(
+    simulation = SimpleNamespace(
         gpus=64, slo_share=0.5, of=lambda _: {"p95": 1.0}, replicas=64, command="vllm serve m"
     )
     search.tried.append(
-        tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None)
+        tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
     )
     with pytest.raises(
         WorkshopError,
@@ -202,9 +208,9 @@ def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_com
     def refined(*tried: tuple[int, float]) -> list[tuple[int, float]]:
         search = tuning._Search("llama-3.1-8b", "a100-80gb", [], {}, None, 16, print)
         for gpus, share in tried:
-            found = SimpleNamespace(gpus=gpus, slo_share=share, of=lambda _: {"p95": 1.0})
+            simulation = SimpleNamespace(gpus=gpus, slo_share=share, of=lambda _: {"p95": 1.0})
             search.tried.append(
-                tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None)
+                tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
             )
         return [(choice.gpus, choice.share) for choice in search.promising()]
 
@@ -214,17 +220,19 @@ def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_com
 
 
 def test_tune_splits_over_the_nodes_that_there_are():
-    asked = [
-        one
-        for one in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4})
-        if not one["quantization"]
+    splits = [
+        split
+        for split in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4})
+        if not split["quantization"]
     ]
-    plans = {(p.gpus, p.nodes) for p in (plan("llama-3.1-405b", "h100", **one) for one in asked)}
+    plans = {
+        (p.gpus, p.nodes) for p in (plan("llama-3.1-405b", "h100", **split) for split in splits)
+    }
     assert plans == {(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (32, 8)}
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (["--slo", ","], "is not a limit"),
         (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
@@ -234,15 +242,15 @@ def test_tune_splits_over_the_nodes_that_there_are():
         (["--slo", "tpot=1s", "--max-gpus", "1", "--gpu", "t4"], "over up to 1 × t4 holds it"),
     ],
 )
-def test_tune_refuses_for_what_is_wrong_with_the_question(args, words):
-    with pytest.raises(BadInput, match=words):
+def test_tune_refuses_for_what_is_wrong_with_the_question(args, message):
+    with pytest.raises(BadInput, match=message):
         run(tune, "qwen2.5-7b", "--gpu", "h100", "--burst", "50", *args)
 
 
 def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
     tried = []
 
-    def attempt(self, asked, replicas):
+    def attempt(self, plan_options, replicas):
         if 2 * replicas > self.most_gpus:
             return None
         tried.append(replicas)
@@ -255,11 +263,13 @@ def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch
         assert tried == halved
 
 
-@pytest.mark.parametrize("words", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]])
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, tmp_path):
+@pytest.mark.parametrize(
+    "command_line", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(command_line, tmp_path):
     for file in (tmp_path, tmp_path / "none" / "file"):
         with pytest.raises(BadInput, match="cannot be written"):
-            run(words[0], "llama-3.1-8b", *LOAD, *words[1:], str(file))
+            run(command_line[0], "llama-3.1-8b", *LOAD, *command_line[1:], str(file))
 
 
 def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
@@ -293,18 +303,18 @@ def test_a_simulated_class_is_refused_as_a_real_one_is(odd):
 def test_a_class_is_a_load_of_every_cell_of_every_learner():
     load = arrivals(3, None, seed=0)
     assert load == arrivals(3, None, seed=0) != arrivals(3, None, seed=1)
-    assert [one.arrival_s for one in load] == sorted(one.arrival_s for one in load)
-    twenty = [one for one in load if one.prefix.startswith("0 20 completions")]
-    assert len(twenty) == 20 and len({one.prefix for one in twenty}) == 1
+    assert [arrival.arrival_s for arrival in load] == sorted(arrival.arrival_s for arrival in load)
+    twenty = [arrival for arrival in load if arrival.prefix.startswith("0 20 completions")]
+    assert len(twenty) == 20 and len({arrival.prefix for arrival in twenty}) == 1
 
 
 def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
-    said = run(
+    output = run(
         classroom, "--learners", "20", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4"
     )
-    assert "✓ It will hold 20 learners" in said
+    assert "✓ It will hold 20 learners" in output
     limits = ["--max-ttft", "0.02", "--json"]
-    said = run(
+    output = run(
         classroom,
         "--learners",
         "5",
@@ -317,7 +327,7 @@ def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
         *limits,
         code=1,
     )
-    assert json.loads(said)["holds"] is False
+    assert json.loads(output)["holds"] is False
     with pytest.raises(BadInput, match="go together"):
         run(classroom, "--learners", "5", "--simulate", "llama-3.1-70b")
 
@@ -325,11 +335,11 @@ def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
 @pytest.mark.live
 def test_the_local_server_is_measured_simulated_and_asked(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    found = json.loads(run(simulate, "--local", "--json"))
-    assert found["requests"] > 0 and all(step > 0 for step in found["steps_ms"])
+    result = json.loads(run(simulate, "--local", "--json"))
+    assert result["requests"] > 0 and all(step > 0 for step in result["steps_ms"])
     for side in ("measured", "simulated"):
         assert all(
-            0 < found[side][name]["p50"] <= found[side][name]["p95"]
+            0 < result[side][name]["p50"] <= result[side][name]["p95"]
             for name in ("ttft", "tpot", "e2el")
         )
 

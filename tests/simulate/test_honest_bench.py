@@ -235,7 +235,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path, text):
 @pytest.mark.live
 def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    (record, *_) = [one for one in records.own() if one.state == "ready"]
+    (record, *_) = [record for record in records.own() if record.state == "ready"]
     load = points.Load(requests=20, prompt_tokens=160, output_tokens=4, concurrency=4)
     options = (record, record.model, str(TEACHING_FOLDER), load)
     first = points.measure(*options, seed=987_654)
@@ -251,7 +251,7 @@ def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, mon
 @pytest.mark.live
 def test_sessions_find_their_conversations_in_the_prefix_cache(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    (record, *_) = [one for one in records.own() if one.state == "ready"]
+    (record, *_) = [record for record in records.own() if record.state == "ready"]
     options = {"turns": (3, 3), "think_s": 0.1, "system": 256, "prompt": (128, 128)}
     options |= {"tool": (128, 128), "output": (8, 8)}
     (sessions,) = conversations.loads([3], options)

@@ -125,17 +125,18 @@ def test_compact_prompts_share_what_prompts_share_and_nothing_else():
     ]
     load = [Arrival(0, tokens, 1, prefix, shared) for tokens, prefix, shared in lengths]
     texts = Texts(load)
-    compact = [texts.prompt(one, number) for number, one in enumerate(load)]
+    compact = [texts.prompt(arrival, number) for number, arrival in enumerate(load)]
     whole = prompts(load)
     assert [len(prompt) for prompt in compact] == [tokens for tokens, *_ in lengths]
-    for one, other in combinations(range(len(load)), 2):
-        assert common(compact[one], compact[other]) == common(whole[one], whole[other])
+    for first, second in combinations(range(len(load)), 2):
+        assert common(compact[first], compact[second]) == common(whole[first], whole[second])
 
 
-def common(one: list[int], other: list[int]) -> int:
-    pairs = zip(one, other, strict=False)
+def common(first: list[int], second: list[int]) -> int:
+    pairs = zip(first, second, strict=False)
     return next(
-        (at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other))
+        (at for at, (left, right) in enumerate(pairs) if left != right),
+        min(len(first), len(second)),
     )
 
 

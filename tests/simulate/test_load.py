@@ -14,7 +14,7 @@ ONE = [Arrival(0.0, 192, 64)]
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def worker_jobs(monkeypatch):
     """Return what the worker is asked, which answers nothing."""
     jobs: list[dict] = []
     monkeypatch.setattr(load.process, "run", lambda *job, **how: jobs.append(how))
@@ -39,7 +39,7 @@ def test_a_kv_cache_takes_its_bytes_over_the_link_and_55_ms(place, bytes_per_s, 
     assert handed["wait_s"] == pytest.approx(0.055 + latency_us / 1e6)
 
 
-def test_engines_of_one_server_are_balanced_as_vllm_does_and_servers_by_the_router(asked):
+def test_engines_of_one_server_are_balanced_as_vllm_does_and_servers_by_the_router(worker_jobs):
     """Engines of a dense model are replicas; those that share experts are one."""
     dense, experts = (
         plan(m, "h200", max_model_len=4096, data_parallel_size=2)
@@ -47,8 +47,8 @@ def test_engines_of_one_server_are_balanced_as_vllm_does_and_servers_by_the_rout
     )
     for p, servers in ((dense, 1), (dense, 3), (experts, 1), (experts, 3)):
         on_plan(p, ONE, replicas=servers)
-    found = [(how["replicas"], how["engines"], how["router"]) for how in asked]
-    assert found == [
+    layouts = [(how["replicas"], how["engines"], how["router"]) for how in worker_jobs]
+    assert layouts == [
         (2, 1, "least-busy"),
         (6, 1, "round-robin"),
         (1, 2, "least-busy"),
@@ -56,13 +56,13 @@ def test_engines_of_one_server_are_balanced_as_vllm_does_and_servers_by_the_rout
     ]
 
 
-def test_what_just_fits_is_taken_and_one_more_is_not(asked):
+def test_what_just_fits_is_taken_and_one_more_is_not(worker_jobs):
     alone, two = (
         plan("llama-3.1-8b", "h100", max_model_len=256, data_parallel_size=n) for n in (1, 2)
     )
     on_plan(alone, ONE, replicas=64, host_factor=0.1)  # 192 + 64 tokens in a context of 256
     on_plan(two, ONE, replicas=32, prefill_replicas=32)
-    assert len(asked) == 2
+    assert len(worker_jobs) == 2
     for p, arrivals, how in (
         (alone, [Arrival(0.0, 193, 64)], {}),
         (alone, ONE, {"host_factor": 0.09}),
@@ -71,10 +71,10 @@ def test_what_just_fits_is_taken_and_one_more_is_not(asked):
     ):
         with pytest.raises(BadInput):
             on_plan(p, arrivals, **how)
-    assert len(asked) == 2
+    assert len(worker_jobs) == 2
 
 
-def test_a_limit_below_what_one_request_takes_alone_is_refused(asked):
+def test_a_limit_below_what_one_request_takes_alone_is_refused(worker_jobs):
     """A token takes a step of one request; the first one its way in and out as well, 2.4 ms on an H100's host."""
     p, least = plan("llama-3.1-8b", "h100", max_model_len=256), {}
     for name in ("tpot", "ttft", "e2el"):
@@ -87,5 +87,5 @@ def test_a_limit_below_what_one_request_takes_alone_is_refused(asked):
     assert least["ttft"] - least["tpot"] == pytest.approx(2.4) and least["e2el"] == least["ttft"]
     assert (
         least["tpot"] == pytest.approx(1e3 / p.single_stream_tokens_per_s, rel=0.05)
-        and len(asked) == 3
+        and len(worker_jobs) == 3
     )

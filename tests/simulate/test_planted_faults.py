@@ -238,9 +238,9 @@ def test_turns_share_what_came_before_and_lose_it_by_a_fault():
     # prompts of 150, 180, 210, 240: the system prompt returns in the first of two sessions, and all but the 20 new
     assert returning == pytest.approx((2 * 100 + 3 * (160 + 190 + 220)) / (3 * 780))
     before = Metrics(0.0, prompt_tokens_total=0, prefix_hits_total=0)
-    kept = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=1700)
+    intact = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=1700)
     lost = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=300)
-    assert conversations.hits_of_sessions(before, kept, returning) == (1700 / 2340, None)
+    assert conversations.hits_of_sessions(before, intact, returning) == (1700 / 2340, None)
     _, fault = conversations.hits_of_sessions(before, lost, returning)
     assert fault is not None and fault.kind == "prefixes lost"
     assert "82% of the prompts' tokens came again in later turns, and 13%" in fault.sentence

@@ -234,7 +234,7 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
-    rows, said = (
+    rows, comparison = (
         compare.compared(record.stem, json.loads(record.read_text())),
         json.loads(COMPARISON.read_text()),
     )
@@ -244,10 +244,12 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
         for key, goal in compare.GOALS.items()
         if abs(row["off_percent"][key]) > goal
     }
-    assert rows and missed == {each for each in MISSED if each[0] == record.stem}
+    assert rows and missed == {miss for miss in MISSED if miss[0] == record.stem}
     for row in rows:
         (same,) = (
-            one for one in said if (one["record"], one["load"]) == (row["record"], row["load"])
+            entry
+            for entry in comparison
+            if (entry["record"], entry["load"]) == (row["record"], row["load"])
         )
         assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), (
             "benchmarks/simulate/compare.py"
@@ -288,12 +290,12 @@ def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
         if without in path.stem:
             continue
         record = json.loads(path.read_text())
-        one = next((each for each in record["workloads"] if each["name"] == load), None)
-        if not one:
+        workload = next((entry for entry in record["workloads"] if entry["name"] == load), None)
+        if not workload:
             continue
         in_time = [
             first - at <= slo["ttft"] / 1e3 and (last - first) / (made - 1) <= slo["tpot"] / 1e3
-            for at, first, last, _, made in one["rows"]
+            for at, first, last, _, made in workload["rows"]
         ]
         measured[path.stem] = sum(in_time) / len(in_time)
         simulated[path.stem] = simulated_slo_share(path, load, tpot_ms)
@@ -308,7 +310,7 @@ def simulated_slo_share(path: Path, load: str, tpot_ms: float) -> float:
     import compare
 
     record = json.loads(path.read_text())
-    workload = next(each for each in record["workloads"] if each["name"] == load)
+    workload = next(entry for entry in record["workloads"] if entry["name"] == load)
     outcome = on_plan(
         compare.planned(record, path.stem.split("_")[0]),
         compare.arrivals_of(workload),

@@ -18,7 +18,7 @@ COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
 
 
 def load_of(requests: list[Outcome], **more) -> Simulation:
-    names = {each.name for each in fields(Simulation)}
+    names = {field.name for field in fields(Simulation)}
     return Simulation(
         **{
             **dict.fromkeys(names),
@@ -41,12 +41,12 @@ def test_figures_are_those_of_vllm_bench_serve_by_hand():
     assert s.of("e2el") == pytest.approx({"p50": 2250, "p95": 2925, "p99": 2985, "mean": 2250})
     assert s.of("itl")["mean"] == s.to_dict()["itl_ms"]["mean"] == pytest.approx(200)
     assert (s.seconds, s.tokens_per_s, s.slo_share, s.goodput_per_s) == (4.0, 6.5, 0.5, 0.25)
-    said = s.to_dict()
-    assert (said["requests"], said["preempted"], said["prefix_hit_rate"]) == (2, 2, 0.25)
+    figures = s.to_dict()
+    assert (figures["requests"], figures["preempted"], figures["prefix_hit_rate"]) == (2, 2, 0.25)
     assert load_of([slow, late]).goodput_per_s is None
-    one = load_of([Outcome(0.0, 10, first_s=0.25, last_s=0.25, output_tokens=1)], gaps_s=[])
-    assert set(one.of("ttft").values()) == {250.0} and set(one.of("tpot").values()) == set(
-        one.of("itl").values()
+    single = load_of([Outcome(0.0, 10, first_s=0.25, last_s=0.25, output_tokens=1)], gaps_s=[])
+    assert set(single.of("ttft").values()) == {250.0} and set(single.of("tpot").values()) == set(
+        single.of("itl").values()
     ) == {None}
 
 
@@ -57,8 +57,14 @@ def test_a_limit_is_in_ms_or_s_and_above_0():
 
 
 def test_an_answer_of_one_token_has_no_tpot_that_a_limit_could_be_missed_by():
-    one, two = (Outcome(0.0, 10, first_s=0.25, last_s=0.5, output_tokens=n) for n in (1, 2))
-    assert one.meets({"tpot": 50.0}) and not two.meets({"tpot": 50.0}) and two.tpot_ms == 250
+    one_token, two_tokens = (
+        Outcome(0.0, 10, first_s=0.25, last_s=0.5, output_tokens=n) for n in (1, 2)
+    )
+    assert (
+        one_token.meets({"tpot": 50.0})
+        and not two_tokens.meets({"tpot": 50.0})
+        and two_tokens.tpot_ms == 250
+    )
 
 
 def test_requests_pile_up_where_more_and_more_are_unfinished():

@@ -45,7 +45,7 @@ def test_a_trace_names_the_pieces_of_a_prompt_and_its_answer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     [
         ({"prefix": [["system"]]}, r"is not \[name, tokens\]"),
         ({"prefix": [["system", 0]]}, r"is not \[name, tokens\]"),
@@ -56,9 +56,9 @@ def test_a_trace_names_the_pieces_of_a_prompt_and_its_answer(tmp_path):
         ({"answer": 3}, "The answer of line 1 of .* is not a name"),
     ],
 )
-def test_a_piece_that_cannot_be_is_refused_by_its_line(more, words, tmp_path):
+def test_a_piece_that_cannot_be_is_refused_by_its_line(more, message, tmp_path):
     row = {"arrival_s": 0, "prompt_tokens": 100, "output_tokens": 4, **more}
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         read_trace(written(tmp_path, row))
 
 
@@ -88,7 +88,7 @@ def test_an_answer_that_returns_in_the_next_prompt_is_cached_but_for_its_last_to
 
 def test_the_former_form_of_a_prefix_is_one_piece(p8b):
     named = [Arrival(0, 900, 4, "system", 800), Arrival(3, 900, 4, "system", 800)]
-    pieces = [replace(one, prefix=None, pieces=(("system", 800),)) for one in named]
+    pieces = [replace(arrival, prefix=None, pieces=(("system", 800),)) for arrival in named]
     assert hits(p8b, *named) == hits(p8b, *pieces) == [0, 800]
 
 
@@ -127,7 +127,7 @@ def test_a_turn_is_sent_when_the_answer_before_it_has_ended_and_was_thought_abou
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"turns": (2, 3)}, "Say how many"),
         ({"sessions": 0}, "0 sessions"),
@@ -139,8 +139,8 @@ def test_a_turn_is_sent_when_the_answer_before_it_has_ended_and_was_thought_abou
         ({"sessions": 200_000, "turns": (9, 9)}, "more than 200,000 requests"),
     ],
 )
-def test_sessions_that_cannot_be_are_refused(options, words):
-    with pytest.raises(BadInput, match=words):
+def test_sessions_that_cannot_be_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
         arriving(options)
 
 

@@ -36,8 +36,8 @@ def p8b():
     return plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
 
 
-def without_wall(found) -> dict:
-    return {key: value for key, value in found.to_dict().items() if key != "wall_s"}
+def without_wall(simulation) -> dict:
+    return {key: value for key, value in simulation.to_dict().items() if key != "wall_s"}
 
 
 def test_its_steps_are_those_of_a_live_engine_request_by_request():
@@ -78,31 +78,31 @@ def test_the_same_seed_gives_the_same_to_the_last_figure():
 
 def test_a_lone_request_waits_for_its_prefill_and_its_way_alone(p8b):
     clock = of(p8b.deployment)
-    found = on_plan(p8b, [Arrival(3.0, 100, 3)])
-    (only,) = found.requests
+    simulation = on_plan(p8b, [Arrival(3.0, 100, 3)])
+    (only,) = simulation.requests
     way_ms = (clock.way_in_s + clock.way_out_s) * 1e3
     before_ms, launch_ms = clock.host_ms([(100, 0)])
     # the next step is scheduled before the host looks for the first's token
     next_ms = sum(clock.host_ms([(1, 100)]))
     first_ms = way_ms + before_ms + max(clock.gpu_ms([(100, 0)]), launch_ms + next_ms)
     assert only.ttft_ms == pytest.approx(first_ms)
-    assert only.output_tokens == 3 and found.steps == 3
+    assert only.output_tokens == 3 and simulation.steps == 3
     assert only.tpot_ms == pytest.approx(clock.gpu_ms([(1, 100)]), rel=0.5)
 
 
 def test_a_shared_prefix_is_computed_once(p8b):
     load = [Arrival(number, 1100, 4, "system", 1024) for number in range(5)]
-    found = on_plan(p8b, load)
-    assert [one.hit_tokens for one in found.requests] == [0, 1024, 1024, 1024, 1024]
-    assert found.requests[1].ttft_ms < found.requests[0].ttft_ms / 1.5
+    simulation = on_plan(p8b, load)
+    assert [request.hit_tokens for request in simulation.requests] == [0, 1024, 1024, 1024, 1024]
+    assert simulation.requests[1].ttft_ms < simulation.requests[0].ttft_ms / 1.5
     cold = on_plan(p8b, load, enable_prefix_caching=False)
-    assert not any(one.hit_tokens for one in cold.requests)
+    assert not any(request.hit_tokens for request in cold.requests)
 
 
 def test_a_slower_host_makes_first_tokens_later_and_an_impossible_one_is_refused(p8b):
     load = drawn(rate=8, seconds=4, seed=2)
     fast, usual, slow = (
-        on_plan(p8b, load, host_factor=each).of("ttft")["p50"] for each in (0.5, 1, 2)
+        on_plan(p8b, load, host_factor=factor).of("ttft")["p50"] for factor in (0.5, 1, 2)
     )
     assert fast < usual < slow
     with pytest.raises(BadInput, match="host factor of 0 cannot be"):
@@ -114,21 +114,23 @@ def test_too_little_kv_cache_makes_requests_wait_and_preempts(p8b):
     roomy, tight = on_plan(p8b, load), on_plan(p8b, load, num_gpu_blocks=600)
     assert tight.kv_cache_usage_max > 0.9 > roomy.kv_cache_usage_max
     assert (
-        sum(one.preempted for one in tight.requests)
+        sum(request.preempted for request in tight.requests)
         > 0
-        == sum(one.preempted for one in roomy.requests)
+        == sum(request.preempted for request in roomy.requests)
     )
     assert tight.seconds > roomy.seconds
-    assert [one.output_tokens for one in tight.requests] == [one.output_tokens for one in load]
+    assert [request.output_tokens for request in tight.requests] == [
+        request.output_tokens for request in load
+    ]
 
 
 def test_steps_say_what_each_request_did(tmp_path, p8b):
     load = drawn(burst=5, prompt=(100, 200), output=(3, 9), seed=1)
-    found = on_plan(p8b, load, steps=tmp_path / "steps.jsonl")
+    simulation = on_plan(p8b, load, steps=tmp_path / "steps.jsonl")
     steps = trace.read(tmp_path / "steps.jsonl")
     # the last gives blocks back, and does no work
-    assert [step.step for step in steps] == list(range(found.steps + 1))
-    assert sum(bool(step.requests) for step in steps) == found.steps
+    assert [step.step for step in steps] == list(range(simulation.steps + 1))
+    assert sum(bool(step.requests) for step in steps) == simulation.steps
     most: dict[str, int] = {}
     for step, pool in trace.replay(steps):
         assert pool.used_blocks == set(pool.owners)
@@ -138,11 +140,11 @@ def test_steps_say_what_each_request_did(tmp_path, p8b):
         for name, blocks in pool.tables.items():
             most[name] = max(most.get(name, 0), len(blocks))
     assert not pool.used_blocks and not pool.waiting
-    for number, one in enumerate(load):
-        mine = [row for step in steps for row in step.requests if row.id == str(number)]
-        assert sum(row.prefill_tokens for row in mine) == one.prompt_tokens
-        assert sum(row.decode_tokens for row in mine) == one.output_tokens - 1
-        assert most[str(number)] == -(-(one.prompt_tokens + one.output_tokens - 1) // 16)
+    for number, arrival in enumerate(load):
+        rows = [row for step in steps for row in step.requests if row.id == str(number)]
+        assert sum(row.prefill_tokens for row in rows) == arrival.prompt_tokens
+        assert sum(row.decode_tokens for row in rows) == arrival.output_tokens - 1
+        assert most[str(number)] == -(-(arrival.prompt_tokens + arrival.output_tokens - 1) // 16)
 
 
 def test_each_replica_has_steps_of_its_own(tmp_path, p8b):
@@ -157,13 +159,15 @@ def test_each_replica_has_steps_of_its_own(tmp_path, p8b):
 def test_more_replicas_wait_less_and_a_router_that_knows_prefixes_computes_fewer_twice(p8b):
     load = drawn(rate=25, seconds=4, prompt=(2000, 2200), output=(16, 32), seed=2)
     named = [
-        replace(one, prefix=f"p{number % 3}", prefix_tokens=1920) for number, one in enumerate(load)
+        replace(arrival, prefix=f"p{number % 3}", prefix_tokens=1920)
+        for number, arrival in enumerate(load)
     ]
     waits = [on_plan(p8b, load, replicas=n, router="least-busy").of("ttft")["p95"] for n in (1, 3)]
     assert waits[1] < waits[0]
     hits = {
         router: sum(
-            one.hit_tokens for one in on_plan(p8b, named, replicas=4, router=router).requests
+            request.hit_tokens
+            for request in on_plan(p8b, named, replicas=4, router=router).requests
         )
         for router in ("round-robin", "prefix")
     }
@@ -182,7 +186,7 @@ def test_pipeline_stages_work_on_different_steps_at_once():
 
 def test_hybrid_models_have_a_block_table_for_each_group():
     """gpt-oss: every second layer sees 128 tokens, so its blocks are given back as the answer grows."""
-    found = simulate(
+    simulation = simulate(
         "gpt-oss-20b",
         "h100",
         tensor_parallel_size=1,
@@ -191,7 +195,7 @@ def test_hybrid_models_have_a_block_table_for_each_group():
         prompt=(8000, 8000),
         output=(8, 8),
     )
-    assert [one.output_tokens for one in found.requests] == [8] * 4
+    assert [request.output_tokens for request in simulation.requests] == [8] * 4
 
 
 NEW = {*("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "gpt-oss-20b"),
@@ -207,8 +211,11 @@ FAMILIES = [entry for entry in RECORDED if entry["name"] in NEW]
 def test_what_vllms_classes_said_is_simulated(entry):
     """Fifteen configs of this year, most without formulas: Mamba and sliding windows keep block tables of their own."""
     p = plan(entry["name"], "h200", max_model_len=2048)
-    found = on_plan(p, drawn(burst=4, prompt=(300, 400), output=(4, 8), seed=0))
-    assert all(one.output_tokens >= 4 for one in found.requests) and found.basis == p.basis
+    simulation = on_plan(p, drawn(burst=4, prompt=(300, 400), output=(4, 8), seed=0))
+    assert (
+        all(request.output_tokens >= 4 for request in simulation.requests)
+        and simulation.basis == p.basis
+    )
     (built,) = (
         b
         for b in entry["builds"]
@@ -216,8 +223,8 @@ def test_what_vllms_classes_said_is_simulated(entry):
     )
     pairs = list(zip(rules(p).groups, built["kv_cache"]["groups"], strict=True))
     assert all(
-        kind.lower() in said["kind"].lower() and size == said["size"]
-        for (kind, size), said in pairs
+        kind.lower() in group["kind"].lower() and size == group["size"]
+        for (kind, size), group in pairs
     )
 
 
@@ -225,8 +232,8 @@ def test_without_cached_prefixes_a_state_takes_one_block_however_long_the_text()
     p = plan("jamba-v0.1", "h200", max_model_len=8192)
     # 4 of 32 layers attend (its config.json)
     assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + ["full"]
-    found = (on_plan(p, [Arrival(0, n, 2)], enable_prefix_caching=False) for n in (80, 800))
-    short, long = (one.kv_cache_usage_max * p.num_gpu_blocks for one in found)
+    simulations = (on_plan(p, [Arrival(0, n, 2)], enable_prefix_caching=False) for n in (80, 800))
+    short, long = (simulation.kv_cache_usage_max * p.num_gpu_blocks for simulation in simulations)
     # nine more blocks of 80 tokens, for attention alone
     assert long - short == pytest.approx(9, abs=1)
 
@@ -236,7 +243,7 @@ def test_a_hybrids_prefixes_are_cached_by_whole_blocks_as_by_its_server():
     p = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192)
     load = [Arrival(float(i), 3500, 2, "same", 3000) for i in range(2)]
     hits = [
-        [one.hit_tokens for one in on_plan(p, load, enable_prefix_caching=on).requests]
+        [request.hit_tokens for request in on_plan(p, load, enable_prefix_caching=on).requests]
         for on in (None, False)
     ]
     assert hits == [[0, 2 * 1312], [0, 0]]
@@ -249,7 +256,9 @@ def test_prefill_apart_keeps_prompts_out_of_the_decoding_steps(p8b):
     load = drawn(rate=20, seconds=5, prompt=(1000, 3000), output=(16, 64), seed=0)
     together, apart = on_plan(p8b, load, replicas=2), on_plan(p8b, load, prefill_replicas=1)
     assert apart.gpus == together.gpus == 2
-    assert [one.output_tokens for one in apart.requests] == [one.output_tokens for one in load]
+    assert [request.output_tokens for request in apart.requests] == [
+        request.output_tokens for request in load
+    ]
     assert apart.of("tpot")["p95"] < together.of("tpot")["p95"] / 1.3
     (only,) = on_plan(p8b, [Arrival(0.0, 4000, 2)], prefill_replicas=1).requests
     (before,) = on_plan(p8b, [Arrival(0.0, 4000, 2)]).requests
@@ -261,11 +270,11 @@ def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
     wide = plan(
         "qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=4096
     )
-    found = on_plan(wide, drawn(burst=40, seed=0))
-    assert found.gpus == 2 and found.basis == "measured on this kind of GPU"
+    simulation = on_plan(wide, drawn(burst=40, seed=0))
+    assert simulation.gpus == 2 and simulation.basis == "measured on this kind of GPU"
     alone = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, max_model_len=4096)
     assert of(wide.deployment).message_ms > 0 == of(alone.deployment).message_ms
-    assert found.of("ttft")["p95"] < on_plan(alone, drawn(burst=40, seed=0)).of("ttft")["p95"]
+    assert simulation.of("ttft")["p95"] < on_plan(alone, drawn(burst=40, seed=0)).of("ttft")["p95"]
 
 
 @pytest.fixture(scope="module")
@@ -299,8 +308,8 @@ def test_an_engine_without_work_costs_the_other_nothing(wide):
     alone = [Arrival(0.0, 300, 20)]
     one_replica = replace(wide.choice, deployment=replace(wide.deployment, dp=1))
     one_engine = replace(wide, choice=one_replica)
-    both, one = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
-    assert both.requests == one.requests and both.steps == one.steps
+    both, single = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
+    assert both.requests == single.requests and both.steps == single.steps
 
 
 def test_each_engine_of_data_parallelism_writes_its_steps(tmp_path, wide):
@@ -318,13 +327,13 @@ def test_it_says_whether_the_server_keeps_up(p8b):
         p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)
     ).keeps_up  # though it ends with a few more at once
     # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
-    asked = drawn(rate=80, seconds=12, seed=0)
-    assert not on_plan(p8b, asked).keeps_up
+    load = drawn(rate=80, seconds=12, seed=0)
+    assert not on_plan(p8b, load).keeps_up
     assert not on_plan(p8b, drawn(rate=60, seconds=8, prompt=(2000, 3000), seed=0)).keeps_up
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"burst": 1, "prompt": (9000, 9000)}, "longer than the context"),
         ({"burst": 1, "replicas": 0}, "replicas"),
@@ -337,9 +346,9 @@ def test_it_says_whether_the_server_keeps_up(p8b):
         ({}, "not clear when requests arrive"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(options, words, monkeypatch):
+def test_what_cannot_be_is_refused_before_anything_starts(options, message, monkeypatch):
     monkeypatch.setattr(process, "run", lambda *job, **how: pytest.fail("it started"))
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         simulate(
             "llama-3.1-8b", "h100", **{"tensor_parallel_size": 1, "max_model_len": 8192, **options}
         )
@@ -379,8 +388,8 @@ def test_the_plans_number_of_learners_is_what_the_simulation_finds(model, gpu, t
     p = plan(model, gpu, tensor_parallel_size=tp, max_model_len=8192)
     waits = [
         max(
-            one.ttft_ms
-            for one in on_plan(p, drawn(burst=n, prompt=(300, 300), output=(2, 2))).requests
+            request.ttft_ms
+            for request in on_plan(p, drawn(burst=n, prompt=(300, 300), output=(2, 2))).requests
         )
         for n in (p.learners_at_once, p.learners_at_once * 4 // 3)
     ]

@@ -37,10 +37,10 @@ def test_more_than_the_cache_or_max_num_seqs_holds_do_not_run_at_once():
 
 
 def test_the_plan_says_tokens_per_second_for_many_requests():
-    words = ["plan", "llama-3.1-8b", "--gpu", "h100"]
-    shown = CliRunner().invoke(group, words).output
+    arguments = ["plan", "llama-3.1-8b", "--gpu", "h100"]
+    shown = CliRunner().invoke(group, arguments).output
     assert "32 at once: about" in shown and "256 at once: about" in shown
-    few = CliRunner().invoke(group, [*words, "--max-num-seqs", "64"]).output
+    few = CliRunner().invoke(group, [*arguments, "--max-num-seqs", "64"]).output
     assert "32 at once" in few and "256 at once" not in few
     not_here = (
         CliRunner()

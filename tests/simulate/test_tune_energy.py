@@ -40,7 +40,7 @@ def test_the_price_of_a_gpu_hour_alone_means_what_it_meant():
 
 
 @pytest.mark.parametrize(
-    ("kwh_price", "watts", "words"),
+    ("kwh_price", "watts", "message"),
     [
         (0.2, None, "need each other"),
         (None, 350, "need each other"),
@@ -49,8 +49,8 @@ def test_the_price_of_a_gpu_hour_alone_means_what_it_meant():
         (float("inf"), 350, "numbers above 0"),
     ],
 )
-def test_half_a_price_or_an_impossible_one_is_refused(kwh_price, watts, words):
-    with pytest.raises(BadInput, match=words):
+def test_half_a_price_or_an_impossible_one_is_refused(kwh_price, watts, message):
+    with pytest.raises(BadInput, match=message):
         tuning.power_of(kwh_price, watts)
 
 

@@ -24,18 +24,18 @@ def choice(
     *,
     price=None,
     replicas: int = 1,
-    **asked,
+    **arguments,
 ) -> Choice:
     times = {"ttft": {"p50": 300 - ttft_ms, "p95": ttft_ms}, "tpot": {"p50": 5, "p95": 10}}
-    found = {
+    figures = {
         "gpus": gpus,
         "slo_share": share,
         "replicas": replicas,
         "command": "vllm serve m",
         "tokens_per_s": 1000,
     }
-    simulation = SimpleNamespace(of=times.get, **found)
-    return Choice({"quantization": None, "kv_cache_dtype": "auto", **asked}, simulation, price)
+    simulation = SimpleNamespace(of=times.get, **figures)
+    return Choice({"quantization": None, "kv_cache_dtype": "auto", **arguments}, simulation, price)
 
 
 def search(max_gpus: int = 16, arrivals=(), slo=None) -> tuning._Search:
@@ -73,7 +73,7 @@ def test_listed_is_what_no_other_beats_and_of_equals_what_was_tried_first():
     fast, best, again = choice(2, ttft_ms=50), choice(1, 0.96, 200), choice(1, 0.96, 200)
     tried = search()
     tried.tried = [choice(2, 0.96, 250), best, again, fast, choice(1, 0.96, 300)]
-    assert [id(each) for each in tried.best()] == [id(best), id(fast)]
+    assert [id(candidate) for candidate in tried.best()] == [id(best), id(fast)]
 
 
 def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(monkeypatch):
@@ -82,11 +82,11 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
 
     def on_plan(p, arrivals, *, replicas, **how):
         seen.append((p.tensor_parallel_size, replicas))
-        found = choice(
+        simulation = choice(
             p.gpus * replicas, min(1.0, p.gpus * replicas / 4), replicas=replicas
         ).simulation
-        found.command = p.command
-        return found
+        simulation.command = p.command
+        return simulation
 
     monkeypatch.setattr(tuning, "on_plan", on_plan)
     few, many = search(4), search()
@@ -104,9 +104,10 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
 
 
 def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantized():
-    asked = {
+    formats = {
         (model, gpu): {
-            (one["quantization"], one["kv_cache_dtype"]) for one in candidates(model, gpu, {})
+            (arguments["quantization"], arguments["kv_cache_dtype"])
+            for arguments in candidates(model, gpu, {})
         }
         for model, gpu in (
             ("llama-3.1-8b", "h100"),
@@ -114,13 +115,14 @@ def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantized():
             ("glm-4.5-air-fp8", "h100"),
         )
     }
-    every, plain, cache = asked.values()
+    every, plain, cache = formats.values()
     assert every == {(None, "auto"), (None, "fp8"), ("fp8", "auto"), ("fp8", "fp8")}
     assert plain == {(None, "auto")} and cache == {(None, "auto"), (None, "fp8")}
 
 
 def test_verify_serves_the_best_three_with_a_replicas_share_of_the_load(monkeypatch):
-    served, load = [], {"burst": 6, "seed": 1}
+    served = []
+    requests = drawn(burst=6, seed=1)
     monkeypatch.setattr(tuning.gpus, "visible", lambda: ["h100", "h100"])
     monkeypatch.setattr(
         tuning, "on_a_new_server", lambda model, flags, load: served.append(load) or {}
@@ -128,12 +130,11 @@ def test_verify_serves_the_best_three_with_a_replicas_share_of_the_load(monkeypa
     single = {"tensor_parallel_size": 1, "max_model_len": 8192}
     choices = [choice(3, replicas=3, **single), choice(2, **{**single, "tensor_parallel_size": 2})]
     choices += [choice(1, **single)] * 2
-    assert len(tuning.verify("llama-3.1-8b", "h100", choices, **load)) == 3
-    every = drawn(**load)
-    assert served == [[every[0], every[3]], every, every]
+    assert len(tuning.verify("llama-3.1-8b", "h100", choices, requests)) == 3
+    assert served == [[requests[0], requests[3]], requests, requests]
     monkeypatch.setattr(tuning.gpus, "visible", lambda: ["h100"])
     with pytest.raises(BadInput, match="takes 2 GPUs, and this machine has 1"):
-        tuning.verify("llama-3.1-8b", "h100", choices, **load)
+        tuning.verify("llama-3.1-8b", "h100", choices, requests)
     assert len(served) == 3, "before any server starts"
 
 
@@ -165,9 +166,9 @@ def test_verify_refuses_sessions_before_anything_is_simulated_or_served(monkeypa
     monkeypatch.setattr(tuning, "on_plan", never)
     single = choice(1, tensor_parallel_size=1, max_model_len=8192)
     with pytest.raises(BadInput, match="--verify cannot send sessions"):
-        tuning.verify("llama-3.1-8b", "h100", [single], sessions=3)
-    words = ["tune", "llama-3.1-8b", "--gpu", "h100", "--sessions", "3", "--slo", "ttft=1s"]
-    result = CliRunner().invoke(group, [*words, "--verify"])
+        tuning.verify("llama-3.1-8b", "h100", [single], drawn_sessions(Sessions(sessions=3)))
+    arguments = ["tune", "llama-3.1-8b", "--gpu", "h100", "--sessions", "3", "--slo", "ttft=1s"]
+    result = CliRunner().invoke(group, [*arguments, "--verify"])
     assert isinstance(result.exception, BadInput)
     assert "--verify cannot send sessions" in str(result.exception)
     assert "workshop bench --sessions" in result.exception.remedy

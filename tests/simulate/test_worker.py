@@ -42,10 +42,10 @@ def test_over_time_shows_the_most_requests_of_each_span():
             )
         ]
 
-    one, replica = Watch(None), type("Replica", (), {"ended_s": 0.9})()
-    one.seen(replica, step(0, 1, 0), 0.9)
-    one.ended(replica)
-    assert set(one.over_time()["running"]) == {1}
+    single, replica = Watch(None), type("Replica", (), {"ended_s": 0.9})()
+    single.seen(replica, step(0, 1, 0), 0.9)
+    single.ended(replica)
+    assert set(single.over_time()["running"]) == {1}
     two = Watch(None)
     for replica, began_s, *state in (
         ("a", 0, 3, 0),
@@ -55,10 +55,14 @@ def test_over_time_shows_the_most_requests_of_each_span():
     ):
         two.seen(replica, step(began_s, *state), began_s + 0.1)
     two.seen("b", step(100, 1, 0), 100.1)
-    found = two.over_time()
-    assert (max(found["running"]), max(found["waiting"]), max(found["kv_cache_usage"])) == (
+    timeline = two.over_time()
+    assert (
+        max(timeline["running"]),
+        max(timeline["waiting"]),
+        max(timeline["kv_cache_usage"]),
+    ) == (
         13,
         2,
         0.08,
     )
-    assert [found["running"][at] for at in (0, 79, 80, 81, 199)] == [3, 3, 13, 9, 9]
+    assert [timeline["running"][at] for at in (0, 79, 80, 81, 199)] == [3, 3, 13, 9, 9]

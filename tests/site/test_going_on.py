@@ -72,7 +72,7 @@ def test_a_page_is_built_anew_if_its_sources_changed(build, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (ValueError(), "ValueError"),
         (ValueError("\n"), "ValueError"),
@@ -80,8 +80,8 @@ def test_a_page_is_built_anew_if_its_sources_changed(build, tmp_path, monkeypatc
         (ValueError("a\n\x1b[31mNameError\x1b[39m: no such name"), "NameError: no such name"),
     ],
 )
-def test_an_error_is_its_last_line_without_colors_or_its_kind(build, error, words):
-    assert build.module.last_line(error) == words
+def test_an_error_is_its_last_line_without_colors_or_its_kind(build, error, message):
+    assert build.module.last_line(error) == message
 
 
 def test_what_npm_and_pip_have_installed_makes_no_page_anew(build, tmp_path, monkeypatch):

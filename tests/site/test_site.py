@@ -33,14 +33,14 @@ def state_of(models: dict) -> dict:
     def flat(value):
         if isinstance(value, w.Widget):
             return f"IPY_MODEL_{value.model_id}"
-        return [flat(each) for each in value] if isinstance(value, list | tuple) else value
+        return [flat(item) for item in value] if isinstance(value, list | tuple) else value
 
     return {
         key: {
-            "model_name": one._model_name,
-            "state": {name: flat(getattr(one, name)) for name in one.keys},
+            "model_name": widget._model_name,
+            "state": {name: flat(getattr(widget, name)) for name in widget.keys},
         }
-        for key, one in models.items()
+        for key, widget in models.items()
     }
 
 
@@ -70,9 +70,12 @@ def test_controls_become_inputs_with_their_labels_and_values(site_modules):
     )
     models, queue = {}, [box]
     while queue:
-        one = queue.pop()
-        models[one.model_id] = one
-        queue += [*getattr(one, "children", ()), *([one.layout] if hasattr(one, "layout") else [])]
+        widget = queue.pop()
+        models[widget.model_id] = widget
+        queue += [
+            *getattr(widget, "children", ()),
+            *([widget.layout] if hasattr(widget, "layout") else []),
+        ]
     drawn = site_modules[1].Widgets(state_of(models)).html(box.model_id)
     assert "<b>picture</b>" in drawn and "hidden" not in drawn
     for name, value in (("GPUs", "7"), ("utilization", "0.93"), ("context", "128k")):
@@ -171,11 +174,11 @@ def test_pyodide_of_an_earlier_lock_is_replaced(tmp_path, monkeypatch, site_modu
         )
 
     def npm(command: list[str], cwd: Path, **_) -> subprocess.CompletedProcess:
-        asked.append(command)
+        commands.append(command)
         shutil.copy(cwd / "package-lock.json", cwd / "node_modules" / ".package-lock.json")
         return subprocess.CompletedProcess(command, 0)
 
-    asked = []
+    commands = []
     locked(tmp_path / "package-lock.json", "sha512-new")
     locked(tmp_path / "node_modules" / ".package-lock.json", "sha512-old")
     monkeypatch.setattr(pages, "HERE", tmp_path)
@@ -183,25 +186,25 @@ def test_pyodide_of_an_earlier_lock_is_replaced(tmp_path, monkeypatch, site_modu
     monkeypatch.setattr(pages.subprocess, "run", npm)
     pages.fetch()
     pages.fetch()
-    assert [command[:2] for command in asked] == [["npm", "ci"]], "once: afterwards it is there"
+    assert [command[:2] for command in commands] == [["npm", "ci"]], "once: afterwards it is there"
 
 
 def test_what_is_no_jupyterlite_is_never_cleared(tmp_path, site_modules):
     from lite import build as lite
     from live import pages
 
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    lite.make_room(mine)
-    (mine / "thesis.txt").write_text("years of work")
-    (mine / "jupyter-lite.json").write_text("{}")
-    for place in (mine, mine / "thesis.txt"):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    lite.make_room(folder)
+    (folder / "thesis.txt").write_text("years of work")
+    (folder / "jupyter-lite.json").write_text("{}")
+    for place in (folder, folder / "thesis.txt"):
         with pytest.raises(pages.CannotBuild, match="left as it is"):
             lite.make_room(place)
-    assert (mine / "thesis.txt").read_text() == "years of work"
-    (mine / "lab").mkdir()
-    lite.make_room(mine)
-    assert not mine.exists()
+    assert (folder / "thesis.txt").read_text() == "years of work"
+    (folder / "lab").mkdir()
+    lite.make_room(folder)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -211,5 +214,5 @@ def test_what_no_browser_has_can_be_imported_and_says_so_when_it_is_used(name):
     folder = BUILD.parent / "stand_ins"
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); import {name}; {name}.post"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
-    said = f"ModuleNotFoundError: {name} is not in this page's Python: run this cell in JupyterLab (make workshop)."
-    assert done.stderr.splitlines()[-1] == said
+    message = f"ModuleNotFoundError: {name} is not in this page's Python: run this cell in JupyterLab (make workshop)."
+    assert done.stderr.splitlines()[-1] == message

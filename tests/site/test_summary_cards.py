@@ -40,17 +40,17 @@ def test_a_card_is_found_by(how):
 
 
 def test_each_core_notebook_has_one_card_and_they_come_first():
-    found = summary_cards.cards(chapters(), ROOT / "notebooks")
-    numbers = [card.notebook[:2] for card in found]
+    cards = summary_cards.cards(chapters(), ROOT / "notebooks")
+    numbers = [card.notebook[:2] for card in cards]
     assert numbers[:6] == list(paths.CORE.notebooks)
     assert len(numbers) == len(set(numbers)), "one card for each notebook"
 
 
 @pytest.mark.browser
 def test_the_cards_print_on_two_pages(browser, tmp_path):
-    found = summary_cards.cards(chapters(), ROOT / "notebooks")
+    cards = summary_cards.cards(chapters(), ROOT / "notebooks")
     path = tmp_path / "summary_cards.html"
-    path.write_text(page_of(summary_cards.TITLE, summary_cards.body(found)), encoding="utf-8")
+    path.write_text(page_of(summary_cards.TITLE, summary_cards.body(cards)), encoding="utf-8")
     context = browser.new_context()
     page = context.new_page()
     page.goto(path.as_uri())

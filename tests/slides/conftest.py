@@ -41,11 +41,15 @@ def built() -> Path:
 
 @pytest.fixture(scope="module", params=("workshop", "day_two"))
 def page(request, built, browser):
-    """Each deck in Chromium, at its own size, without a network; `page.asked` is what it tried to fetch."""
+    """Each deck in Chromium, at its own size, without a network.
+
+    `page.request_urls` is what it tried to fetch.
+    """
     context = browser.new_context(viewport={"width": 1280, "height": 720})
     page = context.new_page()
-    page.asked, page.deck = [], request.param
-    page.on("request", lambda request: page.asked.append(request.url))
+    page.request_urls = []
+    page.deck = request.param
+    page.on("request", lambda request: page.request_urls.append(request.url))
     page.goto((built / f"{request.param}.html").as_uri())
     page.evaluate("document.fonts.ready")
     yield page

@@ -64,7 +64,7 @@ MEASURE = """() => {
 @pytest.fixture(scope="module")
 def measured(page) -> list[dict]:
     """What MEASURE says of each slide."""
-    found = []
+    slides = []
     for slide in deck.slides(page.deck):
         page.evaluate(f"location.hash = '#{slide.number}'")
         page.wait_for_function(
@@ -73,8 +73,8 @@ def measured(page) -> list[dict]:
             "|| document.querySelector('.bespoke-marp-active section')?.id == String(number)",
             arg=slide.number,
         )
-        found.append({**page.evaluate(MEASURE), "title": f"{slide.number} {slide.title}"})
-    return found
+        slides.append({**page.evaluate(MEASURE), "title": f"{slide.number} {slide.title}"})
+    return slides
 
 
 def overlap(a: dict, b: dict) -> float:
@@ -93,8 +93,12 @@ def test_the_deck_has_every_slide(page, measured):
 
 
 def test_nothing_is_fetched(page, measured, built):
-    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
-    files = {url.split("#")[0].rsplit("/", 1)[1] for url in page.asked if url.startswith("file:")}
+    assert [
+        url for url in page.request_urls if not url.startswith(("file:", "data:", "blob:"))
+    ] == []
+    files = {
+        url.split("#")[0].rsplit("/", 1)[1] for url in page.request_urls if url.startswith("file:")
+    }
     assert files == {f"{page.deck}.html"}
     assert build.external((built / f"{page.deck}.html").read_text(encoding="utf-8")) == []
 
@@ -135,14 +139,14 @@ def test_no_text_leaves_its_slide(measured):
 
 def test_no_text_lies_on_other_text(measured):
     for slide in measured:
-        for n, one in enumerate(slide["texts"]):
+        for n, box in enumerate(slide["texts"]):
             for other in slide["texts"][n + 1 :]:
                 # the browser sets these lines itself
-                flowing = one["group"] == other["group"] != "figure"
-                if flowing or one["turned"] or other["turned"] or one["text"] == other["text"]:
+                flowing = box["group"] == other["group"] != "figure"
+                if flowing or box["turned"] or other["turned"] or box["text"] == other["text"]:
                     continue
-                assert overlap(one, other) < 12, (
-                    f"{slide['title']}: {one['text']!r} lies on {other['text']!r}"
+                assert overlap(box, other) < 12, (
+                    f"{slide['title']}: {box['text']!r} lies on {other['text']!r}"
                 )
 
 
@@ -188,11 +192,11 @@ def test_no_label_is_wider_than_its_box(measured):
 
 
 def test_every_picture_says_in_words_what_it_shows(page, measured):
-    words = [text for slide in measured for text in slide["pictures"]]
+    descriptions = [text for slide in measured for text in slide["pictures"]]
     assert (
-        len(words) >= {"workshop": 45, "day_two": 13}[page.deck]
-        and min(map(len, words)) > 50
-        and len(set(words)) == len(words)
+        len(descriptions) >= {"workshop": 45, "day_two": 13}[page.deck]
+        and min(map(len, descriptions)) > 50
+        and len(set(descriptions)) == len(descriptions)
     )
 
 
@@ -201,8 +205,8 @@ def test_the_pdf_has_a_page_for_every_slide(built, name):
     data = (built / f"{name}.pdf").read_bytes()
     objects = [data]
     # pages are listed in such streams
-    for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):
-        objects.append(zlib.decompressobj().decompress(data[found.end() :]))
+    for match in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):
+        objects.append(zlib.decompressobj().decompress(data[match.end() :]))
     assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides(name))
 
 

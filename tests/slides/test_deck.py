@@ -205,9 +205,9 @@ def test_a_word_of_the_glossary_is_in_the_notes_of_the_slide_that_uses_it_first(
     assert f"KV cache: {deck.glossary.TERMS['KV cache']['says']}" in deck.document("workshop")
     assert (
         "KV cache"
-        not in " ".join(deck.fill(each.source, each) for each in SLIDES[: slide.number - 1]).split(
-            "<!--"
-        )[0]
+        not in " ".join(
+            deck.fill(earlier.source, earlier) for earlier in SLIDES[: slide.number - 1]
+        ).split("<!--")[0]
     )
     assert "KV cache:" in deck.run_sheet("workshop") and "KV cache:" not in deck.run_sheet(
         "day_two"

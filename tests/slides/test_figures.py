@@ -82,8 +82,8 @@ def test_every_figure_is_used_and_says_in_words_what_it_shows(node):
         for name in re.findall(r"\{\{figure (\w+)\}\}", slide.source)
     }
     assert used == set(figures.FIGURES) == {path.stem for path in figures.FOLDER.glob("*.svg")}
-    words = [draw().words for draw in figures.FIGURES.values()]
-    assert min(map(len, words)) > 60 and len(set(words)) == len(words)
+    descriptions = [draw().words for draw in figures.FIGURES.values()]
+    assert min(map(len, descriptions)) > 60 and len(set(descriptions)) == len(descriptions)
 
 
 def test_limits_by_bandwidth_are_what_a_hand_computes():
@@ -116,32 +116,36 @@ def test_continuous_batching_does_the_same_work_in_fewer_steps():
 
 
 def test_recorded_answers_name_their_server_and_command():
-    said = recorded.answers()
-    assert said["command"].endswith("slides/record.py") and all(
-        said[key] for key in ("vllm_version", "hardware", "date")
+    answers = recorded.answers()
+    assert answers["command"].endswith("slides/record.py") and all(
+        answers[key] for key in ("vllm_version", "hardware", "date")
     )
 
 
 def test_recorded_logprobs_show_what_the_slide_says():
-    found = {
-        k: one["answer"]["choices"][0]["logprobs"]
-        for k, one in recorded.answers()["logprobs"].items()
+    logprobs = {
+        k: record["answer"]["choices"][0]["logprobs"]
+        for k, record in recorded.answers()["logprobs"].items()
     }
-    assert found["None"] is None
-    assert [len(top) for top in found["0"]["top_logprobs"]] == [1, 1, 1]
-    assert found["0"]["tokens"] == found["3"]["tokens"]  # the same seed
-    for token, top in zip(found["3"]["tokens"], found["3"]["top_logprobs"], strict=True):
+    assert logprobs["None"] is None
+    assert [len(top) for top in logprobs["0"]["top_logprobs"]] == [1, 1, 1]
+    assert logprobs["0"]["tokens"] == logprobs["3"]["tokens"]  # the same seed
+    for token, top in zip(logprobs["3"]["tokens"], logprobs["3"]["top_logprobs"], strict=True):
         assert token in top and len(top) in (3, 4)
-    assert 4 in map(len, found["3"]["top_logprobs"]), (
+    assert 4 in map(len, logprobs["3"]["top_logprobs"]), (
         "the slide shows a token that was not among the three best"
     )
 
 
 def test_the_first_prompt_token_has_no_logprob_and_the_next_ones_are_the_prompts():
-    given = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
-    assert given[0] is None
+    prompt_logprobs = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0][
+        "prompt_logprobs"
+    ]
+    assert prompt_logprobs[0] is None
     assert (
-        "".join(next(iter(one.values()))["decoded_token"] for one in given[1:]).strip()
+        "".join(
+            next(iter(candidates.values()))["decoded_token"] for candidates in prompt_logprobs[1:]
+        ).strip()
         == "San Francisco is a"
     )
 

@@ -203,35 +203,37 @@ def pyodide(to: Path) -> None:
         shutil.copy(pages.PYODIDE / name, to)
     run([sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:",
          "--python-version", "3.14", "--platform", "any", "-d", to, "-r", HERE / "in_the_page.txt"])  # fmt: skip
-    found = {}
+    packages = {}
     for wheel in to.glob("*.whl"):
-        found["micropip"] = entry(wheel, "micropip", ("packaging",))
+        packages["micropip"] = entry(wheel, "micropip", ("packaging",))
     drawn_in = requirements("packaging", *NEEDED)
     for name, depends in {**drawn_in, OURS: NEEDED}.items():
         version = importlib.metadata.version(name)
         wheel = to / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
         wheel.write_bytes(ours() if name == OURS else pure(name))
-        found[name] = entry(wheel, name, depends)
+        packages[name] = entry(wheel, name, depends)
     lock = json.loads((pages.PYODIDE / "pyodide-lock.json").read_text())
-    (to / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": found}))
+    (to / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": packages}))
 
 
 def requirements(*names: str) -> dict[str, list[str]]:
     """Return distributions of this environment with what they draw in, each by its name: those it requires."""
-    found: dict[str, list[str]] = {}
+    required: dict[str, list[str]] = {}
     for name in names:
-        if name not in found:
-            asked = [Requirement(each) for each in importlib.metadata.requires(name) or ()]
+        if name not in required:
+            direct = [Requirement(text) for text in importlib.metadata.requires(name) or ()]
             wanted = [
-                canonicalize_name(each.name)
-                for each in asked
-                if not each.marker or each.marker.evaluate({"extra": ""})
+                canonicalize_name(requirement.name)
+                for requirement in direct
+                if not requirement.marker or requirement.marker.evaluate({"extra": ""})
             ]
-            found[name] = [each for each in wanted if each not in NOT_HERE]
-            found |= {
-                key: value for key, value in requirements(*found[name]).items() if key not in found
+            required[name] = [dependency for dependency in wanted if dependency not in NOT_HERE]
+            required |= {
+                key: value
+                for key, value in requirements(*required[name]).items()
+                if key not in required
             }
-    return found
+    return required
 
 
 def entry(wheel: Path, name: str, depends: Iterable[str]) -> dict:

@@ -67,8 +67,8 @@ class PageClient:
         """
         several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str)
         answers = [
-            self._complete(one, **sampling).model_dump()
-            for one in (prompt if several else [prompt])
+            self._complete(single_prompt, **sampling).model_dump()
+            for single_prompt in (prompt if several else [prompt])
         ]
         choices = [choice for answer in answers for choice in answer["choices"]]
         for number, choice in enumerate(choices):
@@ -172,43 +172,43 @@ class PageClient:
             if k is not None:
                 listed.append((token, _logprobs(logits), k))
             output.append(token)
-            text = self.text([one for one in output if one != END])
+            text = self.text([token_id for token_id in output if token_id != END])
             if token == END and not ignore_eos:
                 reason = "stop"
                 break
-            if at := [text.index(one) for one in stops if one in text]:
-                stopped_by = min((one for one in stops if one in text), key=text.index)
+            if at := [text.index(stop) for stop in stops if stop in text]:
+                stopped_by = min((stop for stop in stops if stop in text), key=text.index)
                 text, reason = text[: min(at)], "stop"
                 break
             yield text
-        found = None if k is None else _as_vllm(listed, name)
+        choice_logprobs = None if k is None else _as_vllm(listed, name)
         yield {
             "index": number,
             "text": text,
             "finish_reason": reason,
             "stop_reason": stopped_by,
             "token_ids": output,
-            "logprobs": found,
+            "logprobs": choice_logprobs,
         }
 
     def _of_prompt(self, ids: list[int], k: int) -> list[dict | None]:
-        found: list[dict | None] = [None]
+        positions: list[dict | None] = [None]
         for own, logits in zip(ids[1:], self._logits(ids, 0), strict=False):
             logprobs = _logprobs(logits)
             order = sorted(range(len(logprobs)), key=logprobs.__getitem__, reverse=True)
             best = [own, *(token for token in order[:k] if token != own)]
-            found.append({
+            positions.append({
                 str(token): {"logprob": logprobs[token], "rank": order.index(token) + 1, "decoded_token": self.text([token])}
                 for token in best
             })  # fmt: skip
-        return found
+        return positions
 
     def _post(self, url: str, *, json: dict, timeout: float | None = None) -> SimpleNamespace:
         if url.endswith("/tokenize"):
-            found = {"token_strs": [self.text([token]) for token in self._asked(**json)]}
+            fields = {"token_strs": [self.text([token]) for token in self._asked(**json)]}
         else:
-            found = {"prompt": self.text(json["tokens"])}
-        answer = SimpleNamespace(status_code=200, json=lambda: found)
+            fields = {"prompt": self.text(json["tokens"])}
+        answer = SimpleNamespace(status_code=200, json=lambda: fields)
         answer.raise_for_status = lambda: answer
         return answer
 
@@ -243,9 +243,13 @@ def _chat(choice: dict, prompt_tokens: int) -> dict:
         "completion_tokens": made,
         "total_tokens": prompt_tokens + made,
     }
-    kept = {name: choice[name] for name in ("index", "finish_reason", "stop_reason")}
+    choice_fields = {name: choice[name] for name in ("index", "finish_reason", "stop_reason")}
     message = {"role": "assistant", "content": choice["text"], "tool_calls": []}
-    return {"object": "chat.completion", "choices": [{**kept, "message": message}], "usage": usage}
+    return {
+        "object": "chat.completion",
+        "choices": [{**choice_fields, "message": message}],
+        "usage": usage,
+    }
 
 
 def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool) -> Iterator[dict]:
@@ -258,13 +262,13 @@ def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool
         }
 
     yield chunk({"role": "assistant", "content": ""})
-    said = ""
+    sent = ""
     for step in steps:
         text = step if isinstance(step, str) else step["text"]
         # no half of a character
-        if text != said and text.startswith(said) and not text.endswith("\ufffd"):
-            yield chunk({"content": text[len(said) :]})
-            said = text
+        if text != sent and text.startswith(sent) and not text.endswith("\ufffd"):
+            yield chunk({"content": text[len(sent) :]})
+            sent = text
     yield chunk({"content": ""}, step["finish_reason"])
     if include_usage:
         yield {
@@ -275,10 +279,19 @@ def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool
 
 
 def _settings(sampling: dict) -> Settings:
-    known = Settings.__dataclass_fields__
-    if unknown := [name for name in sampling if name not in known]:
+    parameters = Settings.__dataclass_fields__
+    if unknown := [name for name in sampling if name not in parameters]:
         names = ", ".join(
-            ["n", "max_tokens", "seed", "stop", "ignore_eos", "logprobs", "prompt_logprobs", *known]
+            [
+                "n",
+                "max_tokens",
+                "seed",
+                "stop",
+                "ignore_eos",
+                "logprobs",
+                "prompt_logprobs",
+                *parameters,
+            ]
         )
         raise BadInput(
             f"The model in this page has no sampling parameter {unknown[0]!r}.",
@@ -319,7 +332,9 @@ def _as_vllm(listed, name) -> dict:
     tops = []
     for token, logprobs, k in listed:
         best = sorted(range(len(logprobs)), key=logprobs.__getitem__, reverse=True)[:k]
-        tops.append({name(one): logprobs[one] for one in dict.fromkeys([*best, token])})
+        tops.append(
+            {name(token_id): logprobs[token_id] for token_id in dict.fromkeys([*best, token])}
+        )
     return {
         "tokens": [name(token) for token, _, _ in listed],
         "token_logprobs": [logprobs[token] for token, logprobs, _ in listed],

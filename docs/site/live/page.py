@@ -70,19 +70,19 @@ def follow(shown: dict[str, object]) -> None:
     first = {name: those[0].value for name, those in controls.items()}
 
     def take(*_) -> None:
-        for name, said in parse_qsl(location.hash.removeprefix("#")):
+        for name, text in parse_qsl(location.hash.removeprefix("#")):
             for control in controls.get(SHORT.get(name, name), ()):
                 # an option that this control does not have
                 with contextlib.suppress(ValueError, TypeError):
-                    control.value = value_of(control, said)
+                    control.value = value_of(control, text)
 
     def keep(_) -> None:
-        said = {
+        changed = {
             name: those[0].value
             for name, those in controls.items()
             if those[0].value != first[name]
         }
-        history.replaceState(None, "", "#" + urlencode(said))
+        history.replaceState(None, "", "#" + urlencode(changed))
 
     take()
     window.addEventListener("hashchange", create_proxy(take))
@@ -90,9 +90,9 @@ def follow(shown: dict[str, object]) -> None:
         those[0].observe(keep, "value")
 
 
-def value_of(control, said: str) -> object:
+def value_of(control, text: str) -> object:
     """Return the value that an address says in text, of the kind that the control has."""
     values = getattr(control, "values", None)
     if values is not None:
-        return next((value for value in values if str(value) == said), said)
-    return type(control.value)(said)
+        return next((value for value in values if str(value) == text), text)
+    return type(control.value)(text)

@@ -98,8 +98,8 @@ def fetch() -> None:
     Raises:
         CannotBuild: there is no npm, or it fails.
     """
-    kept = HERE / "node_modules" / ".package-lock.json"  # npm's note of what it has installed
-    if kept.is_file() and packages(kept) == packages(HERE / "package-lock.json"):
+    installed = HERE / "node_modules" / ".package-lock.json"  # npm's note of what it has installed
+    if installed.is_file() and packages(installed) == packages(HERE / "package-lock.json"):
         return
     if not shutil.which("npm"):
         raise CannotBuild(
@@ -120,8 +120,8 @@ def fetch() -> None:
 def packages(lock: Path) -> dict[str, str]:
     """Return the hash of each package that a lock of npm's names."""
     return {
-        name: each["integrity"]
-        for name, each in json.loads(lock.read_text())["packages"].items()
+        name: entry["integrity"]
+        for name, entry in json.loads(lock.read_text())["packages"].items()
         if name
     }
 
@@ -159,8 +159,8 @@ def page_of(name: str, packed: dict[str, str]) -> str:
     """Return the page, whole."""
     title, about, parts = PAGES[name]
     sections = "".join(
-        f'<section><h2>{html.escape(words)}</h2><div id="{part}" class="widget">…</div></section>'
-        for part, words in parts.items()
+        f'<section><h2>{html.escape(heading)}</h2><div id="{part}" class="widget">…</div></section>'
+        for part, heading in parts.items()
     )
     body = f'<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><p id="state" role="status">This page is read …</p>{sections}'
     data = "".join(

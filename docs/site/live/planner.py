@@ -41,8 +41,8 @@ class Planner(make.Explorer[Plan]):
         }
         controls: dict[str, widgets.Dropdown | widgets.FloatSlider]
         controls = {"model": make.models(model), "gpu": make.gpus("h100")}
-        for name, (words, options, value) in choices.items():
-            controls[name] = make.choice(words, options, value)
+        for name, (label, options, value) in choices.items():
+            controls[name] = make.choice(label, options, value)
         controls["gpu_memory_utilization"] = make.real("utilization", 0.92, 0.5, 0.98, 0.01)
         super().__init__(controls, label_px=130)
 

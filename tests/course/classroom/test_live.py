@@ -92,8 +92,8 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
     assert 0 < report["p50_ttft_ms"] <= report["p95_ttft_ms"] <= report["p95_e2el_ms"]
     assert 0 < report["most_kv_cache_usage"] <= 1 and report["most_running"] >= 1
     cells = {cell["cell"]: cell for cell in report["cells"]}
-    one = cells["04 explorer"]
-    assert one["p95_ttft_s"] <= one["p95_e2el_s"] < one["p95_ttft_s"] + 1, (
+    explorer = cells["04 explorer"]
+    assert explorer["p95_ttft_s"] <= explorer["p95_e2el_s"] < explorer["p95_ttft_s"] + 1, (
         "one token: the first is the last"
     )
     # The server's own count of one cell: twelve answers of fixed lengths for each learner.
@@ -162,16 +162,16 @@ def test_limits_of_a_server_are_found_and_kept(server, monkeypatch):
     from workshop.course.classroom import plan as classroom_plan
 
     async def look():
-        found = Server(server.url, server.api_key)
-        found.connect(60)
+        classroom_server = Server(server.url, server.api_key)
+        classroom_server.connect(60)
         try:
-            entry = await classroom_http.meet(found)
+            entry = await classroom_http.meet(classroom_server)
             cells = classroom_plan.course(random.Random(0))
             return await classroom_http.find_limits(
-                found, entry["id"], entry["max_model_len"], cells
+                classroom_server, entry["id"], entry["max_model_len"], cells
             ), entry
         finally:
-            await found.session.close()
+            await classroom_server.session.close()
 
     allowed, entry = asyncio.run(look())
     assert (
@@ -186,15 +186,15 @@ def test_a_server_that_dies_ends_the_class_early(tmp_path, monkeypatch):
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Dying(BaseHTTPRequestHandler):
-        asked = 0
+        request_count = 0
 
         def do_GET(self):
             self._answer({"data": [{"id": "m", "max_model_len": 4096}]})
 
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
-            type(self).asked += 1
-            if type(self).asked > 40:
+            type(self).request_count += 1
+            if type(self).request_count > 40:
                 self.connection.close()
                 return
             self._answer({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}})

@@ -23,7 +23,7 @@ COUNTED = {
         *classroom_plan.LABELLED,
         *classroom_plan.QUESTIONS,
         classroom_plan.TEXT,
-        *(f"Question: {one}\nAnswer:" for one in classroom_plan.QUESTIONS),
+        *(f"Question: {question}\nAnswer:" for question in classroom_plan.QUESTIONS),
     )
 }
 
@@ -99,10 +99,10 @@ def test_what_can_be_streamed_is(body, stream):
 def test_everybody_runs_a_cell_within_seconds():
     times = [starts(3, 10.0, random.Random(f"{SEED} {number}")) for number in range(500)]
     for turn in range(3):
-        after = sorted(one[turn] - 10 * turn for one in times)
+        after = sorted(learner_times[turn] - 10 * turn for learner_times in times)
         assert after[0] >= 0 and after[-1] <= classroom_plan.BUNCH_S
         assert after[250] < 2, "half of them within two seconds"
-    assert all(one == sorted(one) for one in times)
+    assert all(learner_times == sorted(learner_times) for learner_times in times)
 
 
 def test_a_model_without_chat_costs_the_chat_alone():

@@ -59,8 +59,8 @@ ROWS = {
     "parallelism.decide": (
         [
             DECIDED,
-            {name.lower(): each for name, each in DECIDED.items()},
-            {name: list(each) for name, each in DECIDED.items()},
+            {name.lower(): split for name, split in DECIDED.items()},
+            {name: list(split) for name, split in DECIDED.items()},
             *({**DECIDED, "D": (1, pp)} for pp in (2, 3)),
         ],
         [

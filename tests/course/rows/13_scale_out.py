@@ -58,8 +58,8 @@ ROWS = {
         [dict(RIGHT), {"A": "Replicas", "B": "tp", "C": "DP+EP", "D": "apart "}],
         [
             *(
-                ({**RIGHT, name: way}, said)
-                for name, way, said in (
+                ({**RIGHT, name: way}, message)
+                for name, way, message in (
                     ("A", "TP", "who has read which"),
                     ("A", "DP + EP", "no experts"),
                     ("A", "apart", "read for each question"),

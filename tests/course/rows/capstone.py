@@ -87,8 +87,8 @@ ROWS = {
             (LARGE, SBATCH),
             (LARGE, RUN),
             *(
-                (PLAN, ONE.replace("-per-node=1", each))
-                for each in ("-per-node=h200:1", "-per-node 1", "=1", " h200:1")
+                (PLAN, ONE.replace("-per-node=1", option))
+                for option in ("-per-node=h200:1", "-per-node 1", "=1", " h200:1")
             ),
             (PLAN, ONE.replace("--gpus-per-node=", "-G ").replace("8192", "8K")),
             (TWO_NODES, SPLIT.replace("--nodes=", "-N").replace("--gpus=", "-G h100:")),

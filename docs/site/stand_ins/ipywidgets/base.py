@@ -43,8 +43,8 @@ class Layout:
 class Style:
     """What ipywidgets calls a control's style; its label's width is all that the page uses."""
 
-    def __init__(self, widget: Widget, given: dict | None):
-        self.__dict__.update({"_widget": widget, "description_width": "initial", **(given or {})})
+    def __init__(self, widget: Widget, values: dict | None):
+        self.__dict__.update({"_widget": widget, "description_width": "initial", **(values or {})})
 
     def __setattr__(self, name: str, value: str) -> None:
         self.__dict__[name] = value
@@ -65,12 +65,12 @@ class Widget:
 
     traits: dict[str, object] = {}
 
-    def __init__(self, **given: object):
+    def __init__(self, **kwargs: object):
         self.__dict__["_observers"] = []
-        layout, style = given.pop("layout", None), given.pop("style", None)
+        layout, style = kwargs.pop("layout", None), kwargs.pop("style", None)
         self.__dict__["layout"] = layout if isinstance(layout, Layout) else Layout(**(layout or {}))
         self.__dict__["style"] = Style(self, style)
-        self.__dict__.update({**self.traits, **given})
+        self.__dict__.update({**self.traits, **kwargs})
         self.__dict__["element"] = self.dom_build()
         self.layout.of(self.element)
         self.dom_style()

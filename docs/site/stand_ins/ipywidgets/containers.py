@@ -8,8 +8,8 @@ from ipywidgets.base import Widget, element, on
 class HTML(Widget):
     traits = {"value": ""}
 
-    def __init__(self, value: str = "", **given: object):
-        super().__init__(value=str(value), **given)
+    def __init__(self, value: str = "", **kwargs: object):
+        super().__init__(value=str(value), **kwargs)
 
     def dom_build(self):
         return element("div", "w-html")
@@ -22,8 +22,8 @@ class Box(Widget):
     traits = {"children": ()}
     cls = "w-box"
 
-    def __init__(self, children=(), **given: object):
-        super().__init__(children=tuple(children), **given)
+    def __init__(self, children=(), **kwargs: object):
+        super().__init__(children=tuple(children), **kwargs)
 
     def dom_build(self):
         return element("div", self.cls)

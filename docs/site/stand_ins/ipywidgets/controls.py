@@ -13,9 +13,9 @@ from ipywidgets.base import Widget, element, on
 class Button(Widget):
     traits = {"description": "", "disabled": False}
 
-    def __init__(self, **given: object):
+    def __init__(self, **kwargs: object):
         self.__dict__["_clicks"] = []
-        super().__init__(**given)
+        super().__init__(**kwargs)
 
     def dom_build(self):
         made = element(
@@ -203,9 +203,9 @@ class Play(Widget):
 class link:
     """Keep two traits equal."""
 
-    def __init__(self, one: tuple[Widget, str], other: tuple[Widget, str]):
-        for (source, name), (target, its) in ((one, other), (other, one)):
+    def __init__(self, first: tuple[Widget, str], second: tuple[Widget, str]):
+        for (source, name), (target, its) in ((first, second), (second, first)):
             source.observe(
                 lambda change, target=target, its=its: setattr(target, its, change["new"]), name
             )
-        setattr(other[0], other[1], getattr(*one))
+        setattr(second[0], second[1], getattr(*first))

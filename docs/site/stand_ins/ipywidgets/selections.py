@@ -11,11 +11,11 @@ class _Selection(Control):
 
     traits = {"options": (), **Control.traits}
 
-    def __init__(self, **given: object):
-        given["options"] = tuple(given.get("options", ()))
-        if "value" not in given and given["options"]:
-            given["value"] = _pairs(given["options"])[0][1]
-        super().__init__(**given)
+    def __init__(self, **kwargs: object):
+        kwargs["options"] = tuple(kwargs.get("options", ()))
+        if "value" not in kwargs and kwargs["options"]:
+            kwargs["value"] = _pairs(kwargs["options"])[0][1]
+        super().__init__(**kwargs)
 
     def dom_valid(self, name: str, value: object) -> object:
         if name == "options":
@@ -61,7 +61,7 @@ class _Selection(Control):
 
 
 def _pairs(options) -> list[tuple[str, object]]:
-    return [each if isinstance(each, tuple) else (str(each), each) for each in options]
+    return [option if isinstance(option, tuple) else (str(option), option) for option in options]
 
 
 class Dropdown(_Selection):
@@ -104,20 +104,24 @@ class ToggleButtons(_Selection):
     def dom_options(self) -> None:
         made = []
         for number, label in enumerate(self.labels):
-            one = element("button", "w-button", label, type="button")
-            one.title = (list(self.__dict__.get("tooltips") or ()) + [""] * len(self.labels))[
+            button = element("button", "w-button", label, type="button")
+            button.title = (list(self.__dict__.get("tooltips") or ()) + [""] * len(self.labels))[
                 number
             ]
-            on(one, "click", lambda _, number=number: setattr(self, "value", self.values[number]))
-            made.append(one)
+            on(
+                button,
+                "click",
+                lambda _, number=number: setattr(self, "value", self.values[number]),
+            )
+            made.append(button)
         self.input.replaceChildren(*made)
         self.dom_value()
 
     def dom_value(self) -> None:
         for number in range(self.input.children.length):
-            one = self.input.children.item(number)
-            one.classList.toggle("w-chosen", number == self.index)
-            one.setAttribute("aria-pressed", str(number == self.index).lower())
+            button = self.input.children.item(number)
+            button.classList.toggle("w-chosen", number == self.index)
+            button.setAttribute("aria-pressed", str(number == self.index).lower())
 
 
 class RadioButtons(ToggleButtons):

@@ -13,7 +13,7 @@ class ChatCompletion:
     def model_validate(cls, value: object) -> object:
         """Return the answer, or the part of one, that this data is."""
         if isinstance(value, list):
-            return [cls.model_validate(each) for each in value]
+            return [cls.model_validate(item) for item in value]
         return cls(value) if isinstance(value, dict) else value
 
     def __getattr__(self, name: str):
