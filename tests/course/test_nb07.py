@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
+import needs
 import pytest
+from click.testing import CliRunner
 
+from workshop.cli.simulate import command as simulate
 from workshop.course import nb07
 from workshop.course.nb07 import CAPITALS
+from workshop.servers.vllm_main import installed
 
 # Writes a line of 100 bytes again and again, until it is killed.
 WRITER = """
@@ -44,3 +49,15 @@ def test_a_process_is_killed_once_its_output_has_the_size(tmp_path):
 def test_a_process_that_ends_by_itself_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="ended by itself"):
         nb07.kill_when_written([sys.executable, "-c", "pass"], tmp_path / "answers.jsonl")
+
+
+def test_the_night_takes_as_long_as_its_command_simulates():
+    if not installed()[0]:
+        needs.lacking("vLLM is not installed")
+    name, *options = shlex.split(nb07.TONIGHT)
+    assert name == "simulate"
+    outcome = CliRunner().invoke(simulate, [*options, "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    simulated = json.loads(outcome.stdout)
+    assert simulated["requests"] == 2000
+    assert simulated["seconds"] == pytest.approx(nb07.TONIGHT_S, rel=0.02)

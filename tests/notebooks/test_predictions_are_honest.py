@@ -19,7 +19,7 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 # Where it depends on the machine (speed), the option of the text's own explanation.
 RIGHT: dict[str, tuple[str, ...]] = {
     "start.sentence": ("the limit cuts it", "`length`"),
-    "start.no_key": ("401: refused", "401"),
+    "start.no_key": ("only /health", "(401, 200)", "only `/health`"),
     "memory.where_weights": ("in the MLPs", "70 %", "70.2"),
     "memory.over_16_gb": ("more than 16 GB", "16.06", "8,030,261,248", "8_030_261_248"),
     "memory.fits_80_gb": ("in both", "fits in both", "70 GB"),
@@ -64,6 +64,8 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "many.four_threads": ("in between",),
     "many.flat_after": ("32",),
     "offline.labels": ("most of them, not all", "13 of"),
+    "offline.shorter": ("more than 40", "48 of 50"),
+    "offline.how_long": ("half a minute", "24 s"),
     "offline.bad_lines": ("none", "before* anything is sent"),
     "offline.cost": ("about as many", "1.05"),
     "elsewhere.places": ("six", "Six of the seven"),

@@ -18,9 +18,24 @@ from workshop import python_process
 from workshop.batch import offline
 from workshop.servers.local import TEACHING_FOLDER
 
-__all__ = ["CAPITALS", "TEACHING_FOLDER", "kill_batch", "kill_when_written", "offline"]
+__all__ = [
+    "CAPITALS",
+    "TEACHING_FOLDER",
+    "TONIGHT",
+    "TONIGHT_S",
+    "kill_batch",
+    "kill_when_written",
+    "offline",
+]
 
 LOOK_S = 0.05  # between two looks at a file that grows
+# The story's 2,000 abstracts on its H100, all sent at once, and the seconds that this command
+# simulates. A test simulates them again.
+TONIGHT = (
+    "simulate llama-3.1-8b --gpu h100 --max-model-len 8192 --burst 2000 "
+    "--prompt 450:550 --output 5:15"
+)
+TONIGHT_S = 24.0
 
 # The capitals of the 50 states of the USA, each with its state.
 CAPITALS = {

@@ -83,6 +83,18 @@ ROWS = {
             (7.6, "too large"),
         ],
     ),
+    "logprobs.confidence": (
+        [math.exp(-1.25), 0.2865, 0.287, 0.29],
+        [
+            (math.exp(-1.25 / 3), "take the sum"),
+            (-1.25, "undo the logarithm"),
+            (28.65, "not percent"),
+            (math.exp(1.25 / 3), "perplexity"),
+            (math.exp(-1.2), "doubtful token alone"),
+            (math.exp(1.25), "negative"),
+            (0.5, "too large"),
+        ],
+    ),
     "logprobs.classify": (
         [best],
         [
