@@ -94,9 +94,8 @@ class Attention:
     keeps_states = False  # it keeps a state of fixed size a request, not a cache that grows
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
     block_step = 16  # tokens; beside layers with states a block is a multiple of it
-    splits_kv_heads = (
-        True  # ranks share out its heads of K and V; False: each keeps the whole cache
-    )
+    # ranks share out its heads of K and V; False: each rank keeps the whole cache
+    splits_kv_heads = True
     uncertainty: Uncertainty | None = None  # of figures with such layers; None: not larger
     # bytes of the pieces of a layer's CUDA graphs in 51 sizes, beyond those of other kinds, where
     # shared experts run on a stream of their own (overheads.py)

@@ -28,10 +28,9 @@ class Latent(Attention):
     block_step = 128  # of FlashMLA beside states
     splits_kv_heads = False
     uncertainty = Uncertainty("latent attention", gib=0.4, time_share=0.1)
-    shared_stream_graph_bytes = (
-        5 * MIB
-    )  # latents take more kernels: one run on an H100 (GLM-4.7-Flash)
-    graphs_keep_more = True  # latents
+    # latents take more kernels: one run on an H100 (GLM-4.7-Flash)
+    shared_stream_graph_bytes = 5 * MIB
+    graphs_keep_more = True
 
     def is_main(self, model: ModelConfig) -> bool:
         return model.mla is not None
