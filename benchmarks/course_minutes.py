@@ -227,6 +227,8 @@ def write(chosen: Iterable[str]) -> None:
     readme = ROOT / "README.md"
     table = readme.read_text(encoding="utf-8")
     for name in chosen:
+        if name not in measured():
+            raise SystemExit(f"{name} was never measured: first run it with --run {name}.")
         minutes = times(name).minutes
         path = NOTEBOOKS / f"{name}.ipynb"
         notebook = json.loads(path.read_text(encoding="utf-8"))

@@ -193,10 +193,12 @@ def decode_terms(
         reached = f"{expert_kernels.bandwidth_share:.0%} of the bandwidth ({expert_kernels.name})"
         source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
         terms.append(Term("experts", size / peak / expert_kernels.bandwidth_share, source, doubt))
-    elements = 0
+    element_bytes = kv_dtype_bytes(m, s.kv_cache_dtype)
+    read_of_one = 0  # of the cache of one request
     for kind, size, layers in grouped(m):
-        elements += len(layers) * kind.token_elements(m, tp) * kind.cached_tokens(context, size)
-    kv = batch * elements * kv_dtype_bytes(m, s.kv_cache_dtype)
+        token_bytes = kind.read_bytes(m, tp, element_bytes)
+        read_of_one += len(layers) * token_bytes * kind.cached_tokens(context, size)
+    kv = batch * read_of_one
     terms.append(Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %"))
     states = 2 * batch * _state_bytes(m, tp)  # every step reads and writes a request's states
     if states:

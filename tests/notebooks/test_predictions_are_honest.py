@@ -197,6 +197,7 @@ def test_nothing_visible_answers_a_prediction(name, prediction):
     ("name", "prediction"), ALL, ids=lambda value: getattr(value, "key", value)
 )
 def test_the_question_does_not_hold_its_answer(name, prediction):
+    assert prediction.key in RIGHT, "write its right option into RIGHT"
     for text in prediction.before:
         clues = [clue for clue in told(text, prediction) if not clue.isdigit()]
         assert not clues, f"{name}: {text}"

@@ -172,3 +172,15 @@ def test_no_module_but_the_catalog_and_the_kinds_reads_the_sizes_of_a_kind(path)
 
 def test_a_size_that_is_read_is_seen():
     assert sizes_read("if m.mla or d.model.mamba.layers:\n    pass") == ["mla", "mamba"]
+
+
+def test_a_step_reads_the_bytes_that_the_kind_says(model, monkeypatch):
+    def read_ms(max_model_len: int) -> float:  # another plan, because plans are remembered
+        terms = plan(model, "h100", tensor_parallel_size=1, max_model_len=max_model_len).decode
+        (ms,) = [term.ms for term in terms if term.name == "KV cache"]
+        return ms
+
+    in_16_bit = read_ms(1024)
+    assert read_ms(1040) == in_16_bit
+    monkeypatch.setattr(Digest, "token_bytes", lambda kind, m, tp, _: kind.token_elements(m, tp))
+    assert read_ms(1056) == in_16_bit / 2

@@ -307,14 +307,14 @@ def _attention(d: Deployment) -> tuple[Layers, ...]:
     model = d.model
     gpu = d.gpu
     element_bytes = kv_dtype_bytes(model, d.settings.kv_cache_dtype)
-    element_ms = element_bytes / (gpu.bandwidth_gb_s * 1e6) / (KV_SHARE * card(gpu).kv_share)
+    byte_ms = 1 / (gpu.bandwidth_gb_s * 1e6) / (KV_SHARE * card(gpu).kv_share)
     pair_operations = 4 * model.num_attention_heads * model.head_dim / d.tp
     pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     groups = []
     for (kind, size), count in Counter(layers(model)).items():
         if not kind.keeps_states:
-            elements = kind.token_elements(model, d.tp)
-            groups.append(Layers(count * elements * element_ms, count * pair_ms, size or inf))
+            token_bytes = kind.read_bytes(model, d.tp, element_bytes)
+            groups.append(Layers(count * token_bytes * byte_ms, count * pair_ms, size or inf))
     return tuple(groups)
 
 

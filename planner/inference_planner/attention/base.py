@@ -148,6 +148,10 @@ class Attention:
         """Return the bytes that one token leaves there, if an element takes `element_bytes`."""
         return self.token_elements(m, tp) * element_bytes
 
+    def read_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+        """Return the bytes that a decoding step reads there for each token of the context."""
+        return self.token_bytes(m, tp, element_bytes)
+
     def states(self, m: ModelConfig, tp: int) -> States | None:
         """Return the states that a request keeps instead of a cache.
 

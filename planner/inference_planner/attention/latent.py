@@ -65,6 +65,14 @@ class Latent(Attention):
             latent_bytes = self.token_elements(m) * element_bytes
         return latent_bytes + int(latent.index_head_dim * 33 / 32 * latent.index_share)
 
+    def read_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+        """Return the bytes of one token's latent, also where attention is sparse.
+
+        A sparse step reads the indexer's keys of all tokens and the latents of the chosen ones. The
+        sum was not measured.
+        """
+        return self.token_elements(m, tp) * element_bytes
+
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
         return 1
 

@@ -246,7 +246,7 @@ class ModelConfig:
         None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     )
     mamba: Mamba | None = None
-    attention_sizes: tuple[object, ...] = ()  # of any further kind, as its own module defines them
+    attention_sizes: tuple[object, ...] = ()  # of any further kind: a dataclass of this module
     kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
     per_layer_input: tuple[int, int] | None = (
         None  # rows and columns a layer of a second input table (Gemma 3n, 4)
