@@ -199,9 +199,9 @@ def prepare(
     version = versions.get(more.get("vllm_version") or versions.DEFAULT)
     if config.unscaled_positions and not version.scales_yarn:
         config = replace(config, max_position_embeddings=config.unscaled_positions)
-    kind = load_card(gpu, gpu_memory_gib)
+    card = load_card(gpu, gpu_memory_gib)
     if free_gib is not None:
-        share = settings.share_of_free(kind, free_gib)
+        share = settings.share_of_free(card, free_gib)
         if more.get("gpu_memory_utilization") is None and share < version.default_utilization:
             more["gpu_memory_utilization"] = share
     if quantization:
@@ -211,16 +211,16 @@ def prepare(
     elif quantization:
         config = config.with_quantization(quant.from_name(quantization))
     moe_backend = moe_backends.canonical(moe_backend)
-    moe_backends.check(config, kind, moe_backend)
-    config = moe_backends.with_padding(config, kind, moe_backend)
-    settings.check_quantization(config, kind)
-    settings.check_kv_cache_dtype(config, kind, more.get("kv_cache_dtype") or "auto")
-    dtype = settings.dtype_for(config, kind, dtype)
+    moe_backends.check(config, card, moe_backend)
+    config = moe_backends.with_padding(config, card, moe_backend)
+    settings.check_quantization(config, card)
+    settings.check_kv_cache_dtype(config, card, more.get("kv_cache_dtype") or "auto")
+    dtype = settings.dtype_for(config, card, dtype)
     if dtype != "auto":
         config = replace(config, dtype=settings.DTYPES[dtype])
     chosen = settings.resolve(
         config,
-        kind,
+        card,
         dtype=dtype,
         limit_mm_per_prompt=encoders.limits(limit_mm_per_prompt),
         draft=drafts.read(config, **speculation) if speculation else None,
@@ -233,7 +233,7 @@ def prepare(
         config = replace(config, text_only=True)
     return Deployment(
         model=config,
-        gpu=kind,
+        gpu=card,
         settings=chosen,
         gpus_per_node=gpus_per_node or GPUS_PER_NODE,
         network=network,

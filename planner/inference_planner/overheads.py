@@ -30,7 +30,7 @@ from inference_planner.attention import (
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.gpus import GPU, MIB
 from inference_planner.deployment import Deployment
-from inference_planner.encoders import LEFT_BY_ENCODER, encoder_run
+from inference_planner.encoders import LEFT_BY_ENCODER, EncoderRun, encoder_run
 from inference_planner.kernels import has_marlin_experts
 from inference_planner.settings import Settings
 from inference_planner.versions import Version
@@ -523,67 +523,111 @@ class Overhead:
 
 def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
-    m, settings, version = d.model, d.settings, d.settings.version
-    last = stage == d.pp - 1
-    encoder = encoder_run(m, settings, d.tp) if stage == 0 else None
-    peak = max(candidates(d, stage == 0, last), key=lambda candidate: candidate.bytes)
-    size = peak.bytes
-    reason = f"peak of the profile run: {peak.name} ({peak.parts})"
-    source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
+    is_last = stage == d.pp - 1
+    encoder = encoder_run(d.model, d.settings, d.tp) if stage == 0 else None
+    yield _activations(d, stage, encoder)
     if encoder:
-        size = max(encoder.peak_bytes, size + encoder.output_bytes)
-        items = f"{encoder.items} × {encoder.modality} of {encoder.tokens:,} tokens"
-        if size == encoder.peak_bytes:
-            reason = f"peak of the profile run: encoding {items}"
-            source = f"{encoder.source}; one run on an H100"
-        else:
-            reason += f", beside the embeddings of {items}"
-    yield Overhead("activations", size, reason, source)
-    if encoder:
-        reason = (
-            f"embeddings of {settings.max_num_batched_tokens} "
-            "tokens, which the encoder's are put into"
-        )
-        source = "v1/worker/gpu/mm/encoder_runner.py (0.32.0)"
-        yield Overhead("input embeddings", encoder.buffer_bytes, reason, source)
-        reason = "kernels and blocks that the encoder's first run leaves"
-        yield Overhead("encoder", LEFT_BY_ENCODER, reason, "one run on an H100 (0.32.0)")
+        yield from _of_encoder(d, encoder)
+    yield _cuda_modules(d)
+    if is_last:
+        yield from _gather_buffers(d)
+    yield from _cuda_graphs(d, stage)
+    yield from _repacked_experts(d)
+    if is_last:
+        yield from _draft_buffers(d)
+    yield from _request_states(d)
 
-    kernels = version.kernels_at_profile_bytes
+
+def _activations(d: Deployment, stage: int, encoder: EncoderRun | None) -> Overhead:
+    """Return the peak of the profile run: a layer's, the sampler's, or the encoder's."""
+    is_last = stage == d.pp - 1
+    peak = max(candidates(d, stage == 0, is_last), key=lambda candidate: candidate.bytes)
+    of_layers = f"peak of the profile run: {peak.name} ({peak.parts})"
+    source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
+    if encoder is None:
+        return Overhead("activations", peak.bytes, of_layers, source)
+    items = f"{encoder.items} × {encoder.modality} of {encoder.tokens:,} tokens"
+    beside_outputs = peak.bytes + encoder.output_bytes
+    if encoder.peak_bytes >= beside_outputs:
+        of_encoder = f"peak of the profile run: encoding {items}"
+        measured = f"{encoder.source}; one run on an H100"
+        return Overhead("activations", encoder.peak_bytes, of_encoder, measured)
+    both = f"{of_layers}, beside the embeddings of {items}"
+    return Overhead("activations", beside_outputs, both, source)
+
+
+def _of_encoder(d: Deployment, encoder: EncoderRun) -> Iterator[Overhead]:
+    """Yield what an encoder needs besides its peak."""
+    tokens = d.settings.max_num_batched_tokens
+    yield Overhead(
+        "input embeddings",
+        encoder.buffer_bytes,
+        f"embeddings of {tokens} tokens, which the encoder's are put into",
+        "v1/worker/gpu/mm/encoder_runner.py (0.32.0)",
+    )
+    yield Overhead(
+        "encoder",
+        LEFT_BY_ENCODER,
+        "kernels and blocks that the encoder's first run leaves",
+        "one run on an H100 (0.32.0)",
+    )
+
+
+def _cuda_modules(d: Deployment) -> Overhead:
+    """Return the modules that CUDA loads after vLLM has begun to count."""
+    version = d.settings.version
+    size = version.kernels_at_profile_bytes
     reason = "modules that CUDA loads when a kernel is used for the first time"
     if d.replica_gpus == 1:
-        kernels += version.kernels_at_load_bytes
+        size += version.kernels_at_load_bytes
     else:
         reason += " (with several ranks, most are loaded before vLLM starts to count)"
-    yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")
+    return Overhead("CUDA kernels", size, reason, "cudaMemGetInfo around the profile run, H200")
 
-    if d.tp > 1 and last and version.gather_opens_communicator:
+
+def _gather_buffers(d: Deployment) -> Iterator[Overhead]:
+    """Yield the buffers for the logits of tensor-parallel ranks, where vLLM opens them so late."""
+    if d.tp > 1 and d.settings.version.gather_opens_communicator:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
         yield Overhead("NCCL", GATHER, reason, source)
 
-    graphs = graph_estimate(d, len(d.stages[stage]))
-    if graphs:
-        reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
-        source = f"profile_cudagraph_memory ({settings.vllm_version})"
-        if runner(m, version) == 1:
-            graphs += GRAPHS_LEFT_OVER * d.tp
-        else:
-            source += "; from the source, ±15 %"
-        yield Overhead("CUDA graphs", graphs, reason, source)
 
-    if m.traits.mxfp4_kernels and version.counts_all_allocations:
+def _cuda_graphs(d: Deployment, stage: int) -> Iterator[Overhead]:
+    """Yield what vLLM sets aside for CUDA graphs, if it does."""
+    size = graph_estimate(d, len(d.stages[stage]))
+    if not size:
+        return
+    settings = d.settings
+    reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
+    source = f"profile_cudagraph_memory ({settings.vllm_version})"
+    if runner(d.model, settings.version) == 1:
+        size += GRAPHS_LEFT_OVER * d.tp
+    else:
+        source += "; from the source, ±15 %"
+    yield Overhead("CUDA graphs", size, reason, source)
+
+
+def _repacked_experts(d: Deployment) -> Iterator[Overhead]:
+    """Yield what packing MXFP4 experts leaves, in releases that count all allocations."""
+    if d.model.traits.mxfp4_kernels and d.settings.version.counts_all_allocations:
         reason = "blocks that packing the 4-bit experts leaves half empty"
         source = "allocator traced on H200 and H100"
         yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
 
-    buffers = draft_buffers(d)
-    if last and buffers:
-        reason = "hidden states of a step, which the draft reads"
-        yield Overhead("draft", buffers, reason, "v1/worker/gpu/spec_decode (0.32.0)")
 
-    states = request_states(m, settings)
-    if states and not m.pooling:
-        reason = f"token counts and masks of {settings.max_num_seqs} requests"
+def _draft_buffers(d: Deployment) -> Iterator[Overhead]:
+    """Yield the buffers of speculative decoding, which are on the last pipeline stage."""
+    size = draft_buffers(d)
+    if size:
+        reason = "hidden states of a step, which the draft reads"
+        yield Overhead("draft", size, reason, "v1/worker/gpu/spec_decode (0.32.0)")
+
+
+def _request_states(d: Deployment) -> Iterator[Overhead]:
+    """Yield the tables of requests, which a pooling model does not have."""
+    size = request_states(d.model, d.settings)
+    if size and not d.model.pooling:
+        reason = f"token counts and masks of {d.settings.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
-        yield Overhead("request states", states, reason, source)
+        yield Overhead("request states", size, reason, source)
