@@ -59,8 +59,15 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     if plot:
         check_output(plot, force=force, inputs=read)
     from workshop.simulate.load import arriving
-    from workshop.simulate.tuning import STICKY_ROUTER, choices_for, refuse_sessions, verify
+    from workshop.simulate.tuning import (
+        STICKY_ROUTER,
+        choices_for,
+        power_of,
+        refuse_sessions,
+        verify,
+    )
 
+    power_of(options["kwh_price"], options["watts"])  # wrong options are refused before the load
     arrivals, others = arriving(options)
     if verified:
         refuse_sessions(arrivals)
