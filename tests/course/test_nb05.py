@@ -40,7 +40,7 @@ def test_a_text_has_the_product_of_its_words():
 
 def test_the_rarer_article_loses_although_its_noun_is_more_probable():
     # a tool: 0.7 × 0.01 = 0.007; an animal: 0.1 × 0.02 = 0.002
-    assert nb05.most_probable_label(LLM, "A cat", ("an animal", "a tool")) == "a tool"  # pyright: ignore
+    assert nb05.most_probable(nb05.scored(LLM, "A cat", ("an animal", "a tool"))) == "a tool"  # pyright: ignore
     assert nb05.article_and_noun(LLM, "A cat", "an animal") == pytest.approx((0.1, 0.02))  # pyright: ignore
 
 

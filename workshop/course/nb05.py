@@ -2,19 +2,19 @@
 
 >>> from workshop import connect
 >>> from workshop.course import nb05
->>> nb05.most_probable_label(connect(), "Boston", ("a city", "an animal", "a tool"))
+>>> nb05.most_probable(nb05.scored(connect(), "Boston", ("a city", "an animal", "a tool")))
 'a city'
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from workshop.client import logprobs
 from workshop.client.client import Client
 
-__all__ = ["KINDS", "article_and_noun", "most_probable_label", "text_logprob"]
+__all__ = ["KINDS", "article_and_noun", "most_probable", "scored", "text_logprob"]
 
 # Twelve things, each with its right label.
 KINDS = {
@@ -33,17 +33,26 @@ KINDS = {
 }
 
 
+def rows_of(llm: Client, text: str) -> list[logprobs.Row]:
+    """Return the rows of a whole text, one for each of its tokens."""
+    answer = llm.complete(text, max_tokens=1, temperature=0, prompt_logprobs=0)
+    return [row for row in logprobs.rows(answer) if row.part == "prompt"]
+
+
 def text_logprob(llm: Client, text: str) -> float:
     """Return the logprob of a whole text: the sum over its tokens."""
-    answer = llm.complete(text, max_tokens=1, temperature=0, prompt_logprobs=0)
-    tokens = [row for row in logprobs.rows(answer) if row.part == "prompt"]
-    return logprobs.total_logprob(tokens)
+    return logprobs.total_logprob(rows_of(llm, text))
 
 
-def most_probable_label(llm: Client, thing: str, labels: Sequence[str]) -> str:
-    """Return the label whose sentence, such as "A cat is a tool", is the most probable text."""
-    scores = {label: text_logprob(llm, f"{thing} is {label}") for label in labels}
-    return max(scores, key=scores.__getitem__)
+def scored(llm: Client, thing: str, labels: Sequence[str]) -> dict[str, list[logprobs.Row]]:
+    """Return each label with the rows of its sentence, such as "A cat is a tool"."""
+    return {label: rows_of(llm, f"{thing} is {label}") for label in labels}
+
+
+def most_probable(rows_by_label: Mapping[str, Sequence[logprobs.Row]]) -> str:
+    """Return the label whose sentence is the most probable text."""
+    totals = {label: logprobs.total_logprob(rows) for label, rows in rows_by_label.items()}
+    return max(totals, key=totals.__getitem__)
 
 
 def article_and_noun(llm: Client, thing: str, label: str) -> tuple[float, float]:
