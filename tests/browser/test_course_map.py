@@ -18,7 +18,7 @@ def test_a_step_of_the_map_opens_its_notebook_by_keyboard(page, tmp_path):
         page.page.set_viewport_size({"width": 900, "height": 1000})
         page.open(url)
         page.page.keyboard.press("Control+b")  # the file browser takes a third of a narrow screen
-        page.page.locator(".jp-Notebook .jp-CodeCell").first.click()
+        page.page.locator(".jp-Notebook .jp-CodeCell", has_text="course_map()").first.click()
         page.page.keyboard.press("Shift+Enter")
         steps = page.page.get_by_role("navigation", name="Course map")
         steps.wait_for(timeout=60_000)
