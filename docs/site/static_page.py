@@ -116,7 +116,10 @@ def local_links(text: str, names: Sequence[str]) -> str:
         name = re.sub(r"\.(ipynb|md|html)$", "", name.rsplit("/", 1)[-1])
         if name not in names:
             return content
-        return f'<a{before}href="{name}.html{"#" * bool(anchor)}{anchor}"{after}>{content}</a>'
+        target = f"{name}.html"
+        if anchor:
+            target += f"#{anchor}"
+        return f'<a{before}href="{target}"{after}>{content}</a>'
 
     return re.sub(r'<a( [^>]*?|\s)href="([^"]*)"([^>]*)>(.*?)</a>', local, text, flags=re.DOTALL)
 

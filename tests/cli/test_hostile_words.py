@@ -147,7 +147,7 @@ def close_the_edges(patch: pytest.MonkeyPatch, folder) -> None:
 
 
 def run(*arguments: str, folder=None) -> tuple[int, str, str]:
-    """What `workshop ARGUMENTS` leaves: exit code, output, complaints. With a folder nothing outside of it is touched."""
+    """Run `workshop ARGUMENTS`, in a folder of its own if one is given; return exit code, output, complaints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with (
         pytest.MonkeyPatch.context() as patch,

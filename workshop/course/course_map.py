@@ -64,12 +64,12 @@ def _chapter(path: Path) -> Chapter:
         needs=_first_sentence(minutes_and_needs[2]),
         checks=tuple(checks),
         deeper=tuple(deeper),
-        predictions=_asked(cells, in_deeper=False),
-        deeper_predictions=_asked(cells, in_deeper=True),
+        predictions=_prediction_keys(cells, in_deeper=False),
+        deeper_predictions=_prediction_keys(cells, in_deeper=True),
     )
 
 
-def _asked(cells: Sequence[str], in_deeper: bool) -> tuple[str, ...]:
+def _prediction_keys(cells: Sequence[str], in_deeper: bool) -> tuple[str, ...]:
     """Return the keys of the predictions of a notebook inside or outside its section "Deeper"."""
     keys: list[str] = []
     is_deeper = False
