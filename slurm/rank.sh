@@ -150,8 +150,10 @@ start_ray() {                               # as the seeds do it, but waiting fo
     local ray_args=(--node-ip-address="$VLLM_HOST_IP" --num-gpus="$WORKSHOP_GPUS_PER_NODE" --disable-usage-stats --block
                     --object-store-memory=2147483648)   # else 30 % of the node's memory, which vLLM does not use
     export RAY_TMPDIR=$scratch/r RAY_ADDRESS=$WORKSHOP_HEAD_ADDRESS:$WORKSHOP_RAY_PORT
+    # A head that is busy with its start may answer late: a driver and the other nodes wait for as long as the workshop does.
+    export RAY_gcs_server_request_timeout_seconds=${RAY_gcs_server_request_timeout_seconds:-300}
     if [ "$SLURM_NODEID" = 0 ]; then
-        setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
+        setsid "${python[@]}" -m workshop.servers.slurm.ray start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
             --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
         ray=$!
         setsid "${python[@]}" -m workshop.servers.slurm.ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
@@ -163,7 +165,7 @@ start_ray() {                               # as the seeds do it, but waiting fo
         setsid "${python[@]}" -m workshop.servers.slurm.ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
-        setsid env -u RAY_ADDRESS "${python[@]}" -m ray.scripts.scripts start --address="$RAY_ADDRESS" "${ray_args[@]}" &
+        setsid env -u RAY_ADDRESS "${python[@]}" -m workshop.servers.slurm.ray start --address="$RAY_ADDRESS" "${ray_args[@]}" &
         engine=$!
     fi
 }

@@ -89,6 +89,15 @@ WORDS = [
         "ray-too-few-gpus",
     ),
     (
+        "Exception: The current node timed out during startup. This could happen because some of the raylet "
+        "failed to startup or the GCS has become overloaded.",
+        "ray-node-late",
+    ),
+    (
+        "RuntimeError: No node info found matching attributes: '' when trying to resolve node to connect to.",
+        "ray-node-late",
+    ),
+    (
         "torch.distributed.DistBackendError: NCCL error in: "
         "../torch/csrc/distributed/c10d/NCCLUtils.hpp:317, unhandled system error",
         "nccl",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from multiprocessing import shared_memory
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from needs import lacking
@@ -22,7 +22,7 @@ from needs import lacking
 from workshop import python_process
 from workshop.teaching_model import FOLDER as TEACHING_FOLDER
 from workshop.vllm_package import installed
-from workshop.workarounds import seeded_chunked_prefill
+from workshop.workarounds import ray_node_start, seeded_chunked_prefill
 
 ROOT = Path(__file__).parents[2]
 UNPATCHED_VLLM = """
@@ -85,7 +85,7 @@ def test_api_server_event_loop():
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
 import asyncio, sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import AsyncMPClient
@@ -127,16 +127,49 @@ os._exit(0)
     assert "step other step other step" in patched.stdout, patched.stdout + patched.stderr[-2000:]
 
 
-def test_ray_current_folder():
-    """Ray's source is read, for running it takes a cluster."""
+def ray_source(name: str) -> str:
+    """Return the text of a file of Ray's `_private`: to run it takes a cluster."""
     spec = importlib.util.find_spec("ray")
     package = Path(spec.origin).parent if spec and spec.origin else ROOT / ".ci" / "ray" / "ray"
-    source = package / "_private" / "worker.py"
+    source = package / "_private" / name
     if not source.exists():
         pytest.skip("Ray is not installed: it is no part of the workshop's own environment")
-    text = source.read_text(encoding="utf-8")
+    return source.read_text(encoding="utf-8")
+
+
+def test_ray_current_folder():
+    text = ray_source("worker.py")
     assert "current_directory = os.path.abspath(os.path.curdir)" in text
     assert "code_paths.append(current_directory)" in text
+
+
+def test_ray_node_start():
+    text = ray_source("node.py")
+    assert "raylet_start_wait_time_s = 30\n" in text
+    assert "node_info = ray._private.services.get_node(" in text
+
+
+def test_a_node_that_joins_late_is_waited_for(monkeypatch):
+    """The patched side of ray_node_start: the node is there at the third question."""
+    answers = [RuntimeError("not yet"), RuntimeError("not yet"), {"node_id": "a"}]
+
+    def get_node(address, node_id):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    services = ModuleType("ray._private.services")
+    services.get_node = get_node
+    monkeypatch.setitem(sys.modules, "ray._private.services", services)
+    monkeypatch.setattr(ray_node_start, "RETRY_EVERY_S", 0)
+    ray_node_start.apply(within_s=60)
+    assert services.get_node("10.0.0.1:6379", "a") == {"node_id": "a"}
+    answers[:] = [RuntimeError("not yet")] * 2
+    services.get_node = get_node
+    ray_node_start.apply(within_s=-1)
+    with pytest.raises(RuntimeError, match="not yet"):
+        services.get_node("10.0.0.1:6379", "a")
 
 
 def test_shared_memory_names():
@@ -158,7 +191,7 @@ def test_seeded_chunked_prefill():
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
 import numpy, torch
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 batch = SimpleNamespace(num_reqs=1, generators={{0: torch.Generator("cpu")}})
 mask = SimpleNamespace(np=numpy.array([True]))

@@ -1,4 +1,4 @@
-"""Wait for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
+"""Start Ray on a node (`ray start OPTIONS`), and wait for it on the head (`ray head`) and elsewhere (`ray worker`).
 
 Ray's port opens before the head itself has joined. A worker that connects in between is refused, or
 retries for minutes. So the head asks Ray until it has joined, then opens a plain port (the "door")
@@ -14,8 +14,17 @@ from workshop.errors import WorkshopError
 from workshop.servers import processes
 from workshop.servers.slurm.follow import refuse
 from workshop.servers.slurm.queue import listens
+from workshop.workarounds import ray_node_start
 
-WAIT_S = 120.0
+WAIT_S = 300.0  # a node that reads Ray from a busy file system takes minutes
+
+
+def start(options: list[str]) -> None:
+    """Run `ray start` with these options in this process, which is Ray's as long as it runs."""
+    ray_node_start.apply(WAIT_S)
+    scripts: Any = importlib.import_module("ray.scripts.scripts")
+    sys.argv = ["ray", "start", *options]
+    scripts.main()
 
 
 def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
@@ -56,12 +65,15 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
 
 
 def main() -> int:
-    """Run `ray head|worker ADDRESS NODES DOOR`.
+    """Run `ray start OPTIONS` or `ray head|worker ADDRESS NODES DOOR`.
 
     Returns: exit code 0, or 3 with a sentence if what is waited for does not come.
     """
-    part, address, nodes, door = sys.argv[1:5]
     try:
+        if sys.argv[1] == "start":
+            start(sys.argv[2:])
+            return 0
+        part, address, nodes, door = sys.argv[1:5]
         if part == "head":
             lead(address, int(nodes), int(door))
         else:
