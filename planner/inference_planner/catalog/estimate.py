@@ -123,74 +123,123 @@ ATTENTION = ("*", "f", "global", "local")
 
 def fields(raw: Mapping[str, Any], where: str) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
+    text = _language_model(raw)
+    for name in OF_EACH_LAYER:
+        _refuse_longer(text, name, where)
+    text |= _delta_net_layers(text, where)
+    text |= _window_pattern(text)
+    if isinstance(text.get("block_configs"), list):
+        text |= _unlike_layers(Fields(text, where), where)
+    text |= _two_head_sizes(text)
+    states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None
+    text |= _our_spellings(text)
+    entries = _entries(text.get("layers_block_type") or text.get("hybrid_override_pattern"))
+    if text["num_hidden_layers"] is None and entries is not None:
+        text["num_hidden_layers"] = len(entries)
+    text |= _mlp_width(Fields(text, where))
+    if states_alone:
+        text |= _mamba_model(Fields(text, where))
+    f = Fields(text, where)
+    f.layers = f.int("num_hidden_layers")
+    return f
+
+
+def _language_model(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the innermost config, with those that belong to it and stand outside."""
     text = dict(raw)
     inner = _nested(text)
     while inner:
         outer = {name: text[name] for name in KEPT_OUTSIDE if name in text}
         text = {**inner, **outer}
         inner = _nested(text)
-    for name in OF_EACH_LAYER:
-        _refuse_longer(text, name, where)
+    return text
+
+
+def _delta_net_layers(text: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields of Kimi's delta net, which counts its layers from 1; {} for other models."""
     delta = as_object(text.get("linear_attn_config"))
-    if delta is not None:  # Kimi's delta net; layers are counted from 1
-        text |= {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
-        full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
-        layers = range(1, Fields(text, where).int("num_hidden_layers") + 1)
-        layer_types: list[str] = []
-        for layer in layers:
-            if layer in full:
-                layer_types.append("full_attention")
-            else:
-                layer_types.append("linear_attention")
-        text["layer_types"] = layer_types
-    pattern = as_list(text.get("hybrid_layer_pattern"))
-    if pattern is not None:
-        layer_types = []
-        for has_window in pattern:
-            if has_window:
-                layer_types.append("sliding_attention")
-            else:
-                layer_types.append("full_attention")
-        text["layer_types"] = layer_types
-    if isinstance(text.get("block_configs"), list):
-        text |= _unlike_layers(Fields(text, where), where)
-    if text.get("global_head_dim"):  # what has no other name is that of layers with a window
-        text |= {
-            "swa_num_key_value_heads": text.get("num_key_value_heads"),
-            "swa_head_dim": text.get("head_dim"),
-        }
-        if text.get("num_global_key_value_heads"):
-            text["num_key_value_heads"] = text["num_global_key_value_heads"]
+    if delta is None:
+        return {}
+    named = text | {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
+    full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
+    layer_types: list[str] = []
+    for layer in range(1, Fields(named, where).int("num_hidden_layers") + 1):
+        if layer in full:
+            layer_types.append("full_attention")
         else:
-            text["num_key_value_heads"] = text.get("num_key_value_heads")
-        text["head_dim"] = text["global_head_dim"]
-    # Mamba, Mamba 2
-    states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None
+            layer_types.append("linear_attention")
+    return named | {"layer_types": layer_types}
+
+
+def _window_pattern(text: dict[str, Any]) -> dict[str, Any]:
+    """Return the kind of each layer where the config has a 1 for each layer with a window."""
+    pattern = as_list(text.get("hybrid_layer_pattern"))
+    if pattern is None:
+        return {}
+    layer_types: list[str] = []
+    for has_window in pattern:
+        if has_window:
+            layer_types.append("sliding_attention")
+        else:
+            layer_types.append("full_attention")
+    return {"layer_types": layer_types}
+
+
+def _two_head_sizes(text: dict[str, Any]) -> dict[str, Any]:
+    """Return the heads of both kinds of layers where those without a window have a size of their own.
+
+    What the config calls neither global nor windowed is that of the layers with a window.
+    """
+    if not text.get("global_head_dim"):
+        return {}
+    kv_heads = text.get("num_key_value_heads")
+    return {
+        "swa_num_key_value_heads": kv_heads,
+        "swa_head_dim": text.get("head_dim"),
+        "num_key_value_heads": text.get("num_global_key_value_heads") or kv_heads,
+        "head_dim": text["global_head_dim"],
+    }
+
+
+def _our_spellings(text: dict[str, Any]) -> dict[str, Any]:
+    """Return our name of every field that other makers spell otherwise.
+
+    A list of sizes, one for each layer (Gemma 3n) or each kind of token (Ernie VL), becomes its mean.
+    """
+    spelled: dict[str, Any] = {}
     for ours, others in SPELLINGS.items():
-        if text.get(ours) is None:
-            text[ours] = _first_value(text, others)
-        sizes = as_list(text[ours])
+        value = text.get(ours)
+        if value is None:
+            value = _first_value(text | spelled, others)
+        sizes = as_list(value)
         if sizes and all(type(size) is int for size in sizes):
-            # one a layer (Gemma 3n) or a kind of token (Ernie VL)
-            text[ours] = sum(sizes) // len(sizes)
-    entries = _entries(text.get("layers_block_type") or text.get("hybrid_override_pattern"))
-    if text["num_hidden_layers"] is None and entries is not None:
-        text["num_hidden_layers"] = len(entries)
-    f = Fields(text, where)
+            value = sum(sizes) // len(sizes)
+        spelled[ours] = value
+    return spelled
+
+
+def _mlp_width(f: Fields) -> dict[str, Any]:
+    """Return the width of the MLP where the config has another number in its place."""
     if _named(f) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
-        text["intermediate_size"] = f.int("intermediate_size") // 2
-    if text.get("block_auto_adjust_ff_dim"):  # LFM2
+        return {"intermediate_size": f.int("intermediate_size") // 2}
+    if f.raw.get("block_auto_adjust_ff_dim"):  # LFM2
         width = 2 * f.int("intermediate_size") / 3
         step = f.int("block_multiple_of", 256)
         width *= f.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
-        text["intermediate_size"] = math.ceil(int(width) / step) * step
-    if states_alone:
-        text |= {"num_attention_heads": 1, "layer_types": ["mamba"] * f.int("num_hidden_layers")}
-        text["intermediate_size"] = NARROW  # they have no MLP
-        if text.get("num_heads"):  # Mamba 2
-            text |= {"mamba_num_heads": text["num_heads"], "mamba_head_dim": text["head_dim"]}
-    f.layers = f.int("num_hidden_layers")
-    return f
+        return {"intermediate_size": math.ceil(int(width) / step) * step}
+    return {}
+
+
+def _mamba_model(f: Fields) -> dict[str, Any]:
+    """Return the fields of a Mamba or Mamba 2, which has neither attention nor an MLP."""
+    model: dict[str, Any] = {
+        "num_attention_heads": 1,
+        "layer_types": ["mamba"] * f.int("num_hidden_layers"),
+        "intermediate_size": NARROW,
+    }
+    if f.raw.get("num_heads"):  # Mamba 2
+        model |= {"mamba_num_heads": f.raw["num_heads"], "mamba_head_dim": f.raw["head_dim"]}
+    return model
 
 
 def _nested(text: Mapping[str, Any]) -> dict[str, Any] | None:
