@@ -134,10 +134,10 @@ def layout(
     others with the same prefix, as 0.32.0 does and 0.25.1 does not. draft: what speculative
     decoding adds.
     """
+    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
     built = m.exact.of(tp, len(starts)) if m.exact else None
     if built and draft.tokens and len(built.groups) > 1:
         built = None  # a draft's layers change how the others are grouped
-    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
     if built:
         sizes = (
             main_kind(m).token_bytes(m, 1, built.kv_bytes_each),
@@ -146,28 +146,15 @@ def layout(
         lay = _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
         return _with_draft(lay, m, draft)
     token_bytes = main_kind(m).token_bytes(m, tp, element_bytes)
-    largest_token_bytes = token_bytes
-    sees_all = any(kind is main_kind(m) and size == 0 for kind, size, _ in grouped(m))
-    joins = draft.count > 0 and draft.token_bytes == token_bytes and sees_all
-    draft_layers = tuple(range(m.num_hidden_layers, m.num_hidden_layers + draft.count))
-    members: list[tuple[Attention, int, tuple[int, ...]]] = []
-    for kind, size, layers in grouped(m):
-        if joins and kind is main_kind(m) and size == 0:
-            layers = (*layers, *draft_layers)
-        members.append((kind, size, layers))
-    counts: list[int] = []
-    for kind, _, layers in members:
-        counts.append(len(layers))
-        largest_token_bytes = max(largest_token_bytes, kind.token_bytes(m, tp, element_bytes))
+    draft_layers = _layers_of_draft(m, draft, token_bytes)
+    members = _members(m, draft_layers)
     block = _block_size(m, tp, token_bytes, draft.tokens)
-    page = block * largest_token_bytes
-    # the rarest kind's count, unless the kinds are about equally many
-    group_size = min(counts)
-    if max(counts) < min(counts) * 1.5:
-        group_size = max(counts)
+    page = block * max(
+        token_bytes, *(kind.token_bytes(m, tp, element_bytes) for kind, _, _ in members)
+    )
+    group_size = _group_size([len(layers) for _, _, layers in members])
     groups: list[Group] = []
     for kind, size, layers in members:
-        parts = ceil_div(len(layers), group_size)
         kind_token_bytes = kind.token_bytes(m, tp, element_bytes) or token_bytes
         # all pages have one size: a page of smaller tokens holds more of them
         tokens = page // (block * kind_token_bytes) * block
@@ -177,15 +164,46 @@ def layout(
             blocks = states.blocks
         elif states:
             blocks += draft.tokens
+        parts = ceil_div(len(layers), group_size)
         for part in range(parts):
             layers_of_group = layers[part::parts]
             groups.append(
                 Group(kind.key, layers_of_group, tokens, page, blocks, size, kind.keeps_states)
             )
     lay = Layout(tuple(groups), block)
-    if joins:
+    if draft_layers:
         return replace(lay, draft_layers=draft_layers, last_layer=m.num_hidden_layers - 1)
     return _with_draft(lay, m, draft)
+
+
+def _layers_of_draft(m: ModelConfig, draft: DraftLayers, token_bytes: int) -> tuple[int, ...]:
+    """Return the numbers of a draft's layers if they join a group of the model, or ().
+
+    They do where the model has layers that see the whole context with tokens of the same size.
+    """
+    sees_all = any(kind is main_kind(m) and size == 0 for kind, size, _ in grouped(m))
+    if draft.token_bytes != token_bytes or not sees_all:
+        return ()
+    return tuple(range(m.num_hidden_layers, m.num_hidden_layers + draft.count))
+
+
+def _members(
+    m: ModelConfig, draft_layers: tuple[int, ...]
+) -> list[tuple[Attention, int, tuple[int, ...]]]:
+    """Return (kind, window, its layers) of all layers with a cache, those of a draft among them."""
+    members: list[tuple[Attention, int, tuple[int, ...]]] = []
+    for kind, size, layers in grouped(m):
+        if kind is main_kind(m) and size == 0:
+            layers = (*layers, *draft_layers)
+        members.append((kind, size, layers))
+    return members
+
+
+def _group_size(counts: Sequence[int]) -> int:
+    """Return the layers of a group: the rarest kind's, unless the kinds are about equally many."""
+    if max(counts) < min(counts) * 1.5:
+        return max(counts)
+    return min(counts)
 
 
 def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:

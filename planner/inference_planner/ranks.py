@@ -55,10 +55,10 @@ class Rank:
 
 
 @lru_cache(maxsize=4096)
-def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
+def tp_problem(m: ModelConfig, tp: int, expert_ranks: int | None = None) -> str:
     """Return why this tensor parallel size cannot be used, or "".
 
-    `cut` is the number of ranks that share each expert.
+    expert_ranks: the ranks that share each expert; by default all of them.
     """
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
@@ -68,11 +68,16 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
     padded = -(-m.vocab_size // 64) * 64
     if padded % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
+    return _mlp_problem(m, tp, expert_ranks or tp) or _quantized_problem(m, tp)
+
+
+def _mlp_problem(m: ModelConfig, tp: int, expert_ranks: int) -> str:
+    """Return why the MLPs cannot be split, or ""."""
     widths: list[tuple[int, int]] = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         widths.append((m.intermediate_size, tp))
     if m.moe:
-        widths.append((m.moe.intermediate_size, cut or tp))
+        widths.append((m.moe.intermediate_size, expert_ranks))
         widths.append((m.moe.shared_intermediate_size, tp))
     block = 1
     if m.quantization and m.quantization.block:
@@ -82,13 +87,18 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
             return f"{ranks} does not divide the MLP's width {width}"
         if ranks > 1 and width // ranks % block:
             return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
+    return ""
+
+
+def _quantized_problem(m: ModelConfig, tp: int) -> str:
+    """Return why the quantized weights cannot be split, or ""."""
     q = m.quantization
     if tp > 1 and q and q.method == "bitsandbytes" and not q.online:
         return "vLLM does not split a checkpoint that bitsandbytes has quantized"
-    cols = _cut_group(m, tp)
-    if cols:
-        groups = f"groups of {present(m.quantization).group_size}, which share a scale"
-        return f"{cols} inputs of a quantized product on {tp} ranks would cut its {groups}"
+    inputs = _cut_group(m, tp)
+    if inputs:
+        groups = f"groups of {present(q).group_size}, which share a scale"
+        return f"{inputs} inputs of a quantized product on {tp} ranks would cut its {groups}"
     return ""
 
 
@@ -232,9 +242,7 @@ def stage_bytes(
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see
     allocator.py); deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
     """
-    built = None
-    if m.exact:
-        built = m.exact.weights_of(tp, pp, experts)
+    built = m.exact.weights_of(tp, pp, experts) if m.exact else None
     if built:
         loaded = built.stage_bytes(stage, m.text_only)
         if deep_gemm:

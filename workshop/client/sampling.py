@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
@@ -167,9 +167,18 @@ def pipeline(
             Step("min_tokens", _softmax(scores), len(forbidden), hidden.listed_share(scores))
         )
 
-    def step(name: str) -> None:
+    for name in _penalties(scores, settings, output, prompt_tokens):
         steps.append(Step(name, _softmax(scores), 0, hidden.listed_share(scores)))
+    return _choose(scores, settings, steps, hidden, exact_top_k)
 
+
+def _penalties(
+    scores: dict[Token, float],
+    settings: Settings,
+    output: Sequence[Token],
+    prompt_tokens: Iterable[Token],
+) -> Iterator[str]:
+    """Change `scores` by one penalty after the other, and yield the name of each."""
     penalty = settings.repetition_penalty
     if penalty != 1:
         for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
@@ -177,17 +186,16 @@ def pipeline(
                 scores[token] /= penalty
             else:
                 scores[token] *= penalty
-        step("repetition_penalty")
+        yield "repetition_penalty"
     counts = Counter(filter(scores.__contains__, output))
     if settings.frequency_penalty:
         for token, count in counts.items():
             scores[token] -= settings.frequency_penalty * count
-        step("frequency_penalty")
+        yield "frequency_penalty"
     if settings.presence_penalty:
         for token in counts:
             scores[token] -= settings.presence_penalty
-        step("presence_penalty")
-    return _choose(scores, settings, steps, hidden, exact_top_k)
+        yield "presence_penalty"
 
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:

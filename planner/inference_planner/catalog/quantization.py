@@ -167,46 +167,11 @@ def from_config(q: Fields) -> Quantization:
     if method in ("fbgemm-fp8", "mxfp4"):
         return replace(usual, ignore=ignore)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
-        name = "q_group_size"
-        if q.has("group_size"):
-            name = "group_size"
-        group_size = q.int(name, 128, least=-1)
-        return replace(
-            METHODS[method.split("-")[0]],
-            weight_bits=q.first_int("bits", "w_bit", default=4),
-            ignore=ignore,
-            group_size=max(0, group_size),  # -1: one scale a row
-            zero_points=usual.zero_points and q.flag("zero_point", True),
-        )
+        return _awq_or_gptq(q, METHODS[method.split("-")[0]], ignore)
     if method == "compressed-tensors":
         return _compressed_tensors(q, ignore)
     if method == "modelopt":
-        inner = q
-        if q.has("quantization"):
-            inner = q.object("quantization")
-        ignore = _ignored(inner, "exclude_modules") or ignore
-        scheme = as_object(inner.raw.get("kv_cache_scheme")) or {}
-        kv_cache_dtype = "auto"
-        if scheme.get("num_bits") == 8 or inner.text("kv_cache_quant_algo", "") == "FP8":
-            kv_cache_dtype = "fp8"
-        more: dict[str, Any] = {"ignore": ignore, "kv_cache_dtype": kv_cache_dtype}
-        algorithm = inner.text("quant_algo", "").upper()
-        groups_of_bits: dict[int, Fields] = {}
-        for group in _config_groups(q):
-            bits = group.object("weights").int("num_bits", 8)
-            groups_of_bits[bits] = group
-        if "NVFP4" in algorithm or (algorithm == "MIXED_PRECISION" and 4 in groups_of_bits):
-            modules_of_4_bits = _targets(groups_of_bits.get(4))
-            modules_of_8_bits = _targets(groups_of_bits.get(8))
-            return Quantization(
-                "modelopt_fp4",
-                4,
-                group_size=16,
-                eight=modules_of_8_bits,
-                head="lm_head" in modules_of_4_bits,
-                **more,
-            )
-        return replace(usual, **more)
+        return _modelopt(q, usual, ignore)
     if method == "modelopt-fp4":
         return replace(usual, ignore=_ignored(q, "exclude_modules", "ignore"))
     if method == "mxfp8":
@@ -219,6 +184,49 @@ def from_config(q: Fields) -> Quantization:
     )
     raise BadInput(
         f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
+    )
+
+
+def _awq_or_gptq(q: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
+    """Read what AWQ or GPTQ has written: the bits and the rows that share a scale."""
+    name = "q_group_size"
+    if q.has("group_size"):
+        name = "group_size"
+    group_size = q.int(name, 128, least=-1)
+    return replace(
+        usual,
+        weight_bits=q.first_int("bits", "w_bit", default=4),
+        ignore=ignore,
+        group_size=max(0, group_size),  # -1: one scale a row
+        zero_points=usual.zero_points and q.flag("zero_point", True),
+    )
+
+
+def _modelopt(q: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
+    """Read what NVIDIA's ModelOpt has written: FP8, NVFP4, or some modules in each of them."""
+    inner = q
+    if q.has("quantization"):
+        inner = q.object("quantization")
+    ignore = _ignored(inner, "exclude_modules") or ignore
+    scheme = as_object(inner.raw.get("kv_cache_scheme")) or {}
+    kv_cache_dtype = "auto"
+    if scheme.get("num_bits") == 8 or inner.text("kv_cache_quant_algo", "") == "FP8":
+        kv_cache_dtype = "fp8"
+    groups_of_bits: dict[int, Fields] = {}
+    for group in _config_groups(q):
+        bits = group.object("weights").int("num_bits", 8)
+        groups_of_bits[bits] = group
+    algorithm = inner.text("quant_algo", "").upper()
+    if "NVFP4" not in algorithm and not (algorithm == "MIXED_PRECISION" and 4 in groups_of_bits):
+        return replace(usual, ignore=ignore, kv_cache_dtype=kv_cache_dtype)
+    return Quantization(
+        "modelopt_fp4",
+        4,
+        group_size=16,
+        eight=_targets(groups_of_bits.get(8)),
+        head="lm_head" in _targets(groups_of_bits.get(4)),
+        ignore=ignore,
+        kv_cache_dtype=kv_cache_dtype,
     )
 
 
