@@ -108,6 +108,11 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
             b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}',
             "gpt-4o",
         ),
+        (b'{"prompt": "a", "reasoning_effort": "low"}', "reasoning_effort is for messages"),
+        (
+            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "top_logprobs": 5}}',
+            "top_logprobs is for messages",
+        ),
         (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already"),
     ],
 )
@@ -118,6 +123,16 @@ def test_a_bad_line_is_told_with_its_number_and_what_is_wrong(line, says, tmp_pa
         work_on(path, model="stub")
     assert says in str(error.value) and "Nothing was started" in str(error.value)
     assert len([row for row in work_on(path, model="stub", skip_bad=True).rows() if row]) == 1
+
+
+def test_a_parameter_of_chats_is_sent_with_messages_and_refused_for_prompts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("How many legs has a spider?\n")
+    sampling = {"reasoning_effort": "low"}
+    (row,) = work_on(path, chat=True, sampling=sampling).rows()
+    assert json.loads(row.payload("m"))["reasoning_effort"] == "low"
+    with pytest.raises(BadInput, match="reasoning_effort is for messages.*--chat"):
+        work_on(path, sampling=sampling)
 
 
 def test_a_table_with_gaps_says_whole_numbers_with_a_point(tmp_path):

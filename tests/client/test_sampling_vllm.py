@@ -11,7 +11,7 @@ import pytest
 from needs import SEED
 
 from workshop.client.sampling import Pipeline, pipeline
-from workshop.client.sampling_settings import Settings
+from workshop.client.sampling_settings import PARAMETERS, Settings
 
 torch = pytest.importorskip("torch")
 VOCABULARY = 400
@@ -218,3 +218,13 @@ def test_what_we_take_vllm_takes_too(name, value):
     parameters = pytest.importorskip("vllm").SamplingParams
     parameters(**{name: value})
     Settings(**{name: value})
+
+
+def test_every_parameter_of_a_request_is_a_field_of_vllms_requests():
+    completions = pytest.importorskip("vllm.entrypoints.openai.completion.protocol")
+    chat = pytest.importorskip("vllm.entrypoints.openai.chat_completion.protocol")
+    of_prompts = set(completions.CompletionRequest.model_fields)
+    of_chats = set(chat.ChatCompletionRequest.model_fields)
+    assert set(PARAMETERS) <= of_chats, "the server would pass over it without a word"
+    chat_only = {name for name, parameter in PARAMETERS.items() if parameter.chat_only}
+    assert chat_only == set(PARAMETERS) - of_prompts

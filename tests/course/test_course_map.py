@@ -84,7 +84,7 @@ def test_a_learner_who_answers_the_core_alone_reaches_its_end(workshop_home):
     last = course_map()
     assert last.next is None and last.minutes_left(last.on_path) == 0
     assert last.summary().startswith(f"{len(stored)} of {len(stored)} checks of the core answered")
-    assert "0 of 3 in Deeper" in repr(course_map("01_memory"))
+    assert "0 of 4 in Deeper" in repr(course_map("01_memory"))
 
 
 def test_progress_moves_on(workshop_home, monkeypatch):
@@ -92,12 +92,12 @@ def test_progress_moves_on(workshop_home, monkeypatch):
     assert course_map().next.name == "00_start" and "0 of" in course_map().summary()
     exercises.check("memory.weights_405b", 810)
     deeper = course_map()
-    assert deeper.count(deeper.chapters[1]) == "0 of 7 checks"
-    assert deeper.count_deeper(deeper.chapters[1]) == "1 of 3 in Deeper"
+    assert deeper.count(deeper.chapters[1]) == "0 of 6 checks"
+    assert deeper.count_deeper(deeper.chapters[1]) == "1 of 4 in Deeper"
     exercises.check("memory.kv_bytes_per_token", 131_072)
     first = course_map()
     assert (
-        first.count(first.chapters[1]) == "1 of 7 checks"
+        first.count(first.chapters[1]) == "1 of 6 checks"
         and first.state(first.chapters[1]) == "begun"
     )
     stored = {key: {"tries": 1, "done": True} for key in exercises.all_exercises()}
@@ -190,7 +190,7 @@ def test_progress_of_an_earlier_edition_still_counts(workshop_home):
     current_map = course_map()
     assert current_map.path == "core"
     assert "2 of" in current_map.summary() and "1 of" in current_map.summary().split("·")[1]
-    assert "1 of 3 in Deeper" in repr(course_map("01_memory"))
+    assert "1 of 4 in Deeper" in repr(course_map("01_memory"))
     course_map(path="scale")
     stored = json.loads((workshop_home / "progress.json").read_text())
     assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"

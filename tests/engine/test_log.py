@@ -228,3 +228,8 @@ def test_as_dict_is_json_and_the_index_names_every_log():
     for name in files:
         assert json.dumps(asdict(log.read(LOGS / name)))
         assert {"hardware", "vllm_version", "command", "date", "source"} <= set(index[name])
+
+
+def test_a_pattern_whose_group_is_no_fact_is_refused():
+    with pytest.raises(KeyError, match=r"wieghts_gib.*oading took"):
+        log.rules._rule(("oading took", "Model loading took <wieghts_gib> Gi?B"))

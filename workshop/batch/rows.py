@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -151,6 +151,15 @@ def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
     return parameters
 
 
+def _refuse_chat_only(names: Iterable[str]) -> None:
+    """Raise Malformed if a request with a prompt has a parameter that only a chat has."""
+    for name in names:
+        if name in PARAMETERS and PARAMETERS[name].chat_only:
+            raise Malformed(
+                f"{name} is for messages, and it has a prompt (--chat sends it as a message)"
+            )
+
+
 class Content(NamedTuple):
     """The parts of a request that a row of the input gives."""
 
@@ -287,6 +296,8 @@ class Builder:
 
         Return the canonical request, and the one to send, whose parts are unchanged.
         """
+        if url == COMPLETIONS:
+            _refuse_chat_only((*self.sampling, *parameters))
         body = self._canonical(content, parameters)
         if self.for_keys_alone:
             return url, body, {}, ""
@@ -320,6 +331,8 @@ class Builder:
         if body.get("stream"):
             raise Malformed("it asks for a stream, which a batch cannot keep")
         self._check_model(body.get("model"))
+        if url == COMPLETIONS:
+            _refuse_chat_only((*self.sampling, *body))
         canonical = self._canonical_of_openai(url, body)
         if self.for_keys_alone:
             return url, canonical, extra, ""

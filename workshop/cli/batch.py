@@ -90,7 +90,7 @@ def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
     "--stop", multiple=True, help="End an answer before this text; may be given more than once."
 )
 @click.option(
-    "--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'."
+    "--sampling", "more", help="Any other sampling parameters, as JSON: '{\"ignore_eos\": true}'."
 )
 @sampling_options
 @click.option(

@@ -151,11 +151,13 @@ DEFAULTS = Settings()
 class Parameter:
     """A sampling parameter of a request.
 
-    Without `kind` it has no command-line option of its own.
+    Without `kind` it has no command-line option of its own. chat_only: vLLM knows it in requests
+    with messages, and passes over it without a word in those with a prompt.
     """
 
     kind: type[int] | type[float] | None = None
     help: str = ""
+    chat_only: bool = False
 
 
 def _of_settings(*names: str) -> dict[str, Parameter]:
@@ -170,7 +172,9 @@ def _of_settings(*names: str) -> dict[str, Parameter]:
     }
 
 
-# Every sampling parameter that both endpoints take, in the order of the command line's options.
+# Every sampling parameter of a request, in the order of the command line's options. Fields of
+# vLLM's requests that are part of the content (tools, documents, suffix) are not among them: a
+# table may have columns of these names.
 PARAMETERS: dict[str, Parameter] = {
     "max_tokens": Parameter(
         int, "Longest answer, in tokens (the server's default is 16 for completions)."
@@ -198,7 +202,17 @@ PARAMETERS: dict[str, Parameter] = {
     "response_format": Parameter(),
     "priority": Parameter(),
     "echo": Parameter(),
-    "top_logprobs": Parameter(),
-    "max_completion_tokens": Parameter(),
-    "chat_template_kwargs": Parameter(),
+    "logprob_token_ids": Parameter(),
+    "repetition_detection": Parameter(),
+    "thinking_token_budget": Parameter(),
+    "truncation_side": Parameter(),
+    "vllm_xargs": Parameter(),
+    "top_logprobs": Parameter(chat_only=True),
+    "max_completion_tokens": Parameter(chat_only=True),
+    "reasoning_effort": Parameter(chat_only=True),
+    "include_reasoning": Parameter(chat_only=True),
+    "chat_template": Parameter(chat_only=True),
+    "chat_template_kwargs": Parameter(chat_only=True),
+    "add_generation_prompt": Parameter(chat_only=True),
+    "continue_final_message": Parameter(chat_only=True),
 }

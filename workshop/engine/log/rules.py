@@ -57,6 +57,7 @@ KINDS = {"int | None": whole, "float | None": decimal, "bool": bool}
 # annotations
 CONVERT = {fact.name: KINDS.get(str(fact.type), str) for fact in fields(EngineLog)}
 OF_A_RANK = {fact.name for fact in fields(RankFacts)}
+OF_THE_PROFILE = ("total_gpu_memory_gib", "free_gpu_memory_gib")
 
 
 def _facts(log: EngineLog, match: Match, line: Line) -> None:
@@ -394,11 +395,13 @@ ROWS: tuple[Row, ...] = (
 
 
 def _rule(row: Row) -> tuple[str, re.Pattern[str], Apply]:
-    if len(row) == 2:
-        literal, pattern = row
-        return literal, _pattern(pattern), _facts
-    literal, pattern, apply = row
-    return literal, _pattern(pattern), apply
+    """Return a row with its pattern compiled. Raises KeyError: a group's name is that of no fact."""
+    literal, pattern = row[:2]
+    compiled = _pattern(pattern)
+    for name in compiled.groupindex:
+        if name not in {*OF_A_RANK, *CONVERT, *OF_THE_PROFILE}:
+            raise KeyError(f"{name}, in the pattern of {literal!r}: facts.py has no such fact")
+    return literal, compiled, row[2] if len(row) > 2 else _facts
 
 
 RULES = tuple(map(_rule, ROWS))
