@@ -1,8 +1,8 @@
 """Run every test that this machine can run: `make test`.
 
-The quick ones run in two processes. Then those of the SLURM test bed run beside those with servers and browsers, which
-leave a core idle for most of the time. Tests that failed run once more, alone: beside others a time limit may pass
-that is kept otherwise.
+The quick ones run in two processes. Then those with servers run beside those of the SLURM test bed, which those with
+browsers follow: each of the two leaves a core idle for most of the time. Tests that failed run once more, alone: beside
+others a time limit may pass that is kept otherwise.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SLURM_LOG = ROOT / ".ci" / "output" / "slurm.log"
-SERVERS = "live or starts or browser"
+LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
-    "quick": f"not ({SERVERS} or slurm)",
-    "servers": f"({SERVERS}) and not slurm",
+    "quick": "not (live or starts or browser or slurm)",
+    "servers": "(live or starts) and not (browser or slurm)",
     "slurm": "slurm",
+    "browser": "browser and not slurm",
 }
+BESIDE_SERVERS = ("slurm", "browser")
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
 
@@ -34,27 +36,36 @@ def run(part: str, *options: str) -> int:
     return subprocess.run(command(part, *options), cwd=ROOT).returncode
 
 
-def run_beside_slurm() -> dict[str, int]:
-    """Run the tests with servers and the SLURM test bed's at the same time; return their exit codes.
+def run_beside_servers() -> dict[str, int]:
+    """Run the parts of BESIDE_SERVERS, one after the other; return their exit codes."""
+    codes: dict[str, int] = {}
+    for part in BESIDE_SERVERS:
+        with (LOGS / f"{part}.log").open("wb") as log:
+            codes[part] = subprocess.run(
+                command(part), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            ).returncode
+    return codes
 
-    What the test bed prints comes when both are done.
+
+def run_with_servers() -> dict[str, int]:
+    """Run the tests with servers, and the others beside them; return the exit code of each part.
+
+    What the others print comes when all are done.
     """
-    SLURM_LOG.parent.mkdir(parents=True, exist_ok=True)
-    with SLURM_LOG.open("wb") as log:
-        slurm = subprocess.Popen(command("slurm"), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            servers_code = run("servers")
-        finally:
-            slurm_code = slurm.wait()
-    print(SLURM_LOG.read_text(errors="replace"), flush=True)
-    return {"servers": servers_code, "slurm": slurm_code}
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(run_beside_servers)
+        codes = {"servers": run("servers")} | beside.result()
+    for part in BESIDE_SERVERS:
+        print((LOGS / f"{part}.log").read_text(errors="replace"), flush=True)
+    return codes
 
 
 def main() -> int:
     """Run all parts; return 0 if every test passed, the second time at the latest."""
     os.environ["PYTHONUNBUFFERED"] = "1"
     codes = {"quick": run("quick", "-n", "2", "--dist", "loadfile")}
-    codes |= run_beside_slurm()
+    codes |= run_with_servers()
     for part, code in codes.items():
         if code == TESTS_FAILED:
             print(f"\nWhat failed of the part “{part}” runs once more, alone.", flush=True)

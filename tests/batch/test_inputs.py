@@ -131,7 +131,7 @@ def test_a_parameter_of_chats_is_sent_with_messages_and_refused_for_prompts(tmp_
     sampling = {"reasoning_effort": "low"}
     (row,) = work_on(path, chat=True, sampling=sampling).rows()
     assert json.loads(row.payload("m"))["reasoning_effort"] == "low"
-    with pytest.raises(BadInput, match="reasoning_effort is for messages.*--chat"):
+    with pytest.raises(BadInput, match=r"reasoning_effort is for messages.*--chat"):
         work_on(path, sampling=sampling)
 
 

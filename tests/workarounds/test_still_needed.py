@@ -147,6 +147,13 @@ def test_ray_node_start():
     text = ray_source("node.py")
     assert "raylet_start_wait_time_s = 30\n" in text
     assert "node_info = ray._private.services.get_node(" in text
+    scripts = ray_source("../scripts/scripts.py")
+    assert all(f'"{name}"' in scripts for name in ray_node_start.PORTS)
+
+
+def test_every_agent_gets_a_port_of_its_own():
+    ports = [option.partition("=")[2] for option in ray_node_start.options()]
+    assert len(set(ports)) == len(ray_node_start.PORTS) and all(map(int, ports))
 
 
 def test_a_node_that_joins_late_is_waited_for(monkeypatch):

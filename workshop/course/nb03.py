@@ -69,7 +69,6 @@ __all__ = [
     "log_lines",
     "moments",
     "prepare",
-    "reasons",
     "reconcile",
     "record",
     "recorded_text",
@@ -114,7 +113,7 @@ LOG_LINES = (  # of a start: a pattern, and what the first line that matches it 
     (r"(Model loading|Loading weights) took", "The weights are in memory."),
     (r"torch\.compile took", "Code for this model and this GPU has been made."),
     (r"Available KV cache memory|for KV cache on node", "This memory is for the KV cache."),
-    (r"KV cache size:", "So many tokens fit into it."),
+    (r"KV cache size:", "This is how many tokens fit into it."),
     (r"init engine .* took", "The engine is ready."),
     (r"Application startup complete", "The server answers from now on."),
 )
@@ -224,12 +223,6 @@ def _script(name: str) -> str:
 def prepare(name: str, **options) -> slurm.Submission:
     """Return what `workshop slurm submit NAME` would submit: its plan, its script, its options."""
     return slurm.prepare(slurm.Request(name, **options))
-
-
-def reasons(planned: slurm.Submission) -> Table:
-    """Return the plan of a submission, one sentence in a row."""
-    rows = [(str(number), reason) for number, reason in enumerate(planned.reasons, 1)]
-    return Table(("", "the plan"), rows)
 
 
 def script(planned: slurm.Submission) -> Table:

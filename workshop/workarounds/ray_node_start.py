@@ -1,22 +1,46 @@
-"""`ray start` gives a node 30 s to join, and no setting prolongs it.
+"""`ray start` gives a node 30 s to start, and no setting prolongs it.
 
-`ray/_private/node.py` asks for the node until 30 s have passed, then ends what it has started. On a node whose file
-system or cores are busy the raylet needs longer, and the whole job would fail with "The current node timed out during
-startup".
+Two things end a node whose file system or cores are busy, such as one that imports Python from a shared disk for the
+first time. The raylet waits 30 s (15 s in some releases) for the ports of its agents, which are Python programs, and
+then aborts; with ports that are given it does not wait. And `ray/_private/node.py` asks for the node until 30 s have
+passed, then reports "The current node timed out during startup".
 
 Upstream: ray-project/ray#47087 (closed: 10 s became 30 s), ray-project/ray#62883.
-Versions: Ray up to 2.60. Ends when: `ray start` reads its wait from a setting.
+Versions: Ray up to 2.60. Ends when: `ray start` reads both times from a setting.
 """
 
 import importlib
+import os
+import socket
 import time
 from typing import Any
 
 RETRY_EVERY_S = 0.5
+# of the agents, as `ray start` calls them
+PORTS = (
+    "--dashboard-agent-grpc-port",
+    "--dashboard-agent-listen-port",
+    "--runtime-env-agent-port",
+    "--metrics-export-port",
+)
+
+
+def options() -> list[str]:
+    """Return the options of `ray start` that give each agent a port that is free now."""
+    arguments: list[str] = []
+    held: list[socket.socket] = []
+    for name in PORTS:
+        listener = socket.create_server(("", 0))
+        held.append(listener)  # until all are chosen, so that no two are the same
+        arguments.append(f"{name}={listener.getsockname()[1]}")
+    for listener in held:
+        listener.close()
+    return arguments
 
 
 def apply(within_s: float) -> None:
-    """Make `ray start`, in this process, wait up to `within_s` seconds for its own node."""
+    """Make `ray start`, in this process, wait up to `within_s` seconds for its node and its agents."""
+    os.environ.setdefault("RAY_agent_register_timeout_ms", str(round(within_s * 1000)))
     services: Any = importlib.import_module("ray._private.services")
     original = services.get_node
 

@@ -23,7 +23,7 @@ def start(options: list[str]) -> None:
     """Run `ray start` with these options in this process, which is Ray's as long as it runs."""
     ray_node_start.apply(WAIT_S)
     scripts: Any = importlib.import_module("ray.scripts.scripts")
-    sys.argv = ["ray", "start", *options]
+    sys.argv = ["ray", "start", *options, *ray_node_start.options()]
     scripts.main()
 
 
