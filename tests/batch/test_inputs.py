@@ -109,10 +109,6 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
             "gpt-4o",
         ),
         (b'{"prompt": "a", "reasoning_effort": "low"}', "reasoning_effort is for messages"),
-        (
-            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "top_logprobs": 5}}',
-            "top_logprobs is for messages",
-        ),
         (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already"),
     ],
 )
@@ -132,6 +128,15 @@ def test_a_parameter_of_chats_is_sent_with_messages_and_refused_for_prompts(tmp_
     (row,) = work_on(path, chat=True, sampling=sampling).rows()
     assert json.loads(row.payload("m"))["reasoning_effort"] == "low"
     with pytest.raises(BadInput, match=r"reasoning_effort is for messages.*--chat"):
+        work_on(path, sampling=sampling)
+    openai = (
+        '{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "top_logprobs": 5}}'
+    )
+    path = tmp_path / "in.jsonl"
+    path.write_text(openai + "\n")
+    (row,) = rows(path)
+    assert json.loads(row.payload("m"))["top_logprobs"] == 5, "a request goes out as it was given"
+    with pytest.raises(BadInput, match="reasoning_effort is for messages"):
         work_on(path, sampling=sampling)
 
 

@@ -332,7 +332,7 @@ class Builder:
             raise Malformed("it asks for a stream, which a batch cannot keep")
         self._check_model(body.get("model"))
         if url == COMPLETIONS:
-            _refuse_chat_only((*self.sampling, *body))
+            _refuse_chat_only(self.sampling)  # what a body says itself goes out as it is
         canonical = self._canonical_of_openai(url, body)
         if self.for_keys_alone:
             return url, canonical, extra, ""
