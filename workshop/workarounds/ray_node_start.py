@@ -28,12 +28,12 @@ PORTS = (
 def options() -> list[str]:
     """Return the options of `ray start` that give each agent a port that is free now."""
     arguments: list[str] = []
-    held: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     for name in PORTS:
         listener = socket.create_server(("", 0))
-        held.append(listener)  # until all are chosen, so that no two are the same
+        listeners.append(listener)  # open until all are chosen, so that no two are the same
         arguments.append(f"{name}={listener.getsockname()[1]}")
-    for listener in held:
+    for listener in listeners:
         listener.close()
     return arguments
 
