@@ -1,8 +1,8 @@
 """Run every test that this machine can run: `make test`.
 
-The quick ones run in two processes. Then those with servers run beside those of the SLURM test bed, which those with
-browsers follow: each of the two leaves a core idle for most of the time. Tests that failed run once more, alone: beside
-others a time limit may pass that is kept otherwise.
+The quick ones run in two processes. Then those with servers run beside those of the SLURM test bed, and those with
+browsers beside the one of the two that takes longer: they leave a core idle for most of the time. Tests that failed run
+once more, alone: beside others a time limit may pass that is kept otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MARKS = {
     "slurm": "slurm",
     "browser": "browser and not slurm",
 }
-BESIDE_SERVERS = ("slurm", "browser")
+SIDE_BY_SIDE = ("slurm", "servers", "browser")  # two at a time, the longest first
+PRINTED = "servers"  # at once; what the others print comes when all are done
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
 
@@ -36,28 +37,24 @@ def run(part: str, *options: str) -> int:
     return subprocess.run(command(part, *options), cwd=ROOT).returncode
 
 
-def run_beside_servers() -> dict[str, int]:
-    """Run the parts of BESIDE_SERVERS, one after the other; return their exit codes."""
-    codes: dict[str, int] = {}
-    for part in BESIDE_SERVERS:
-        with (LOGS / f"{part}.log").open("wb") as log:
-            codes[part] = subprocess.run(
-                command(part), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-            ).returncode
-    return codes
+def run_to_log(part: str) -> int:
+    """Run a part of the tests, with what it prints in a file, and return pytest's exit code."""
+    if part == PRINTED:
+        return run(part)
+    with (LOGS / f"{part}.log").open("wb") as log:
+        return subprocess.run(
+            command(part), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+        ).returncode
 
 
-def run_with_servers() -> dict[str, int]:
-    """Run the tests with servers, and the others beside them; return the exit code of each part.
-
-    What the others print comes when all are done.
-    """
+def run_side_by_side() -> dict[str, int]:
+    """Run the parts of SIDE_BY_SIDE, two at a time; return the exit code of each."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(run_beside_servers)
-        codes = {"servers": run("servers")} | beside.result()
-    for part in BESIDE_SERVERS:
-        print((LOGS / f"{part}.log").read_text(errors="replace"), flush=True)
+    with ThreadPoolExecutor(2) as pool:
+        codes = dict(zip(SIDE_BY_SIDE, pool.map(run_to_log, SIDE_BY_SIDE), strict=True))
+    for part in SIDE_BY_SIDE:
+        if part != PRINTED:
+            print((LOGS / f"{part}.log").read_text(errors="replace"), flush=True)
     return codes
 
 
@@ -65,7 +62,7 @@ def main() -> int:
     """Run all parts; return 0 if every test passed, the second time at the latest."""
     os.environ["PYTHONUNBUFFERED"] = "1"
     codes = {"quick": run("quick", "-n", "2", "--dist", "loadfile")}
-    codes |= run_with_servers()
+    codes |= run_side_by_side()
     for part, code in codes.items():
         if code == TESTS_FAILED:
             print(f"\nWhat failed of the part “{part}” runs once more, alone.", flush=True)

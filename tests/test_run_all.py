@@ -11,7 +11,7 @@ MARKERS = ("live", "starts", "browser", "slurm")
 
 
 @pytest.fixture
-def run_of(monkeypatch):
+def run_of(monkeypatch, tmp_path):
     """Replace pytest by exit codes: {part: [first, second]}; return the options of each run."""
     runs = []
 
@@ -21,11 +21,10 @@ def run_of(monkeypatch):
             return codes[part].pop(0)
 
         monkeypatch.setattr(run_all, "run", run)
-        monkeypatch.setattr(
-            run_all,
-            "run_with_servers",
-            lambda: {part: run(part) for part in ("servers", "slurm", "browser")},
-        )
+        monkeypatch.setattr(run_all, "run_to_log", run)
+        monkeypatch.setattr(run_all, "LOGS", tmp_path)
+        for part in run_all.SIDE_BY_SIDE:
+            (tmp_path / f"{part}.log").touch()
         return runs
 
     return replace
