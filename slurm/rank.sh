@@ -8,7 +8,7 @@ set -euo pipefail
 source "$WORKSHOP_SLURM/environment.sh"
 umask 077
 user=$(id -un)
-engine='' ray='' ask_every_s=0.1
+engine='' ray='' joining='' ask_every_s=0.1
 
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
 tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
@@ -101,6 +101,15 @@ end_engine() {                              # politely, then not: a worker in th
         pkill -KILL -s "$leader" || true    # its workers: they are of the same session
     done
 }
+show_ray() {                                # why it did not start: its own words go with the scratch folder
+    local file
+    for file in "$scratch"/r/session_latest/logs/{gcs_server,raylet,monitor,dashboard_agent}.{out,err,log}; do
+        if [ -s "$file" ]; then
+            echo "[workshop] ${file##*/} of Ray on $(hostname) ends with:"
+            tail -n 20 "$file"
+        fi
+    done >&2
+}
 finish() {
     local code=$?
     trap '' TERM INT
@@ -110,6 +119,7 @@ finish() {
         tell "remedy: $remedy"
     fi
     end_engine
+    [ ! "$joining" ] || show_ray
     clean
     exit "$code"
 }
@@ -155,10 +165,11 @@ start_ray() {                               # as the seeds do it, but waiting fo
     if [ "$SLURM_NODEID" = 0 ]; then
         setsid "${python[@]}" -m workshop.servers.slurm.ray start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
             --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
-        ray=$!
+        ray=$! joining=yes
         setsid "${python[@]}" -m workshop.servers.slurm.ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
+        joining=''
         setsid "${python[@]}" -m workshop.servers.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
         engine=$!
     else

@@ -43,7 +43,7 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
         ENGINE="ray",
         site=f"export PYTHONPATH={paths}:${{PYTHONPATH:-}} RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1",
     )
-    job.until("[workshop] Ray has its 2 nodes", 300)
+    job.until("[workshop] Ray has its 2 nodes", 600)
     job.until("[workshop] ready after", 600)
     ask = "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)"
     out = cluster.run(

@@ -16,14 +16,14 @@ from workshop.servers.slurm.follow import refuse
 from workshop.servers.slurm.queue import listens
 from workshop.workarounds import ray_node_start
 
-WAIT_S = 300.0  # a node that reads Ray from a busy file system takes minutes
+WAIT_S = 150.0  # a node that reads Ray from a busy file system takes minutes
 
 
 def start(options: list[str]) -> None:
     """Run `ray start` with these options in this process, which is Ray's as long as it runs."""
-    ray_node_start.apply(WAIT_S)
+    further_options = ray_node_start.apply(WAIT_S)
     scripts: Any = importlib.import_module("ray.scripts.scripts")
-    sys.argv = ["ray", "start", *options, *ray_node_start.options()]
+    sys.argv = ["ray", "start", *options, *further_options]
     scripts.main()
 
 
