@@ -136,7 +136,7 @@ def available() -> bool:
 
 def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
-    starts = "the starts of 8B, 70B and 405B are recorded ones."
+    starts = "the starts are recorded ones: 8B here, 70B and 405B in Deeper."
     if not available():
         return (
             "No SLURM answers here, so nothing is submitted: "
