@@ -113,7 +113,10 @@ class Cluster(Machines):
         return done.stdout
 
     def leftovers(self) -> list[str]:
-        """Return what a job left on the nodes: processes, shared memory, temporary files, listening ports."""
+        """Return what a job left on the nodes: processes, shared memory, temporary files, listening ports.
+
+        What was there when an earlier test failed is that test's, and is not told again.
+        """
         left = []
         for node in NODES:
             left += [
@@ -129,7 +132,7 @@ class Cluster(Machines):
                 for line in ports
                 if not line.split()[3].endswith(":6818")
             ]
-        return left
+        return [thing for thing in left if thing not in self.told]
 
     def _given(self, folder: str) -> set[str]:
         """What stands in a host's folder because the bed put it there (an environment below /tmp)."""

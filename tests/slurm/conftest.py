@@ -46,3 +46,13 @@ def report(ends: list[dict]) -> None:
     before = json.loads(REPORT.read_text()) if REPORT.exists() else []
     other_ends = [entry for entry in before if entry["test"] not in {end["test"] for end in ends}]
     REPORT.write_text(json.dumps([*other_ends, *ends], indent=1, ensure_ascii=False) + "\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """After a test that failed, remember what lies about: the tests that follow it are not to blame."""
+    outcome = yield
+    bed = getattr(item, "funcargs", {}).get("cluster")
+    if outcome.failed and outcome.when == "call" and isinstance(bed, Cluster):
+        bed.told.update(bed.leftovers())
+    return outcome

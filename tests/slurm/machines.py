@@ -63,6 +63,7 @@ class Machines:
         self._daemons: dict[str, subprocess.Popen] = {}
         self._extra: list[subprocess.Popen] = []
         self._lock: int | None = None
+        self.told: set[str] = set()  # what tests that failed have left
         self.ends: list[
             dict
         ] = []  # of each job: the test, the seconds from its start or fault to its end, what it says
