@@ -160,15 +160,15 @@ def _delta_net_layers(text: dict[str, Any], where: str) -> dict[str, Any]:
     delta = as_object(text.get("linear_attn_config"))
     if delta is None:
         return {}
-    named = text | {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
+    sizes = {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
     full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
     layer_types: list[str] = []
-    for layer in range(1, Fields(named, where).int("num_hidden_layers") + 1):
+    for layer in range(1, Fields(text, where).int("num_hidden_layers") + 1):
         if layer in full:
             layer_types.append("full_attention")
         else:
             layer_types.append("linear_attention")
-    return named | {"layer_types": layer_types}
+    return sizes | {"layer_types": layer_types}
 
 
 def _window_pattern(text: dict[str, Any]) -> dict[str, Any]:
