@@ -8,7 +8,7 @@ set -euo pipefail
 source "$WORKSHOP_SLURM/environment.sh"
 umask 077
 user=$(id -un)
-engine='' ray='' joining='' ask_every_s=0.1
+engine='' ray='' joining='' held='' ask_every_s=0.1
 
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
 tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
@@ -28,9 +28,7 @@ clean() {                                   # what a killed engine leaves: share
             "${python[@]}" -m workshop.servers.local.scratch "$scratch/shm"
         ) || true
     fi
-    if [ -e "$scratch/compiled" ]; then
-        rm -rf -- "$(head -1 "$scratch/compiled")"
-    fi
+    [ ! -e "$scratch/compiled" ] || drop_compiled
     rm -rf -- "$scratch"
 }
 
@@ -43,8 +41,11 @@ restore_compiled() {                        # $1 GPU kind and version; the rest:
     command=$(printf '%s\0' "${@:2}" | sha256sum)
     name=${command:0:16}-$SLURM_NODEID
     place=$WORKSHOP_SCRATCH/workshop-$user-compiled-$name archive=$kept/compiled-$user/$1/$name.tar
-    mkdir -p "$place" && mine "$place" && exec {held}>"$place/held" && flock --nonblock "$held" || return 0
-    printf '%s\n' "$place" "$archive" >"$scratch/compiled"
+    printf '%s\n' "$place" "$archive" >"$scratch/compiled"      # before it is there: an end at any moment removes it
+    if ! { mkdir -p "$place" && mine "$place" && exec {held}>"$place/held" && flock --nonblock "$held"; }; then
+        rm -f "$scratch/compiled"
+        return 0
+    fi
     if mine "$kept/compiled-$user" && mine "$archive" && tar -xf "$archive" -C "$place"; then
         echo "[workshop] compiled at an earlier start: $archive" >&2
     fi
@@ -58,6 +59,13 @@ keep_compiled() {                           # whole or not at all: jobs may star
     mkdir -p "${archive%/*}" && tar -cf "$part" -C "$place" --exclude=modelinfos vllm inductor triton &&
         mv -f "$part" "$archive"
     rm -f "$part"
+}
+drop_compiled() {                           # unless another job holds the folder
+    local place
+    place=$(head -1 "$scratch/compiled")
+    mine "$place" || return 0
+    ( [ "$held" ] || exec {held}>>"$place/held"
+      flock --timeout 5 "$held" && rm -rf -- "$place" ) || true
 }
 caches_in() {                               # folders of this node alone: on a shared home nodes would clobber each other's
     mkdir -p "$1"/{vllm,inductor,triton}

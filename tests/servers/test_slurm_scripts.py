@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -182,6 +183,74 @@ def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(
     for part in ("--keep", "--clean"):
         subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], check=True)
     assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
+
+
+@pytest.fixture
+def node_disk(tmp_path, monkeypatch):
+    """The disk of a node on which `rank.sh` of job 77 runs; its environment is `python=(…)` of site.sh."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}\n")
+    for name, value in {
+        "WORKSHOP_SLURM": ROOT / "slurm",
+        "WORKSHOP_SITE": tmp_path / "site.sh",
+        "WORKSHOP_REASONS": tmp_path / "reasons",
+        "WORKSHOP_HOME": tmp_path / "home",
+        "SLURM_JOB_ID": "77",
+        "SLURM_NODEID": "1",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return disk
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a shell script that can be called."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("moment", ["mkdir", "flock", "tar"])
+def test_a_job_that_ends_while_it_restores_what_was_compiled_leaves_nothing(
+    tmp_path, node_disk, moment
+):
+    facts = program(tmp_path / "bin/python", r"printf '10.0.0.1\tH100-0.32.0\tno\teth0\n'")
+    # what scancel does, at the worst moment: as soon as this command has worked
+    ended = f'/usr/bin/env -i PATH=/usr/bin:/bin {moment} "$@"; code=$?\n'
+    ended += 'case "$*" in *compiled*|--nonblock*) kill -TERM $PPID ;; esac; exit $code'
+    program(tmp_path / "commands" / moment, ended)
+    with (tmp_path / "site.sh").open("a") as site:
+        site.write(
+            f"workshop_environment() {{ export PATH={tmp_path}/commands:$PATH; python=({facts}); }}"
+        )
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    archives = tmp_path / f"home/cache/compiled-{user}/H100-0.32.0"
+    archives.mkdir(parents=True)
+    command = ["bash", ROOT / "slurm" / "rank.sh", "model"]
+    name = subprocess.run(
+        ["bash", "-c", "printf '%s\\0' model | sha256sum | cut -c1-16"],
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    subprocess.run(["tar", "cf", archives / f"{name}-1.tar", "-C", tmp_path, "bin"], check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not list(node_disk.iterdir()), done.stderr
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_what_was_compiled_is_removed_unless_another_job_has_it(tmp_path, node_disk, taken):
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    own, place = node_disk / f"workshop-{user}-77", node_disk / f"workshop-{user}-compiled-1"
+    for folder in (own, place):
+        folder.mkdir()
+    (own / "compiled").write_text(f"{place}\n{tmp_path}/archive/1.tar\n")
+    with (place / "held").open("w") as held:
+        if taken:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        subprocess.run(["bash", ROOT / "slurm" / "rank.sh", "--clean"], check=True, timeout=60)
+    assert not own.exists() and place.exists() == taken
 
 
 def job(
