@@ -134,6 +134,14 @@ class Cluster(Machines):
             ]
         return [thing for thing in left if thing not in self.told]
 
+    def wait_until_clean(self, node: str = "", within_s: float = 60.0) -> None:
+        """Wait until jobs that have ended have left nothing on the nodes, or on one of them."""
+
+        def left() -> list[str]:
+            return [thing for thing in self.leftovers() if thing.startswith(node)]
+
+        self.wait(lambda: not left(), within_s, "something is left", lambda: "\n".join(left()))
+
     def _given(self, folder: str) -> set[str]:
         """What stands in a host's folder because the bed put it there (an environment below /tmp)."""
         paths = [Path(line) for line in (self.bed / "paths").read_text().split()]

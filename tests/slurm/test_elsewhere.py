@@ -79,7 +79,7 @@ def test_the_end_of_a_job_leaves_a_neighbours_semaphores(cluster):
     neighbour.until_over(SECONDS)
     output = (cluster.course / f"neighbour_{neighbour.id}.out").read_text()
     assert " 0 gone" in output and not output.startswith("0 "), output
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()
 
 
 def test_a_job_with_gpus_does_not_take_the_cpu_build(cluster):
@@ -251,7 +251,8 @@ def test_what_hung_is_said_by_the_stacks_of_every_process(cluster):
     assert "was not ready within its budget of 10 s" in text
     for node in ("0", "1"):
         assert f"{node}: Current thread" in text or f"{node}: Thread" in text, text[-3000:]
-    assert "(most recent call first)" in text and not cluster.leftovers()
+    assert "(most recent call first)" in text
+    cluster.wait_until_clean()
 
 
 def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
@@ -265,7 +266,7 @@ def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
     )
     cluster.run("login", "scancel", str(job.id))
     job.until_over(SECONDS)
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()
 
 
 def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
@@ -350,9 +351,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         cluster.run("login", "scontrol", "update", "NodeName=node01", "State=RESUME", check=False)
     workshop(cluster, "stop", "preempted")
     assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
-    cluster.wait(
-        lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers())
-    )
+    cluster.wait_until_clean()
 
 
 def test_what_was_compiled_is_there_at_the_next_start(cluster):
@@ -383,9 +382,4 @@ def test_what_was_compiled_is_there_at_the_next_start(cluster):
         assert output.startswith("/tmp/workshop-teacher-compiled-"), output
         cluster.run("login", "scancel", str(job.id))
         job.until_over(SECONDS)
-        cluster.wait(
-            lambda: not cluster.leftovers(),
-            15,
-            "something is left",
-            lambda: str(cluster.leftovers()),
-        )
+        cluster.wait_until_clean()

@@ -72,7 +72,7 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
     assert job.until_over(START_S + 200) == "COMPLETED", job.text()
     assert sorted(ids(answers)) == sorted(f"row-{n}" for n in range(ROWS)), "every row once"
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()
 
 
 def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
@@ -113,4 +113,4 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
     )
     out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))
     assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(ROWS)), out
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()

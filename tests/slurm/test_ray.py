@@ -67,4 +67,4 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
     assert time.monotonic() - began < 90
     record = json.loads((cluster.bed / "home/teacher/.workshop/servers/ray.json").read_text())
     assert record["state"] == "failed" and record["reason"], job.text("error")[-3000:]
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()

@@ -29,7 +29,7 @@ def ended(job, cluster, *messages: str) -> str:
     assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), (
         "the last line says what to do"
     )
-    assert not cluster.leftovers()
+    cluster.wait_until_clean()
     return text
 
 
