@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow
 import pyarrow.parquet
@@ -225,6 +226,29 @@ def test_a_misspelt_parameter_is_refused_with_the_nearest():
         check_sampling({"temprature": 0})
     with pytest.raises(BadInput, match="At temperature 0"):
         check_sampling({"temperature": 0, "n": 3})
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sentence"),
+    [
+        ({"temperature": -1}, "temperature is -1.*0 .greedy. to 2"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_k": 2.5}, "top_k is 2.5"),
+        ({"max_tokens": -5}, "max_tokens is -5.*whole number, 0 or more"),
+        ({"logprobs": -2}, "logprobs is -2"),
+        ({"n": 0}, "n is 0"),
+    ],
+)
+def test_an_impossible_value_is_refused_before_anything_is_sent(sampling, sentence):
+    with pytest.raises(BadInput) as error:
+        check_sampling(sampling)
+    assert re.search(sentence, str(error.value))
+
+
+def test_values_that_vllm_takes_are_taken():
+    taken = {"top_k": -1, "logprobs": -1, "prompt_logprobs": 0, "max_tokens": 0, "seed": -3}
+    assert check_sampling(taken) == taken
+    assert check_sampling({"logprobs": True, "top_logprobs": 2})  # as a chat has them
 
 
 @pytest.mark.parametrize("name", ["in.pdf", "in", "missing.txt"])

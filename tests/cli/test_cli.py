@@ -13,6 +13,7 @@ import click
 import pytest
 
 from workshop.cli import COMMANDS, group
+from workshop.servers import records
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("slides/deck/*/*.md")]
@@ -65,6 +66,16 @@ def test_wrong_use_is_2_without_a_traceback(args, workshop_home):
 def test_what_could_not_be_done_is_1_with_a_remedy(workshop_home):
     done = workshop("stop", "nobody")
     assert done.returncode == 1 and "nobody" in done.stderr and "→" in done.stderr
+
+
+def test_stop_without_a_name_lists_what_could_be_stopped(workshop_home):
+    assert "you have no server" in workshop("stop").stderr
+    for name in ("first", "second"):
+        records.write(records.new(name=name, url="http://127.0.0.1:1/v1", model="m", log=""))
+    done = workshop("stop")
+    assert done.returncode == 2
+    assert "workshop stop first, workshop stop second" in done.stderr
+    assert len(records.own()) == 2
 
 
 def test_no_servers_is_an_empty_list(workshop_home):

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from workshop.batch.inputs import PROMPTS
-from workshop.client.sampling_settings import PARAMETERS
+from workshop.client.sampling_settings import PARAMETERS, check_value
 from workshop.client.strict_json import Malformed, decode, kind_of, members
 from workshop.errors import BadInput
 
@@ -125,7 +125,8 @@ def inputs_of(value: object) -> int:
 def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
     """Return the sampling parameters that have a value (None: none was given).
 
-    Raises BadInput: one of them does not exist, cannot be sent as JSON, or contradicts another.
+    Raises BadInput: one of them does not exist, has a value that vLLM refuses, cannot be sent as
+    JSON, or contradicts another.
     """
     for name in sampling:
         if name not in PARAMETERS:
@@ -144,6 +145,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
         raise BadInput(
             f"The sampling parameters cannot be sent as JSON ({error}).", remedy
         ) from None
+    for name, value in parameters.items():
+        check_value(name, value)
     samples = parameters.get("n")
     if isinstance(samples, int | float) and samples > 1 and parameters.get("temperature") == 0:
         problem = f"At temperature 0 all {samples} samples of a prompt are the same."
