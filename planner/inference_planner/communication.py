@@ -8,6 +8,7 @@ residual to the next. Bytes are one GPU's.
 """
 
 # d deployment, m model, t traffic
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
@@ -30,6 +31,7 @@ class Link:
         message_us: latency of a message between two GPUs.
         step_us: latency of each of the 2·(n-1) steps of a ring, where it depends on the ranks
             (PCIe); else 0.
+        port_each_gpu: a network's: every GPU has a port of its own. Else a node has one port.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Link:
     source: str
     step_us: float = 0.0
     workstation: bool = False
+    port_each_gpu: bool = False
 
     def reached_gb_s(self, ranks: int) -> float:
         """Return the bandwidth that the messages of so many ranks reach."""
@@ -70,6 +73,7 @@ LINKS = {
         6.6,
         10,
         "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200",
+        port_each_gpu=True,
     ),
     "pcie": Link(
         "PCIe 5.0 x16",
@@ -82,7 +86,12 @@ LINKS = {
     # AMD's links between all GPUs of a node
     "fabric": Link("Infinity Fabric", 64, 25, 15, f"AMD; latency: {ROUGHLY}"),
     "infiniband-ndr": Link(
-        "InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"
+        "InfiniBand NDR",
+        50,
+        35,
+        20,
+        f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}",
+        port_each_gpu=True,
     ),
     "ethernet-100g": Link(
         "100 Gbit/s Ethernet", 12.5, 120, 60, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"
@@ -106,7 +115,7 @@ class Traffic:
     count: int
     bytes_each: int
     link: str
-    gb_s: float  # of the link, one way a GPU
+    gb_s: float  # one way; of a ring over nodes: of all its ports together
     ms: float
     reason: str
 
@@ -142,6 +151,18 @@ def network_link(name: str) -> Link:
     return LINKS[name]
 
 
+def ring_over_nodes(inside: Link, outside: Link, gpus_of_a_node: int) -> Link:
+    """Return the link that a ring has whose nodes have so many of its GPUs.
+
+    NCCL makes a ring through each port, so the ports of a node add up until the link inside the
+    node is the limit. Eight ports of 400 Gbit/s reach 350 GB/s of 400 in runs that users report
+    (github.com/NVIDIA/nccl-tests, issue 283).
+    """
+    if not outside.port_each_gpu:
+        return outside
+    return replace(outside, gb_s=min(gpus_of_a_node * outside.gb_s, inside.gb_s))
+
+
 def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     """Return the time of one all-reduce.
 
@@ -161,6 +182,15 @@ def spans_nodes(d: Deployment) -> bool:
     return any(d.node_of(start) != d.node_of(start + d.tp - 1) for start in range(0, d.gpus, d.tp))
 
 
+def _gpus_of_a_node(d: Deployment) -> int:
+    """Return how many GPUs a tensor-parallel group has on the node where it has the fewest."""
+    fewest = d.tp
+    for start in range(0, d.gpus, d.tp):
+        on_nodes = Counter(d.node_of(rank) for rank in range(start, start + d.tp))
+        fewest = min(fewest, *on_nodes.values())
+    return fewest
+
+
 def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage.
 
@@ -176,7 +206,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         count = 2 * m.num_hidden_layers
         link, where = inside, ""
         if spans_nodes(d):
-            link, where = outside, ", across nodes"
+            link, where = ring_over_nodes(inside, outside, _gpus_of_a_node(d)), ", across nodes"
         ms = count * all_reduce_ms(payload, tp, link)
         out.append(
             Traffic(
@@ -192,15 +222,19 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     if m.moe and d.dp > 1:
         link = inside
         if d.nodes > 1:
-            link = outside
+            link = ring_over_nodes(inside, outside, max(1, d.gpus_per_node // d.replica_gpus))
         out.append(_all_to_all(d, payload, link))
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
     message_bytes = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
     why = f"hidden states and residual between {d.pp} stages"
-    for link, count in ((inside, len(borders) - over), (outside, over)):
+    slices = 1  # that leave a node through the same port, one after the other
+    if not outside.port_each_gpu:
+        slices = min(tp, d.gpus_per_node)
+    for link, shared, count in ((inside, 1, len(borders) - over), (outside, slices, over)):
         if count:
-            ms = count * (link.message_us / 1e3 + message_bytes / link.reached_gb_s(2) / 1e6)
+            message_ms = shared * message_bytes / link.reached_gb_s(2) / 1e6
+            ms = count * (link.message_us / 1e3 + message_ms)
             out.append(
                 Traffic("point-to-point", count, message_bytes, link.name, link.gb_s, ms, why)
             )

@@ -239,6 +239,36 @@ def test_tensor_parallel_alone_over_nodes_sends_more():
     assert [t.what for t in both] == ["all-reduce", "point-to-point"]
 
 
+@pytest.mark.parametrize(
+    ("network", "gpus_of_a_node", "gb_s"),
+    [
+        ("infiniband-ndr", 8, 400),  # 350 were measured on H200: NVIDIA/nccl-tests, issue 283
+        ("infiniband-ndr", 4, 200),
+        ("infiniband-ndr", 1, 50),
+        ("ethernet-100g", 8, 12.5),
+        ("nvlink", 8, 450),
+    ],
+)
+def test_a_ring_over_nodes_has_the_ports_of_all_its_gpus(network, gpus_of_a_node, gb_s):
+    splits = compare_splits(
+        load_model("llama-3.1-405b"), load_gpu("h100"), gpus_of_a_node, 2, 8192, network=network
+    )
+    (reduced,) = splits[f"TP {2 * gpus_of_a_node}"]
+    assert reduced.gb_s == gb_s
+    ranks = 2 * gpus_of_a_node
+    expected_ms = reduced.count * 2 * (ranks - 1) / ranks * reduced.bytes_each / gb_s / 1e6
+    latency_ms = reduced.count * 0.15
+    assert expected_ms < reduced.ms < expected_ms + latency_ms
+
+
+def test_stages_share_the_one_port_of_an_ethernet_node():
+    """Both tensors of 8,192 tokens leave a node: 537 MB at 12.5 GB/s; by eight ports an eighth."""
+    model, gpu = load_model("llama-3.1-405b"), load_gpu("h100")
+    for network, ms in (("ethernet-100g", 43.0), ("infiniband-ndr", 1.36)):
+        handed = compare_splits(model, gpu, 8, 2, 8192, network=network)["TP 8 × PP 2"][1]
+        assert handed.what == "point-to-point" and handed.ms == pytest.approx(ms, rel=0.01)
+
+
 def test_an_all_reduce_is_two_a_layer_of_the_hidden_size():
     t = traffic(prepare("llama-3.1-70b", "h100", gpus_per_node=4).split(4, 1), tokens=10)[0]
     assert (t.count, t.bytes_each) == (160, 10 * 8192 * 2)

@@ -422,6 +422,24 @@ def test_the_page_says_what_the_plan_says():
     assert len(rows) >= 12
 
 
+def test_the_page_says_with_how_many_requests_deepseek_fits_eight_replicas():
+    text = (Path(__file__).parents[2] / "docs/exact.md").read_text()
+    at_most = re.search(r"With `--max-num-seqs (\d+)` it fits, with ([\d,]+) tokens in all", text)
+    for requests, fits in ((2 * int(at_most[1]), False), (int(at_most[1]), True)):
+        p = plan(
+            "deepseek-v3",
+            "h200",
+            tensor_parallel_size=1,
+            data_parallel_size=8,
+            enable_expert_parallel=True,
+            max_model_len=32768,
+            max_num_seqs=requests,
+            exact=False,
+        )
+        assert p.fits == fits
+    assert at_most[2] == f"{8 * p.kv_cache_tokens:,}"
+
+
 def test_a_replica_of_many_nodes_is_not_said_to_be_on_two():
     with pytest.raises(BadInput, match=r"2 replicas of 32 .* evenly over 8 nodes of 8,"):
         plan("qwen3-30b-a3b", "h200", tensor_parallel_size=32, data_parallel_size=2)

@@ -143,6 +143,11 @@ def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
         "all-reduce over 2 GPUs on 2 nodes: Socket, 3.82 GB/s, 138 µs for one token's"
     )
     assert "InfiniBand NDR: 50 GB/s" in sentence and "PARALLEL=pipeline" in sentence
+    # eight ports of a node add up: one of them alone is slow
+    sixteen = '{"ranks": 16, "gb_s": 46.0, "us": 40.0}'
+    assert "NDR: 400 GB/s" in fabric.sentence(sixteen, 2)
+    assert "PARALLEL=pipeline" in fabric.sentence(sixteen, 2)
+    assert "PARALLEL" not in fabric.sentence(sixteen.replace("46.0", "350.0"), 2)
     sentence = fabric.sentence((RECORDED / "nccl_nvlink.txt").read_text(), 1)
     assert "NVLink" in sentence and "229 GB/s" in sentence and "PARALLEL" not in sentence
 

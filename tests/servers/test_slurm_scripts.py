@@ -246,9 +246,9 @@ def test_what_was_compiled_is_removed_unless_another_job_has_it(tmp_path, node_d
     for folder in (own, place):
         folder.mkdir()
     (own / "compiled").write_text(f"{place}\n{tmp_path}/archive/1.tar\n")
-    with (place / "held").open("w") as held:
+    with (place / "held").open("w") as lock:
         if taken:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(["bash", ROOT / "slurm" / "rank.sh", "--clean"], check=True, timeout=60)
     assert not own.exists() and place.exists() == taken
 

@@ -94,8 +94,8 @@ def test_limits_by_bandwidth_are_what_a_hand_computes():
 def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
     fast, slow = (network.stream_tokens_per_s(name) for name in ("infiniband-ndr", "ethernet-25g"))
     assert fast["TP 16"] > 1.2 * fast["TP 8 × PP 2"] and slow["TP 16"] < slow["TP 8 × PP 2"]
-    # an all-reduce of a prompt over the network: 2·15/16 of its bytes at 50 GB/s, 252 times, and 252 latencies of 35 µs
-    by_hand = 252 * (2 * 15 / 16 * 8192 * 16384 * 2 / 50e9 + 35e-6)
+    # an all-reduce of a prompt over the network: 2·15/16 of its bytes at 8 · 50 GB/s, 252 times, and 252 latencies of 35 µs
+    by_hand = 252 * (2 * 15 / 16 * 8192 * 16384 * 2 / 400e9 + 35e-6)
     assert network.prompt_s("infiniband-ndr")["TP 16"] == pytest.approx(by_hand, rel=1e-3)
 
 

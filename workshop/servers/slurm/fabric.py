@@ -150,12 +150,13 @@ def sentence(output: str, nodes: int) -> str:
     """
     measured = json.loads(MEASURED.findall(output)[-1])
     planned = LINKS[PLANNED]
+    planned_gb_s = planned.gb_s * max(1, measured["ranks"] // nodes)  # a port for each GPU
     text = (
         f"all-reduce over {measured['ranks']} GPUs on {nodes} nodes: {transport(output)}, "
         f"{measured['gb_s']:.3g} GB/s, {measured['us']:.0f} µs for one token's; "
-        f"the plan counts with {planned.name}: {planned.gb_s:g} GB/s, {planned.all_reduce_us:g} µs"
+        f"the plan counts with {planned.name}: {planned_gb_s:g} GB/s, {planned.all_reduce_us:g} µs"
     )
-    if measured["gb_s"] < planned.gb_s / 4:
+    if measured["gb_s"] < planned_gb_s / 4:
         text += "; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh"
     return text
 
