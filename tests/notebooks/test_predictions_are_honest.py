@@ -34,7 +34,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "memory.easiest": ("Llama", "need their own formulas"),
     "parallelism.enough": ("16 are needed",),
     "parallelism.who_talks": ("the network between them", '== "InfiniBand'),
-    "parallelism.prompt": ("more than 5 times", "nine to ten"),
+    "parallelism.prompt": ("about as long", "little longer", "400 GB/s"),
     "parallelism.step": ("matrix products, the rest", "helps the products"),
     "parallelism.pipeline_tokens": ("the same", "2 * one_rank", "131,072"),
     "server.held": ("within 1 % of the plan", "450,976", "0.06", "272 tokens"),

@@ -22,6 +22,9 @@ from workshop.teaching_model import FOLDER
 LENGTHS = [120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10]  # tokens of twelve answers
 
 
+TURNS = 2
+
+
 @dataclass(frozen=True)
 class Run:
     """The time or the steps of some answers, and their tokens.
@@ -54,7 +57,8 @@ def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> Run:
 def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run:
     """Write the answers with Transformers in static batches.
 
-    A batch is padded, and ends with its longest answer.
+    A batch is padded, and ends with its longest answer. The faster of two turns counts: other work
+    on the machine can only make one slower.
 
     Args:
         lengths: tokens of each answer.
@@ -67,10 +71,13 @@ def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run
     if not has_transformers():
         return Run(sum(longest), "steps", sum(lengths), computed_tokens)
     _generate(prompts[:1], 2)  # the first one loads the model; it does not count
-    began = time.perf_counter()
-    for number, tokens in enumerate(longest):
-        _generate(prompts[number * at_once : (number + 1) * at_once], tokens)
-    return Run(time.perf_counter() - began, "seconds", sum(lengths), computed_tokens)
+    took_s = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        for number, tokens in enumerate(longest):
+            _generate(prompts[number * at_once : (number + 1) * at_once], tokens)
+        took_s.append(time.perf_counter() - began)
+    return Run(min(took_s), "seconds", sum(lengths), computed_tokens)
 
 
 def served(spans: Sequence[Span], at_once: int) -> Run:

@@ -11,7 +11,7 @@
 from workshop.course import speculation
 from workshop.engine import measured_runs
 
-__all__ = ["measured_drafts", "speculation"]
+__all__ = ["measured_drafts", "speculation", "tokens_per_step"]
 
 # The run with a draft and the run of the same day without one (docs/gpu.md).
 # 8B on one H200, four draft tokens.
@@ -21,6 +21,14 @@ RUNS = {
     "EAGLE-3, vLLM 0.33.0": ("8b-eagle3-accept-2.8", "8b-no-guesses-0.33"),
 }
 USERS = (1, 8, 32, 128)
+
+
+def tokens_per_step(counted: speculation.Run) -> float:
+    """Return how many tokens a step with guesses wrote on average, by vLLM's counters.
+
+    The accepted guesses, and one token of the target's own.
+    """
+    return 1 + counted.accepted / counted.drafts
 
 
 def measured_drafts() -> dict[str, dict[str, float]]:

@@ -35,6 +35,7 @@ from workshop.simulate.load import SERVERS, on_plan
 from workshop.simulate.report import Simulation, parse_slo
 
 __all__ = [
+    "RECORDED_ENGINE_TOKENS",
     "SERVICES",
     "WAYS",
     "LoadExplorer",
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 RECORDED = recorded_data.DATA / "scale_out.json"
+RECORDED_ENGINE_TOKENS = 65_536  # KV cache of each of the notebook's two engines, by their log
 REMEDY = (
     "Set the numbers back to those of the notebook, "
     f"or run `{install_words.setup_command()}` on a machine with Linux."
