@@ -139,6 +139,21 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
     check_once(folder)
 
 
+def test_signals_that_come_again_do_not_end_it_before_it_has_flushed(folder, start_stub):
+    _, url = start_stub()
+    client = subprocess.Popen(
+        command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
+        assert client.poll() is None
+        time.sleep(0.02)
+    while client.poll() is None:  # until the very end of the program
+        client.send_signal(signal.SIGUSR1)
+        time.sleep(0.002)
+    output, _ = client.communicate(timeout=30)
+    assert client.returncode == 75 and "Run the same command again" in output
+
+
 def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
     _, url = start_stub()
     for arguments, says in (

@@ -290,6 +290,24 @@ def test_a_batch_in_a_job_ends_with_its_engine(tmp_path, monkeypatch):
     assert done.returncode == 75 and "the batch ended with exit code 75" in done.stdout, done.stderr
 
 
+def test_a_batch_that_is_told_to_stop_before_it_listens_goes_back_into_the_queue(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "in.jsonl").touch()
+    # Python is still starting when SLURM's signal comes: 128 + 10
+    (tmp_path / "python").write_text(
+        'case "$*" in *--check | -c*) exit ;; esac; kill -USR1 $PPID; exec sleep 60 >/dev/null 2>&1'
+    )
+    parts = """
+    open_logs() { python=(bash "$SLURM_SUBMIT_DIR/python"); trap 'kill "$engine"; echo "ended: $ended_by"' EXIT; }
+    announce_server() { export WORKSHOP_RECORD=record WORKSHOP_API_HOST=here WORKSHOP_API_PORT=1; }
+    start_engine() { sleep 60 >/dev/null 2>&1 & engine=$!; }
+    wait_until_ready() { :; }
+    """
+    done = job(tmp_path, monkeypatch, "70b-offline.sbatch", "in.jsonl", "out.jsonl", parts=parts)
+    assert done.returncode == 75 and "ended: requeue" in done.stdout, done.stderr
+
+
 def test_a_job_that_is_cancelled_before_its_engine_starts_has_its_reason_last(
     tmp_path, monkeypatch
 ):

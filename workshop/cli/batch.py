@@ -134,6 +134,8 @@ def command(
         if check:
             with batch.prepared(options["model"] or "", any_model=True):
                 return
+        # SLURM's word may come twice, or when the last row is answered: neither may end the program.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         with on_signals(SIGNALS, batch.stop):
             summary = batch.run()
     if as_json:
