@@ -29,6 +29,8 @@ def worker_jobs(monkeypatch):
         # two such servers are two nodes: InfiniBand NDR, 400 Gbit/s
         ({"tensor_parallel_size": 8}, 8 * 50e9, 20),
         ({"tensor_parallel_size": 1, "gpus_per_node": 1, "network": "ethernet-100g"}, 12.5e9, 60),
+        # eight ranks share the one port of their node
+        ({"tensor_parallel_size": 8, "network": "ethernet-100g"}, 12.5e9, 60),
     ],
 )
 def test_a_kv_cache_takes_its_bytes_over_the_link_and_55_ms(place, bytes_per_s, latency_us):

@@ -291,13 +291,15 @@ def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
     The times are seconds per request and seconds per token.
 
     Every rank sends its part over its own link: the network between nodes, where a server fills
-    half a node or more.
+    half a node or more. In a network with one port a node the ranks of a node share it.
     """
     d = p.deployment
-    link = network_link(d.network)
+    link, links = network_link(d.network), d.replica_gpus
     if 2 * p.gpus <= p.gpus_per_node:
         link = node_link(d.gpu)
-    token_s = p.kv_bytes_per_token / (d.replica_gpus * link.gb_s * 1e9)
+    elif not link.port_each_gpu:
+        links = -(-d.replica_gpus // d.gpus_per_node)
+    token_s = p.kv_bytes_per_token / (links * link.gb_s * 1e9)
     wait_s = KV_TRANSFER_S + link.message_us / 1e6
     return {"replicas": replicas, "wait_s": wait_s, "token_s": token_s}
 

@@ -349,6 +349,9 @@ class ParallelismExplorer(make.Explorer[Layout]):
         tokens = "one token goes"
         if choice.requests != 1:
             tokens = f"{choice.requests} tokens go"
+        owner = "node"
+        if outside.port_each_gpu:
+            owner = "GPU"
         return {
             "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv_heads}.",
             "nodes": "machines in the allocation.",
@@ -356,6 +359,6 @@ class ParallelismExplorer(make.Explorer[Layout]):
             "tp": f"tensor parallel: heads of every layer split. Possible: {', '.join(sizes)}.",
             "pp": "pipeline parallel: layers split into stages, in order.",
             "gpu": f"inside a node: {inside.name}, {inside.gb_s:g} GB/s one way.",
-            "network": f"between nodes: {outside.gb_s:g} GB/s one way per GPU.",
+            "network": f"between nodes: {outside.gb_s:g} GB/s one way, a port for each {owner}.",
             "requests": f"answered at once: {tokens} through the model in a step.",
         }
