@@ -43,6 +43,12 @@ class Link:
     workstation: bool = False
     port_each_gpu: bool = False
 
+    def ports(self, gpus: int, nodes: int = 1) -> int:
+        """Return how many ports to the network so many GPUs on so many nodes have together."""
+        if self.port_each_gpu:
+            return gpus
+        return nodes
+
     def reached_gb_s(self, ranks: int) -> float:
         """Return the bandwidth that the messages of so many ranks reach."""
         if not self.step_us:
@@ -160,7 +166,8 @@ def ring_over_nodes(inside: Link, outside: Link, gpus_of_a_node: int) -> Link:
     """
     if not outside.port_each_gpu:
         return outside
-    return replace(outside, gb_s=min(gpus_of_a_node * outside.gb_s, inside.gb_s))
+    ports = outside.ports(gpus_of_a_node)
+    return replace(outside, gb_s=min(ports * outside.gb_s, inside.gb_s))
 
 
 def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
@@ -177,18 +184,18 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     return latency_us / 1e3 + ring_bytes / link.reached_gb_s(ranks) / 1e6
 
 
-def spans_nodes(d: Deployment) -> bool:
-    """True where some tensor-parallel group has GPUs on two nodes."""
-    return any(d.node_of(start) != d.node_of(start + d.tp - 1) for start in range(0, d.gpus, d.tp))
-
-
-def _gpus_of_a_node(d: Deployment) -> int:
+def gpus_of_a_node(d: Deployment) -> int:
     """Return how many GPUs a tensor-parallel group has on the node where it has the fewest."""
     fewest = d.tp
     for start in range(0, d.gpus, d.tp):
         on_nodes = Counter(d.node_of(rank) for rank in range(start, start + d.tp))
         fewest = min(fewest, *on_nodes.values())
     return fewest
+
+
+def spans_nodes(d: Deployment) -> bool:
+    """True where some tensor-parallel group has GPUs on two nodes."""
+    return gpus_of_a_node(d) < d.tp
 
 
 def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
@@ -206,7 +213,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         count = 2 * m.num_hidden_layers
         link, where = inside, ""
         if spans_nodes(d):
-            link, where = ring_over_nodes(inside, outside, _gpus_of_a_node(d)), ", across nodes"
+            link, where = ring_over_nodes(inside, outside, gpus_of_a_node(d)), ", across nodes"
         ms = count * all_reduce_ms(payload, tp, link)
         out.append(
             Traffic(
@@ -228,9 +235,8 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
     message_bytes = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
     why = f"hidden states and residual between {d.pp} stages"
-    slices = 1  # that leave a node through the same port, one after the other
-    if not outside.port_each_gpu:
-        slices = min(tp, d.gpus_per_node)
+    ranks = min(tp, d.gpus_per_node)  # of a stage on one node
+    slices = ranks // outside.ports(ranks)  # that leave through the same port, one after the other
     for link, shared, count in ((inside, 1, len(borders) - over), (outside, slices, over)):
         if count:
             message_ms = shared * message_bytes / link.reached_gb_s(2) / 1e6

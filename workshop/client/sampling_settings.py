@@ -144,23 +144,6 @@ def _check(name: str, value: object, kind: type[int] | type[float], limits: Limi
     raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"{takes}; {nearest}.")
 
 
-def check_value(name: str, value: object) -> None:
-    """Raise BadInput if vLLM refuses this value of a sampling parameter in every request.
-
-    Checked are the parameters of `Settings` and those with a least value in `PARAMETERS`.
-    """
-    limited = {parameter.name: parameter for parameter in fields(Settings)}
-    if name in limited:
-        kind = _kind_of(limited[name])
-        _check(name, value, kind, limited[name].metadata["limits"])
-        return
-    least = PARAMETERS[name].least
-    of_a_chat = name == "logprobs" and isinstance(value, bool)  # there it is true or false
-    if least is not None and not of_a_chat:
-        description = f"a whole number, {least} or more"
-        _check(name, value, int, Limits(least, math.inf, False, description))
-
-
 DEFAULTS = Settings()
 
 
@@ -169,14 +152,27 @@ class Parameter:
     """A sampling parameter of a request.
 
     Without `kind` it has no command-line option of its own. chat_only: vLLM knows it in requests
-    with messages, and passes over it without a word in those with a prompt. least: the least value
-    that vLLM takes of a whole number that is no field of `Settings`.
+    with messages, and passes over it without a word in those with a prompt. limits: the numbers
+    that vLLM takes; None: they are not known, or depend on the model.
     """
 
     kind: type[int] | type[float] | None = None
     help: str = ""
     chat_only: bool = False
-    least: int | None = None
+    limits: Limits | None = None
+
+
+def _at_least(least: int) -> Limits:
+    """Return the limits of a whole number that has no highest value."""
+    return Limits(least, math.inf, False, f"a whole number, {least} or more")
+
+
+def check_value(name: str, value: object) -> None:
+    """Raise BadInput if vLLM refuses this value of a sampling parameter in every request."""
+    parameter = PARAMETERS[name]
+    of_a_chat = name == "logprobs" and isinstance(value, bool)  # there it is true or false
+    if parameter.limits is not None and not of_a_chat:
+        _check(name, value, parameter.kind or int, parameter.limits)
 
 
 def _of_settings(*names: str) -> dict[str, Parameter]:
@@ -184,11 +180,13 @@ def _of_settings(*names: str) -> dict[str, Parameter]:
 
     They are those named, or all others in their order there.
     """
-    by_name = {parameter.name: parameter for parameter in fields(Settings)}
-    return {
-        name: Parameter(_kind_of(by_name[name]), by_name[name].metadata["help"])
-        for name in names or by_name
-    }
+    parameters = {}
+    for setting in fields(Settings):
+        metadata = setting.metadata
+        parameters[setting.name] = Parameter(
+            _kind_of(setting), metadata["help"], limits=metadata["limits"]
+        )
+    return {name: parameters[name] for name in names or parameters}
 
 
 # Every sampling parameter of a request, in the order of the command line's options. Fields of
@@ -198,19 +196,21 @@ PARAMETERS: dict[str, Parameter] = {
     "max_tokens": Parameter(
         int,
         "Longest answer, in tokens (the server's default is 16 for completions).",
-        least=0,  # with `echo` 0 is the prompt alone
+        limits=_at_least(0),  # with `echo` 0 is the prompt alone
     ),
     **_of_settings("min_tokens", "temperature", "top_p"),
     **_of_settings(),
     "seed": Parameter(int, "Of every request."),
-    "logprobs": Parameter(int, "Logprobs of this many alternatives for each token.", least=-1),
-    "prompt_logprobs": Parameter(int, "The same for the prompt's tokens.", least=-1),
+    "logprobs": Parameter(
+        int, "Logprobs of this many alternatives for each token.", limits=_at_least(-1)
+    ),
+    "prompt_logprobs": Parameter(int, "The same for the prompt's tokens.", limits=_at_least(-1)),
     "stop": Parameter(),
     "stop_token_ids": Parameter(),
     "bad_words": Parameter(),
     "include_stop_str_in_output": Parameter(),
     "ignore_eos": Parameter(),
-    "n": Parameter(least=1),
+    "n": Parameter(limits=_at_least(1)),
     "skip_special_tokens": Parameter(),
     "spaces_between_special_tokens": Parameter(),
     "truncate_prompt_tokens": Parameter(),

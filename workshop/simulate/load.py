@@ -294,11 +294,11 @@ def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
     half a node or more. In a network with one port a node the ranks of a node share it.
     """
     d = p.deployment
-    link, links = network_link(d.network), d.replica_gpus
     if 2 * p.gpus <= p.gpus_per_node:
-        link = node_link(d.gpu)
-    elif not link.port_each_gpu:
-        links = -(-d.replica_gpus // d.gpus_per_node)
+        link, links = node_link(d.gpu), d.replica_gpus
+    else:
+        link = network_link(d.network)
+        links = link.ports(d.replica_gpus, nodes=-(-d.replica_gpus // d.gpus_per_node))
     token_s = p.kv_bytes_per_token / (links * link.gb_s * 1e9)
     wait_s = KV_TRANSFER_S + link.message_us / 1e6
     return {"replicas": replicas, "wait_s": wait_s, "token_s": token_s}

@@ -150,7 +150,7 @@ def sentence(output: str, nodes: int) -> str:
     """
     measured = json.loads(MEASURED.findall(output)[-1])
     planned = LINKS[PLANNED]
-    planned_gb_s = planned.gb_s * max(1, measured["ranks"] // nodes)  # a port for each GPU
+    planned_gb_s = planned.gb_s * planned.ports(max(1, measured["ranks"] // nodes))
     text = (
         f"all-reduce over {measured['ranks']} GPUs on {nodes} nodes: {transport(output)}, "
         f"{measured['gb_s']:.3g} GB/s, {measured['us']:.0f} µs for one token's; "
