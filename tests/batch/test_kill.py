@@ -117,17 +117,23 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
     check_once(folder)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda signum: signum.name
-)
-def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_stub):
-    _, url = start_stub()
+def answering(folder, url) -> subprocess.Popen:
+    """Start a batch, and return it once its first answer is on disk."""
     client = subprocess.Popen(
         command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True
     )
     while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
         assert client.poll() is None
         time.sleep(0.02)
+    return client
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda signum: signum.name
+)
+def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_stub):
+    _, url = start_stub()
+    client = answering(folder, url)
     client.send_signal(number)
     output, _ = client.communicate(timeout=30)
     answer_count = len((folder / "out.jsonl").read_text().splitlines())
@@ -141,12 +147,7 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
 
 def test_signals_that_come_again_do_not_end_it_before_it_has_flushed(folder, start_stub):
     _, url = start_stub()
-    client = subprocess.Popen(
-        command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
-        assert client.poll() is None
-        time.sleep(0.02)
+    client = answering(folder, url)
     while client.poll() is None:  # until the very end of the program
         client.send_signal(signal.SIGUSR1)
         time.sleep(0.002)

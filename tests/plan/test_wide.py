@@ -373,17 +373,13 @@ NAMES = {
     "gpt-oss 120B": "gpt-oss-120b",
 }
 FLAGS = {"TP": "tensor_parallel_size", "PP": "pipeline_parallel_size", "DP": "data_parallel_size"}
+PAGE = Path(__file__).parents[2] / "docs/exact.md"
 FLAGS |= {"DCP": "decode_context_parallel_size"}
 
 
 def test_the_page_says_what_the_plan_says():
     """docs/exact.md, "Wide": every row of the table."""
-    text = (
-        (Path(__file__).parents[2] / "docs/exact.md")
-        .read_text()
-        .split("## Wide")[1]
-        .split("\n## ")[0]
-    )
+    text = PAGE.read_text().split("## Wide")[1].split("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()
@@ -423,7 +419,7 @@ def test_the_page_says_what_the_plan_says():
 
 
 def test_the_page_says_with_how_many_requests_deepseek_fits_eight_replicas():
-    text = (Path(__file__).parents[2] / "docs/exact.md").read_text()
+    text = PAGE.read_text()
     at_most = re.search(r"With `--max-num-seqs (\d+)` it fits, with ([\d,]+) tokens in all", text)
     for requests, fits in ((2 * int(at_most[1]), False), (int(at_most[1]), True)):
         p = plan(

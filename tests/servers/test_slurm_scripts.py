@@ -14,6 +14,7 @@ import pytest
 from workshop.servers.slurm import recipes, submit
 
 ROOT = Path(__file__).parents[2]
+USER = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
 
 
@@ -118,73 +119,6 @@ def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(
     assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
 
 
-@pytest.mark.parametrize("part", ["--clean", "--keep", "model"])
-def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(
-    tmp_path, monkeypatch, part
-):
-    """Its name can be foretold; what `compiled` in it names would be removed."""
-    precious, planted, disk = (tmp_path / name for name in ("precious", "planted", "disk"))
-    for folder in (
-        planted,
-        disk,
-        *(precious / name for name in ("vllm/torch_compile_cache", "inductor", "triton")),
-    ):
-        folder.mkdir(parents=True)
-    (precious / "held").touch()
-    os.utime(precious / "held", (0, 0))  # so that --keep would find something new in it
-    (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    # a folder of another user is met in the same way
-    (disk / f"workshop-{user}-77").symlink_to(planted)
-    shown = 'workshop_environment() { echo "$TMPDIR $WORKSHOP_SERVER_FOLDER"; exit 3; }'
-    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}\n{shown}")
-    for name, value in {
-        "SLURM": ROOT / "slurm",
-        "SITE": tmp_path / "site.sh",
-        "REASONS": tmp_path / "said",
-    }.items():
-        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    done = subprocess.run(
-        ["bash", ROOT / "slurm" / "rank.sh", part], capture_output=True, text=True
-    )
-    assert done.returncode == (3 if part == "model" else 0), done.stderr
-    assert precious.is_dir() and not (tmp_path / "archive").exists()
-    assert [path.name for path in planted.iterdir()] == ["compiled"]
-    if part == "model":  # the job has a folder of another name, which goes when it ends
-        own = re.escape(f"{disk}/workshop-{user}-77.")
-        assert re.search(f"^{own}[^/]{{6}}/tmp {own}[^/]{{6}}/shm$", done.stdout, re.MULTILINE), (
-            done.stderr
-        )
-        assert list(disk.iterdir()) == [disk / f"workshop-{user}-77"]
-
-
-def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(
-    tmp_path, monkeypatch
-):
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    own, taken = tmp_path / f"workshop-{user}-77.aBcDe1", tmp_path / f"workshop-{user}-77"
-    taken.symlink_to(tmp_path / "nowhere")
-    (tmp_path / "place/vllm/torch_compile_cache").mkdir(parents=True)
-    (tmp_path / "place/held").touch()
-    os.utime(tmp_path / "place/held", (0, 0))
-    for folder in ("inductor", "triton"):
-        (tmp_path / "place" / folder).mkdir()
-    own.mkdir()
-    (own / "compiled").write_text(f"{tmp_path}/place\n{tmp_path}/archive/1.tar\n")
-    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={tmp_path}")
-    for name, value in {
-        "SLURM": ROOT / "slurm",
-        "SITE": tmp_path / "site.sh",
-        "REASONS": tmp_path / "said",
-    }.items():
-        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    for part in ("--keep", "--clean"):
-        subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], check=True)
-    assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
-
-
 @pytest.fixture
 def node_disk(tmp_path, monkeypatch):
     """The disk of a node on which `rank.sh` of job 77 runs; its environment is `python=(…)` of site.sh."""
@@ -201,6 +135,56 @@ def node_disk(tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(name, str(value))
     return disk
+
+
+@pytest.mark.parametrize("part", ["--clean", "--keep", "model"])
+def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(
+    tmp_path, node_disk, part
+):
+    """Its name can be foretold; what `compiled` in it names would be removed."""
+    precious, planted = (tmp_path / name for name in ("precious", "planted"))
+    for folder in (
+        planted,
+        *(precious / name for name in ("vllm/torch_compile_cache", "inductor", "triton")),
+    ):
+        folder.mkdir(parents=True)
+    (precious / "held").touch()
+    os.utime(precious / "held", (0, 0))  # so that --keep would find something new in it
+    (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
+    # a folder of another user is met in the same way
+    (node_disk / f"workshop-{USER}-77").symlink_to(planted)
+    shown = 'workshop_environment() { echo "$TMPDIR $WORKSHOP_SERVER_FOLDER"; exit 3; }'
+    with (tmp_path / "site.sh").open("a") as site:
+        site.write(shown)
+    done = subprocess.run(
+        ["bash", ROOT / "slurm" / "rank.sh", part], capture_output=True, text=True
+    )
+    assert done.returncode == (3 if part == "model" else 0), done.stderr
+    assert precious.is_dir() and not (tmp_path / "archive").exists()
+    assert [path.name for path in planted.iterdir()] == ["compiled"]
+    if part == "model":  # the job has a folder of another name, which goes when it ends
+        own = re.escape(f"{node_disk}/workshop-{USER}-77.")
+        assert re.search(f"^{own}[^/]{{6}}/tmp {own}[^/]{{6}}/shm$", done.stdout, re.MULTILINE), (
+            done.stderr
+        )
+        assert list(node_disk.iterdir()) == [node_disk / f"workshop-{USER}-77"]
+
+
+def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(
+    tmp_path, node_disk
+):
+    own, taken = node_disk / f"workshop-{USER}-77.aBcDe1", node_disk / f"workshop-{USER}-77"
+    taken.symlink_to(tmp_path / "nowhere")
+    (tmp_path / "place/vllm/torch_compile_cache").mkdir(parents=True)
+    (tmp_path / "place/held").touch()
+    os.utime(tmp_path / "place/held", (0, 0))
+    for folder in ("inductor", "triton"):
+        (tmp_path / "place" / folder).mkdir()
+    own.mkdir()
+    (own / "compiled").write_text(f"{tmp_path}/place\n{tmp_path}/archive/1.tar\n")
+    for part in ("--keep", "--clean"):
+        subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], check=True)
+    assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
 
 
 def program(path: Path, text: str) -> Path:
@@ -224,8 +208,7 @@ def test_a_job_that_ends_while_it_restores_what_was_compiled_leaves_nothing(
         site.write(
             f"workshop_environment() {{ export PATH={tmp_path}/commands:$PATH; python=({facts}); }}"
         )
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    archives = tmp_path / f"home/cache/compiled-{user}/H100-0.32.0"
+    archives = tmp_path / f"home/cache/compiled-{USER}/H100-0.32.0"
     archives.mkdir(parents=True)
     command = ["bash", ROOT / "slurm" / "rank.sh", "model"]
     name = subprocess.run(
@@ -241,8 +224,7 @@ def test_a_job_that_ends_while_it_restores_what_was_compiled_leaves_nothing(
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_what_was_compiled_is_removed_unless_another_job_has_it(tmp_path, node_disk, taken):
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    own, place = node_disk / f"workshop-{user}-77", node_disk / f"workshop-{user}-compiled-1"
+    own, place = node_disk / f"workshop-{USER}-77", node_disk / f"workshop-{USER}-compiled-1"
     for folder in (own, place):
         folder.mkdir()
     (own / "compiled").write_text(f"{place}\n{tmp_path}/archive/1.tar\n")

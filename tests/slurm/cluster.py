@@ -13,7 +13,9 @@ from pathlib import Path
 
 from machines import NODES, Machines, children, what_is_missing
 
-__all__ = ["Cluster", "Job", "what_is_missing"]
+__all__ = ["UNENDED", "Cluster", "Job", "what_is_missing"]
+
+UNENDED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}  # states of a job that is not over
 
 
 class Cluster(Machines):
@@ -193,7 +195,7 @@ class Job:
     def until_over(self, within_s: float = 60) -> str:
         """Wait until the job has ended on all its nodes; return its last state."""
         self.cluster.wait(
-            lambda: self.state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"),
+            lambda: self.state not in UNENDED,
             within_s,
             f"job {self.id} did not end",
             lambda: self.text()[-5000:],

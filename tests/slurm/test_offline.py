@@ -8,6 +8,7 @@ import re
 import time
 
 import pytest
+from cluster import UNENDED
 from test_server import workshop
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
@@ -94,11 +95,10 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
     )
 
     def all_over() -> bool:
-        """Whether SLURM names three tasks that have ended; a busy controller names none."""
+        """Return True if SLURM names three tasks that have ended; a busy controller names none."""
         text = cluster.run("login", "scontrol", "show", "job", str(first.id), check=False)
         states = re.findall(r"JobState=(\w+)", text)
-        waiting = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
-        return len(states) >= 3 and not waiting.intersection(states)
+        return len(states) >= 3 and not UNENDED.intersection(states)
 
     cluster.wait(
         all_over,
