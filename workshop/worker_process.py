@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Protocol
 
-from workshop import python_process
+from workshop import preloaded, python_process
 
 ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its exit code
 
@@ -86,21 +86,39 @@ class WorkerProcess:
         self._format = message_format
         self._time_limit_s: float | None = None  # the one that was exceeded
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in end()
+        messages, writer = os.pipe()
+        reader, answers = os.pipe()
+        self._messages: IO[bytes] = os.fdopen(writer, "wb")
+        self._answers: IO[bytes] = os.fdopen(reader, "rb")
         try:
-            self._process = subprocess.Popen(
+            environment = python_process.environment(dict(variables or {}), python=python)
+            errors = self._errors.fileno()
+            process = None
+            if python == python_process.PYTHON:
+                process = preloaded.spawn(
+                    module,
+                    [],
+                    environment,
+                    stdin=messages,
+                    stdout=answers,
+                    stderr=errors,
+                    folder=folder or os.getcwd(),
+                )
+            self._process = process or subprocess.Popen(
                 python_process.command(module, python=python),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=python_process.environment(dict(variables or {}), python=python),
+                stdin=messages,
+                stdout=answers,
+                stderr=errors,
+                env=environment,
                 cwd=folder,
             )
         except BaseException:
-            self._errors.close()
+            for file in (self._messages, self._answers, self._errors):
+                file.close()
             raise
-        assert self._process.stdin and self._process.stdout  # both are pipes
-        self._messages: IO[bytes] = self._process.stdin
-        self._answers: IO[bytes] = self._process.stdout
+        finally:
+            os.close(messages)
+            os.close(answers)
 
     @property
     def pid(self) -> int:

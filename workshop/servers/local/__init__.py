@@ -29,7 +29,7 @@ from workshop.servers.guard import auth, fairshare
 from workshop.servers.home import home
 from workshop.servers.local import claims
 from workshop.vllm_package import installed, is_cpu
-from workshop.workarounds import eager_cpu_pipeline
+from workshop.workarounds import eager_cpu_pipeline, one_import
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
@@ -54,6 +54,8 @@ class Launch:
     log: Path  # where the engine's words go
     # the port, until the engine listens
     port_claim: socket.socket | None = field(default=None, repr=False, compare=False)
+    # the engine may be forked from a process that has imported vLLM
+    can_be_forked: bool = False
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
@@ -123,7 +125,18 @@ def prepare(
     argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
     env = engine_environment(path, device, user_flags, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"
-    return Launch(name, path, served, host, port, argv, env, log, port_claim)
+    can_be_forked = device == "cpu" and _ranks(user_flags) == 1
+    return Launch(name, path, served, host, port, argv, env, log, port_claim, can_be_forked)
+
+
+def preloaded_environment() -> dict[str, str] | None:
+    """Return the environment of a process from which servers of the teaching model can be forked.
+
+    None: this machine's servers are not forked, as they use GPUs or are not here.
+    """
+    if not installed()[0] or engine_device() != "cpu":
+        return None
+    return engine_environment(str(TEACHING_FOLDER), "cpu", {}, TEACHING_MODEL)
 
 
 def for_class(
@@ -258,6 +271,14 @@ def _count(user_flags: dict[str, str], flag: str) -> int:
     return int(value)
 
 
+def _ranks(user_flags: dict[str, str]) -> int:
+    """Return the processes that hold a part of the model, or of its requests."""
+    ranks = 1
+    for way in ("tensor", "pipeline", "data"):
+        ranks *= _count(user_flags, f"{way}-parallel-size")
+    return ranks
+
+
 def engine_environment(
     path: str, device: str, user_flags: dict[str, str], name: str
 ) -> dict[str, str]:
@@ -282,9 +303,7 @@ def engine_environment(
             defaults["VLLM_CPU_KVCACHE_SPACE"] = (
                 "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
             )
-        ranks = _count(user_flags, "tensor-parallel-size") * _count(
-            user_flags, "pipeline-parallel-size"
-        )
+        ranks = _ranks(user_flags)
         if ranks > 1 or machine.cpus() < 4:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by
             # spinning, would take them all, and the API server would answer nobody else until a
@@ -294,6 +313,8 @@ def engine_environment(
                 spare = 1
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
+            if ranks == 1:
+                defaults["LD_PRELOAD"] = one_import.preload()
     return {**defaults, **env}
 
 

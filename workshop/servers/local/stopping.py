@@ -201,7 +201,7 @@ def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
 
 
 def end(
-    process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = ""
+    process: processes.Child | None, record: ServerRecord | None = None, log: str = ""
 ) -> None:
     """End a process with all of the session that it leads: politely, then not.
 

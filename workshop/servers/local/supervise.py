@@ -6,6 +6,7 @@ if the engine dies, the watcher writes down why and ends what is left of it.
 """
 
 import contextlib
+import os
 import pickle
 import signal
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from workshop import python_process
+from workshop import preloaded, python_process
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
 from workshop.servers import energy, processes, records
@@ -63,7 +64,7 @@ def run(
     with stop_signals():
         try:
             env = launch.env | scratch.environment(scratch.make(launch.name))
-            process = processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
+            process = _spawn_engine(launch, env)
             record = claim.write(pid=process.pid, process_started=processes.started(process.pid))
             watch = _Watch(launch, report, process)
             watch.until_ready(record)
@@ -91,6 +92,30 @@ def run(
             claim.give_back()
 
 
+def _spawn_engine(launch: Launch, env: dict[str, str]) -> processes.Child:
+    """Start the engine's first process; it is told to end when this process ends."""
+    with new_log(launch.log.name) as log:
+        if launch.can_be_forked:
+            module, *arguments = launch.argv[launch.argv.index("-m") + 1 :]
+            output = log.fileno()
+            with open(os.devnull, "rb") as nothing:
+                process = preloaded.spawn(
+                    module,
+                    arguments,
+                    env,
+                    stdin=nothing.fileno(),
+                    stdout=output,
+                    stderr=output,
+                    folder=os.getcwd(),
+                    umask=0o077,
+                    is_server=True,
+                    with_parent=True,
+                )
+            if process is not None:
+                return process
+        return processes.spawn(launch.argv, log, env=env, umask=0o077)
+
+
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
     boot = records.boot_id()
@@ -116,7 +141,7 @@ def stop_signals() -> contextlib.AbstractContextManager:
 class _Watch:
     """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
 
-    def __init__(self, launch: Launch, report: Report, process: subprocess.Popen | None = None):
+    def __init__(self, launch: Launch, report: Report, process: processes.Child | None = None):
         self.launch = launch
         self.report = report
         self.process = process
@@ -168,6 +193,8 @@ class _Watch:
         if failure:
             raise WorkshopError(f"vLLM ended: {failure.what.rstrip('.')}.", failure.remedy)
         how = f"exit code {code}"
+        if code == preloaded.UNKNOWN_CODE:
+            how = "nobody was told its exit code"
         if code < 0:
             how = f"killed by signal {-code}"
         hint = ""

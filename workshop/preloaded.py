@@ -1,0 +1,511 @@
+"""One process that has imported vLLM, from which further processes are forked in about a second.
+
+`workshop lab` starts it and ends it. A server with one rank on the CPU, the simulator and `--exact` are then forked
+from it, where they would import vLLM anew otherwise, for 12 to 20 seconds. It serves this user alone, holds no key, and
+forks nothing for which an import could have come out differently: `Preloaded.fits` compares versions, our own files and
+the environment variables that imports read. Whoever finds no such process, or one that does not fit, starts Python as
+usual.
+
+What is forked runs a module as `python -m` does: with its own session, arguments, environment, folder, umask, affinity
+and signals. It outlives this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from workshop import python_process
+from workshop.home import home
+from workshop.vllm_package import installed
+
+# Beginnings of the names of variables that Python, torch, vLLM and what they import read while they are imported.
+READ_BY_IMPORTS = (
+    "CUDA_",
+    "GOMP_",
+    "HF_",
+    "HOME",
+    "HUGGINGFACE_",
+    "KMP_",
+    "LANG",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "NUMEXPR_",
+    "OMP_",
+    "OPENBLAS_",
+    "PROMETHEUS_",
+    "PYTHON",
+    "PYTORCH_",
+    "TOKENIZERS_",
+    "TORCH",
+    "TRANSFORMERS_",
+    "VLLM_",
+    "XDG_CACHE_HOME",
+)
+# Of these, the ones that are read again whenever they are needed.
+READ_LATER = (
+    "HF_TOKEN",
+    "VLLM_CPU_KVCACHE_SPACE",
+    "VLLM_DIST_IDENT",
+    "VLLM_KIMI_K3_GEMM_AR",
+    "VLLM_LOGGING_LEVEL",  # a forked process sets its loggers up anew
+    "VLLM_RPC_BASE_PATH",
+)
+# What else the preloaded process gets of its user's environment: no keys and no tokens.
+PASSED_ON = ("LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "WORKSHOP_HOME")
+IMPORTED_BY_WORKERS = (
+    "vllm.benchmarks.serve",
+    "vllm.v1.core.sched.scheduler",
+    "workshop.servers.cpu_worker",
+    "workshop.servers.vllm_main",
+)
+IMPORTED_WITHIN_S = 180.0  # the wait of somebody who asks while vLLM is being imported
+ANSWER_S = 5.0
+EXIT_CODE_S = 2.0  # from the end of a process to its exit code
+UNKNOWN_CODE = 255  # the exit code of a process that ended after the preloaded one
+HEADER = struct.Struct("!I")
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """Where the preloaded process listens, and all that its imports depended on."""
+
+    address: str  # in Linux' abstract namespace: it leaves no file behind
+    pid: int
+    boot_id: str
+    code: str
+    variables: dict[str, str]
+    defaults: list[str]  # names of `variables` that its starter chose, and not the user
+
+    def fits(self, environment: Mapping[str, str], *, is_server: bool) -> bool:
+        """Return True if a process with this environment would have imported the same.
+
+        Args:
+            is_server: for a server each variable counts. A worker does not compute, so that it may lack what the
+                starter chose for servers: the number of threads and the library that is preloaded for them.
+        """
+        if self.boot_id != _boot_id() or self.code != _code():
+            return False
+        variables = read_by_imports(environment)
+        for name in variables.keys() | self.variables.keys():
+            if not is_server and name in self.defaults and name not in variables:
+                continue
+            if variables.get(name) != self.variables.get(name):
+                return False
+        return True
+
+
+class ForkedProcess:
+    """A process that was forked for us, with the methods of `subprocess.Popen` that this package uses."""
+
+    def __init__(self, pid: int, handle: int, connection: socket.socket, tie: int | None) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._handle = handle  # a pidfd: readable when the process has ended
+        self._connection = connection  # brings the exit code
+        self._tie = tie  # kept open: the process is told to end when it closes
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code: UNKNOWN_CODE if the preloaded process ended before."""
+        if self.returncode is not None:
+            return self.returncode
+        if not select.select([self._handle], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        self.returncode = UNKNOWN_CODE
+        with contextlib.suppress(OSError, ValueError):
+            self._connection.settimeout(EXIT_CODE_S)
+            self.returncode = int(_receive(self._connection)["exit_code"])
+        self._connection.close()
+        os.close(self._handle)
+        if self._tie is not None:
+            os.close(self._tie)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if the process runs."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def read_by_imports(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that can change what an import makes."""
+    variables = {}
+    for name, value in environment.items():
+        if name.startswith(READ_BY_IMPORTS) and name not in READ_LATER:
+            variables[name] = value
+    return variables
+
+
+def start(environment: Mapping[str, str], log: int) -> subprocess.Popen | None:
+    """Start the preloaded process of this user and this Python; return None where there is one, or can be none.
+
+    It ends when this process closes its standard input or ends, however that happens.
+
+    Args:
+        environment: that of a server with one rank.
+        log: the descriptor of the file for what it prints.
+    """
+    if not hasattr(os, "pidfd_open") or not installed()[0] or find() is not None:
+        return None
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # Linux before 5.3
+        return None
+    own = {name: environment[name] for name in PASSED_ON if name in environment}
+    own |= read_by_imports(environment)
+    defaults = sorted(name for name in read_by_imports(environment) if name not in os.environ)
+    return subprocess.Popen(
+        python_process.command("workshop.preloaded", json.dumps(defaults)),
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env=own,
+        cwd=python_process.NEUTRAL_FOLDER,
+        start_new_session=True,
+    )
+
+
+def find() -> Preloaded | None:
+    """Return the preloaded process of this user, this Python and this machine, or None."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        preloaded = Preloaded(**json.loads(_record_path().read_bytes()))
+        with contextlib.closing(_connect(preloaded.address)):
+            return preloaded
+    return None
+
+
+def spawn(
+    module: str,
+    arguments: list[str],
+    environment: Mapping[str, str],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    folder: str = python_process.NEUTRAL_FOLDER,
+    umask: int | None = None,
+    is_server: bool = False,
+    with_parent: bool = False,
+) -> ForkedProcess | None:
+    """Run `python -m module arguments` in a process that is forked; return None where it has to be started as usual.
+
+    Args:
+        environment: its whole environment.
+        stdin, stdout, stderr: descriptors.
+        folder: its current folder.
+        umask: its umask; by default this process's.
+        is_server: see `Preloaded.fits`.
+        with_parent: it is told to end (SIGTERM) when this process ends, however that happens.
+    """
+    preloaded = find()
+    if preloaded is None or not preloaded.fits(environment, is_server=is_server):
+        return None
+    if umask is None:
+        umask = os.umask(0o077)
+        os.umask(umask)
+    request = {
+        "argv": [module, *arguments],
+        "environment": dict(environment),
+        "folder": folder,
+        "umask": umask,
+        "affinity": sorted(os.sched_getaffinity(0)),
+    }
+    descriptors = [stdin, stdout, stderr]
+    tie = None
+    if with_parent:
+        end_of_child, tie = os.pipe()
+        descriptors.append(end_of_child)
+    process = None
+    try:
+        connection = _connect(preloaded.address)
+        process = _ask(connection, request, descriptors, tie)
+    except (OSError, ValueError, KeyError):  # it has ended, or was not able to fork
+        pass
+    finally:
+        if with_parent:
+            os.close(end_of_child)
+        if tie is not None and process is None:
+            os.close(tie)
+    return process
+
+
+def _ask(
+    connection: socket.socket, request: dict, descriptors: list[int], tie: int | None
+) -> ForkedProcess:
+    """Send a request with its descriptors; return the process that was forked."""
+    text = json.dumps(request).encode()
+    try:
+        socket.send_fds(connection, [HEADER.pack(len(text))], descriptors)
+        connection.sendall(text)
+        connection.settimeout(IMPORTED_WITHIN_S)
+        pid = int(_receive(connection)["pid"])
+        return ForkedProcess(pid, os.pidfd_open(pid), connection, tie)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _connect(address: str) -> socket.socket:
+    """Return a connection to the preloaded process. Raises OSError: there is none, or it is another user's."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(ANSWER_S)
+        connection.connect(f"\0{address}")
+        if _user_of(connection) != os.geteuid():
+            raise PermissionError(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the user id of the process at the other end."""
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    return struct.unpack("3i", credentials)[1]
+
+
+def _send(connection: socket.socket, answer: dict[str, int]) -> None:
+    text = json.dumps(answer).encode()
+    connection.sendall(HEADER.pack(len(text)) + text)
+
+
+def _receive(connection: socket.socket) -> dict:
+    """Return the next message. Raises OSError or ValueError: there is none."""
+    (size,) = HEADER.unpack(_read(connection, HEADER.size))
+    return json.loads(_read(connection, size))
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the other end has closed the connection")
+        data += more
+    return data
+
+
+def _record_path() -> Path:
+    """Return the file that says where the preloaded process of this Python listens."""
+    name = sys.prefix.strip(os.sep).replace(os.sep, "-")[-100:]
+    return home() / "run" / f"preloaded-{socket.gethostname()}-{name}.json"
+
+
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _code() -> str:
+    """Return a text that changes with Python, vLLM and this package's own files."""
+    newest = 0
+    for folder, _, files in os.walk(python_process.PACKAGE):
+        for file in files:
+            if file.endswith(".py"):
+                newest = max(newest, os.stat(os.path.join(folder, file)).st_mtime_ns)
+    return f"{sys.executable} {sys.version} {installed()} {newest}"
+
+
+class _Server:
+    """The preloaded process: it imports vLLM, forks on request, and tells exit codes."""
+
+    def __init__(self, defaults: list[str]) -> None:
+        self._requests: dict[int, socket.socket] = {}  # of running processes, by their pid
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        address = f"workshop-{os.getpid()}-{secrets.token_hex(8)}"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(f"\0{address}")
+        self._listener.listen(64)
+        variables = read_by_imports(os.environ)
+        record = Preloaded(address, os.getpid(), _boot_id(), _code(), variables, defaults)
+        self._path = _record_path()
+        self._write(json.dumps(asdict(record)))
+
+    def _write(self, text: str) -> None:
+        """Write the record whole, closed to others."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent)  # 0600
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(name, self._path)
+
+    def _forget(self) -> None:
+        """Remove the record, unless it is another process's by now."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if json.loads(self._path.read_bytes())["pid"] == os.getpid():
+                self._path.unlink()
+
+    def run(self) -> dict | None:
+        """Fork until standard input ends.
+
+        Return None in this process then, and in each process that is forked what it shall run.
+        """
+        try:
+            while True:
+                ready, _, _ = select.select([0, self._listener, self._wake_reader], [], [])
+                if self._wake_reader in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_reader, 4096)
+                    self._tell_exit_codes()
+                if 0 in ready:
+                    self._forget()
+                    return None
+                if self._listener in ready:
+                    request = self._answer()
+                    if request is not None:
+                        return request
+        except KeyboardInterrupt:  # it is ended by its starter alone
+            return None
+
+    def _tell_exit_codes(self) -> None:
+        """Tell those who asked for them which processes have ended, and how."""
+        while self._requests:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            connection = self._requests.pop(pid, None)
+            if connection is not None:
+                with contextlib.suppress(OSError), connection:
+                    _send(connection, {"exit_code": os.waitstatus_to_exitcode(status)})
+
+    def _answer(self) -> dict | None:
+        """Answer one connection by a fork; return the request in the new process, and None in this one."""
+        connection, _ = self._listener.accept()
+        descriptors: list[int] = []
+        try:
+            connection.settimeout(ANSWER_S)
+            if _user_of(connection) != os.geteuid():
+                raise PermissionError("another user")
+            header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 4)
+            if not header:  # somebody who only looked whether we are there
+                raise ConnectionResetError
+            request = json.loads(_read(connection, HEADER.unpack(header)[0]))
+            pid = os.fork()
+            if pid == 0:
+                self._become(request, connection, descriptors)
+                return request
+            self._requests[pid] = connection
+            _send(connection, {"pid": pid})
+            return None
+        except (OSError, ValueError, struct.error):
+            if connection not in self._requests.values():
+                connection.close()
+            return None
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _become(self, request: dict, connection: socket.socket, descriptors: list[int]) -> None:
+        """Be a process of its own: as if Python had just been started for the request."""
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for listening in (self._listener, connection, *self._requests.values()):
+            listening.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+        for number, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, number)
+        if len(descriptors) > 3:
+            _end_with(os.dup(descriptors[3]))
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.umask(request["umask"])
+        os.sched_setaffinity(0, request["affinity"])
+        os.chdir(request["folder"])
+
+
+def _end_with(tie: int) -> None:
+    """Let Linux send SIGTERM to this process when the other end of a pipe closes."""
+    fcntl.fcntl(tie, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(tie, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(tie, fcntl.F_SETFL, fcntl.fcntl(tie, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([tie], [], [], 0)[0]:  # it has closed already
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _import_all() -> None:
+    """Import vLLM as its servers, the simulator and `--exact` need it."""
+    from workshop.workarounds import cpu_package_name, one_import
+
+    began = time.monotonic()
+    cpu_package_name.apply()
+    one_import.import_vllm()
+    for module in IMPORTED_BY_WORKERS:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a forked process would copy all pages
+    print(f"[workshop] vLLM is imported after {time.monotonic() - began:.1f} s", flush=True)
+
+
+def _set_title(title: str) -> None:
+    """Say in `ps` what this process is, where vLLM's own module for that is there."""
+    with contextlib.suppress(ImportError):
+        import setproctitle
+
+        setproctitle.setproctitle(title)
+
+
+def _main() -> None:
+    _set_title("workshop lab: vLLM is imported here")  # a first time before the environment changes
+    server = _Server(json.loads(sys.argv[1]))
+    _import_all()
+    request = server.run()
+    if request is None:
+        return
+    tempfile.tempdir = None
+    module, *arguments = request["argv"]
+    sys.argv = [module, *arguments]
+    _set_title(" ".join([sys.executable, "-P", "-m", module, *arguments]))
+    import vllm.logger
+
+    vllm.logger._configure_vllm_root_logger()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
