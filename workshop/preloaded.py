@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -87,7 +87,7 @@ HEADER = struct.Struct("!I")
 
 @dataclass(frozen=True)
 class Preloaded:
-    """Where the preloaded process listens, and all that its imports depended on."""
+    """The address of the preloaded process, and all that its imports depended on."""
 
     address: str  # in Linux' abstract namespace: it leaves no file behind
     pid: int
@@ -197,6 +197,22 @@ def start(environment: Mapping[str, str], log: int) -> subprocess.Popen | None:
         cwd=python_process.NEUTRAL_FOLDER,
         start_new_session=True,
     )
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End the preloaded process; what was forked from it goes on."""
+    process.terminate()
+    process.wait()
+    if process.stdin:
+        process.stdin.close()
+    _forget(_record_path(), process.pid)
+
+
+def _forget(path: Path, pid: int) -> None:
+    """Remove the record of the preloaded process `pid`, unless it is another one's by now."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if json.loads(path.read_bytes())["pid"] == pid:
+            path.unlink()
 
 
 def find() -> Preloaded | None:
@@ -369,12 +385,6 @@ class _Server:
             file.write(text)
         os.replace(name, self._path)
 
-    def _forget(self) -> None:
-        """Remove the record, unless it is another process's by now."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            if json.loads(self._path.read_bytes())["pid"] == os.getpid():
-                self._path.unlink()
-
     def run(self) -> dict | None:
         """Fork until standard input ends.
 
@@ -388,7 +398,7 @@ class _Server:
                         os.read(self._wake_reader, 4096)
                     self._tell_exit_codes()
                 if 0 in ready:
-                    self._forget()
+                    _forget(self._path, os.getpid())
                     return None
                 if self._listener in ready:
                     request = self._answer()
@@ -490,10 +500,11 @@ def _set_title(title: str) -> None:
         setproctitle.setproctitle(title)
 
 
-def _main() -> None:
+def serve(defaults: list[str], import_all: Callable[[], None]) -> None:
+    """Be the preloaded process; or, in each process that is forked from it, run what was asked for."""
     _set_title("workshop lab: vLLM is imported here")  # a first time before the environment changes
-    server = _Server(json.loads(sys.argv[1]))
-    _import_all()
+    server = _Server(defaults)
+    import_all()
     request = server.run()
     if request is None:
         return
@@ -501,11 +512,10 @@ def _main() -> None:
     module, *arguments = request["argv"]
     sys.argv = [module, *arguments]
     _set_title(" ".join([sys.executable, "-P", "-m", module, *arguments]))
-    import vllm.logger
-
-    vllm.logger._configure_vllm_root_logger()
+    if "vllm.logger" in sys.modules:
+        sys.modules["vllm.logger"]._configure_vllm_root_logger()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    _main()
+    serve(json.loads(sys.argv[1]), _import_all)

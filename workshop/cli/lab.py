@@ -3,6 +3,7 @@ import click
 from workshop import own_packages
 from workshop.cli.say import Bar
 from workshop.servers.local import lab
+from workshop.servers.progress import Progress
 
 
 @click.command
@@ -19,12 +20,30 @@ from workshop.servers.local import lab
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
     """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
 
+    bar: Bar | None = None
+
+    def report(progress: Progress) -> None:
+        nonlocal bar
+        bar = bar or Bar("Starting the server")
+        bar(progress)
+
     def say(text: str) -> None:
-        bar.close()
+        nonlocal bar
+        if bar:
+            bar.close()
+            bar = None
         click.echo(text)
 
     own_packages.forget_foreign_python()
-    with Bar("Starting the server") as bar:
+    try:
         lab.run(
-            port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say
+            port=port,
+            host=host,
+            server=not no_server,
+            browser=not no_browser,
+            report=report,
+            say=say,
         )
+    finally:
+        if bar:
+            bar.close()

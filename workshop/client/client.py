@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx
 import openai
 
-from workshop.client import reach, received
+from workshop.client import reach, received, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -449,10 +449,19 @@ def connect(name: str | None = None) -> Client:
     The server is asked first whether it answers, with the right model.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
-    with the class in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or
-    failed, or several are there.
+    with the class in $WORKSHOP_SHARED. In a notebook a server that is starting is waited for.
+
+    Raises WorkshopError: there is none, it has failed, it did not start within ten minutes, or
+    several are there; outside of notebooks also: it is still starting.
     """
-    return connect_to(find(name))
+    try:
+        record = find(name)
+    except reach.StillStarting as error:
+        if not waiting.in_notebook():
+            raise
+        waiting.wait_for(error)
+        record = find(name)
+    return connect_to(record)
 
 
 def connect_to(record: ServerRecord) -> Client:

@@ -15,6 +15,7 @@ import ipaddress
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import (
     getproxies_environment,
@@ -84,6 +85,21 @@ class SeveralServers(WorkshopError):
         self.command_remedy = f"Choose one with --name, such as --name {names[0]}."
 
 
+class StillStarting(WorkshopError):
+    """The server is being started.
+
+    `record` is its record, and `look(name)` reads it again.
+    """
+
+    def __init__(self, record: ServerRecord, look: Callable[[str], ServerRecord | None]):
+        super().__init__(
+            f"The server {record.name!r} is still starting.",
+            "Wait until `workshop servers` says ready, then connect() again.",
+        )
+        self.record = record
+        self.look = look
+
+
 def choose(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready: the one called `name`, if that is given.
 
@@ -91,7 +107,10 @@ def choose(name: str | None = None) -> ServerRecord:
     """
     failed = None
     doubtful = None
-    for candidates in (records.own(), records.shared()):
+    for candidates, look in (
+        (records.own(), records.read),
+        (records.shared(), records.read_shared),
+    ):
         named = [record for record in candidates if name in (None, record.name)]
         ready = [record for record in named if record.state == "ready" and not record.in_doubt]
         if len(ready) == 1:
@@ -101,10 +120,7 @@ def choose(name: str | None = None) -> ServerRecord:
         doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         last = named[-1] if named else None
         if last is not None and last.state == "starting":
-            problem = f"The server {last.name!r} is still starting."
-            raise WorkshopError(
-                problem, "Wait until `workshop servers` says ready, then connect() again."
-            )
+            raise StillStarting(last, look)
         # a start of one's own that failed does not hide the server of the class
         failed = failed or last
     if doubtful:  # its own address tells

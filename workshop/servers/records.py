@@ -27,6 +27,7 @@ from workshop.servers.record_file import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 
 MAX_REASON_CHARS = 2000
+LAB_VARIABLE = "WORKSHOP_LAB"  # tells a lab's servers, notebooks and terminals from all others
 _said: set[str] = set()
 
 
@@ -52,6 +53,7 @@ def new(
         job_id=job_id,
         log=log,
         started=timestamps.now("milliseconds"),
+        lab=os.environ.get(LAB_VARIABLE, ""),
     )
 
 
@@ -95,6 +97,8 @@ def as_text(record: ServerRecord) -> str:
         del fields["cluster"]
     if record.joules_at_ready is None:
         del fields["joules_at_ready"]
+    if not record.lab:
+        del fields["lab"]
     return json.dumps(fields, indent=1) + "\n"
 
 
@@ -215,6 +219,14 @@ def own() -> list[ServerRecord]:
     return _in_folder(home() / "servers", lambda path: read(path.stem))
 
 
+def starting() -> ServerRecord | None:
+    """Return the record of a server of this machine that is being started, or None."""
+    for record in own():
+        if record.state == "starting" and is_here(record):
+            return record
+    return None
+
+
 def ready() -> list[ServerRecord]:
     """Return the records of servers that are ready: this user's own, then those that were shared.
 
@@ -240,6 +252,14 @@ def shared() -> list[ServerRecord]:
             )
             break
     return shared_records
+
+
+def read_shared(name: str) -> ServerRecord | None:
+    """Return the checked record of the server `name` that was shared with this user, or None."""
+    for record in shared():
+        if record.name == name:
+            return record
+    return None
 
 
 def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:

@@ -334,13 +334,14 @@ def test_a_port_that_is_lost_again_and_again_leaves_the_server_running(stand_in,
             return port, socket.socket()
 
         stopped: list[str] = []
-        monkeypatch.setattr(lab, "_server_sentence", lambda report: "✓ The server answers")
+        monkeypatch.setattr(lab, "_start_preloaded", lambda: None)
+        monkeypatch.setattr(lab, "_begin_server", lambda: "✓ The server answers")
         monkeypatch.setattr(supervise, "stop", stopped.append)
         messages: list[str] = []
 
         def say(text: str) -> None:
             messages.append(text)
-            if "JupyterLab is open" in text:
+            if "The server answers" in text:
                 assert not stopped
                 raise supervise.Stopped
 
@@ -406,7 +407,7 @@ def test_a_server_that_another_lab_is_starting_is_waited_for(monkeypatch, worksh
     later = threading.Timer(0.5, settle)
     later.start()
     try:
-        sentence = lab._server_sentence(lambda progress: None)
+        sentence = lab._server_sentence(lab._begin_server(), lambda progress: None)
         assert records.stored(lab.local.TEACHING_MODEL) is None or comes_to == "ready"
     finally:
         later.join()

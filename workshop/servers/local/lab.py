@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from workshop import timestamps
+from workshop import preloaded
 from workshop.errors import WorkshopError
 from workshop.servers import local, machine, processes, records
 from workshop.servers.home import home, new_log
@@ -27,7 +27,6 @@ from workshop.servers.vllm_main import installed
 FIRST = "00_start.ipynb"
 FIRST_PORT = 8888
 JUPYTER_WAIT_S = 600.0  # thirty that start at once on one login node are slow
-OTHER_START_WAIT_S = 600.0  # for a server that another lab of the same person is starting
 PORT_TRIES = 10
 # Where to look after a port was lost: whoever lost the same one looks elsewhere.
 OTHER_PORTS = range(20000, 30000)
@@ -152,8 +151,11 @@ def _listens(lab: Lab) -> bool:
     return False
 
 
-def _server_sentence(report: supervise.Report) -> str:
-    """Return a sentence on the server that the notebooks will use; start one if there is none."""
+def _begin_server() -> supervise.Start | WorkshopError | str:
+    """Begin to start the server that the notebooks will use.
+
+    Return a sentence where there is no need or no vLLM, and the error of a start that was refused.
+    """
     url = os.environ.get("WORKSHOP_URL")
     if url:
         return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
@@ -167,36 +169,50 @@ def _server_sentence(report: supervise.Report) -> str:
             "no server works."
         )
     try:
-        record = supervise.start(local.prepare(), report, with_parent=True)
+        return supervise.begin(local.prepare(), with_parent=True)
     except WorkshopError as error:
-        other = _started_by_another()
-        if other is not None:
-            return (
-                f"✓ Notebooks use the server {other.name!r} at {other.url}; "
-                "it ends with whoever started it."
-            )
-        return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+        return error
+
+
+def _failure_sentence(error: WorkshopError) -> str:
+    """Return a sentence on a server that did not start, or on the one that another lab starts."""
+    try:
+        other = supervise.follow(local.TEACHING_MODEL)
+    except WorkshopError:
+        other = None
+    if other is not None and other.state == "ready":
+        return (
+            f"✓ Notebooks use the server {other.name!r} at {other.url}; "
+            "it ends with whoever started it."
+        )
+    return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+
+
+def _server_sentence(
+    server: supervise.Start | WorkshopError | str, report: supervise.Report
+) -> str:
+    """Wait for the server; return a sentence on what came of it."""
+    if isinstance(server, str):
+        return server
+    if isinstance(server, WorkshopError):
+        return _failure_sentence(server)
+    try:
+        record = server.wait(report)
+    except WorkshopError as error:
+        return _failure_sentence(error)
     return f"✓ The server {record.name!r} answers at {record.url}"
 
 
-def _started_by_another() -> ServerRecord | None:
-    """Return the teaching model's server once it answers, if somebody else just starts it.
-
-    None if nobody does.
-    """
-
-    def stored() -> ServerRecord | None:
-        return records.read(local.TEACHING_MODEL)
-
-    def settled() -> bool:
-        record = stored()
-        return record is None or record.state != "starting"
-
-    processes.until(settled, OTHER_START_WAIT_S)
-    record = stored()
-    if record is None or record.state != "ready":
+def _start_preloaded() -> subprocess.Popen | None:
+    """Start the process from which servers are forked; return None where there is one, or no need."""
+    try:
+        environment = local.preloaded_environment()
+    except WorkshopError:  # the server's own start says why
         return None
-    return record
+    if environment is None:
+        return None
+    with new_log("preloaded.log") as log:
+        return preloaded.start(environment, log.fileno())
 
 
 def run(
@@ -213,34 +229,48 @@ def run(
     A server that does not start is only reported: the course goes on without. Without a port,
     JupyterLab gets the first free one from 8888, and another if somebody takes that one first.
     """
-    began = timestamps.now("milliseconds")
     folder, held_back = course.copy_notebooks()
+    os.environ[records.LAB_VARIABLE] = secrets.token_hex(8)
     lab = None
+    vllm = None
+    starting: supervise.Start | WorkshopError | str = ""
     with supervise.stop_signals():
         try:
-            lab = start_jupyter(folder, port, host)
             if server:
-                say(_server_sentence(report))
-            lost = 0
-            while True:
-                try:
-                    wait_for_jupyter(lab)
-                    break
-                except PortLost:
-                    lost += 1
-                    if port is not None or lost == PORT_TRIES:
-                        raise
-                    lab.let_go()
-                    lab = start_jupyter(folder, None, host, random.choice(OTHER_PORTS))
-            say(_ready_sentence(lab, folder, held_back, ends_server=bool(_servers_of(lab, began))))
+                vllm = _start_preloaded()
+                starting = _begin_server()
+            lab = _open_jupyter(folder, port, host)
+            say(_ready_sentence(lab, folder, held_back, ends_server=bool(_servers_of_this_lab())))
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             if browser and (display or sys.platform in ("darwin", "win32")):
                 webbrowser.open(lab.url)
+            if server:
+                say(_server_sentence(starting, report))
             _wait_for_end(lab)
         except supervise.Stopped:
             say("\nStopping …")
         finally:
-            _end(lab, began, say)
+            _end(lab, say)
+            if vllm is not None:
+                preloaded.stop(vllm)
+            os.environ.pop(records.LAB_VARIABLE, None)
+
+
+def _open_jupyter(folder: Path, port: int | None, host: str) -> Lab:
+    """Return a JupyterLab that answers, at another port if somebody takes the first one."""
+    first = FIRST_PORT
+    for tries_left in reversed(range(PORT_TRIES)):
+        lab = start_jupyter(folder, port, host, first)
+        try:
+            wait_for_jupyter(lab)
+            return lab
+        except BaseException as error:
+            lab.let_go()
+            supervise.end(lab.process, log=str(lab.log))
+            if port is not None or not tries_left or not isinstance(error, PortLost):
+                raise
+        first = random.choice(OTHER_PORTS)
+    raise AssertionError("the last try returns or raises")
 
 
 def _wait_for_end(lab: Lab) -> None:
@@ -272,12 +302,9 @@ def _ready_sentence(lab: Lab, folder: Path, held_back: list[str], ends_server: b
     return "\n".join(lines)
 
 
-def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
-    """End JupyterLab with its kernels, and the servers that were started since it began.
-
-    Those that we started, or one of its notebooks.
-    """
-    ours = _servers_of(lab, began)
+def _end(lab: Lab | None, say: Callable[[str], None]) -> None:
+    """End JupyterLab with its kernels, and the servers that we started, or one of its notebooks."""
+    ours = _servers_of_this_lab()
     if lab is not None:
         lab.let_go()
         supervise.end(lab.process, log=str(lab.log))
@@ -286,29 +313,11 @@ def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
             say(supervise.stop(record.name))
 
 
-def _servers_of(lab: Lab | None, began: str) -> list[ServerRecord]:
-    """Return the servers that this lab, or one of its notebooks, has started since it began."""
+def _servers_of_this_lab() -> list[ServerRecord]:
+    """Return the servers that this lab, one of its notebooks or one of its terminals has started."""
     servers: list[ServerRecord] = []
     for record in records.own():
-        if record.started >= began and _started_here(record, lab):
+        ours = record.lab != "" and record.lab == os.environ.get(records.LAB_VARIABLE)
+        if ours and records.is_here(record) and record.state != "failed":
             servers.append(record)
     return servers
-
-
-def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
-    """Return whether the server's watcher was started by this process or this JupyterLab.
-
-    It is a child of this process, or has the token of this JupyterLab.
-    """
-    if not records.is_here(record) or record.pid is None or record.state == "failed":
-        return False
-    with contextlib.suppress(psutil.Error, OSError):
-        watcher = psutil.Process(record.pid).parent()
-        return watcher is not None and (
-            watcher.ppid() == os.getpid()
-            or (
-                lab is not None
-                and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}")
-            )
-        )
-    return False

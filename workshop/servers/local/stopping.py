@@ -200,9 +200,7 @@ def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
     return WorkshopError(f"{record.name} is not stopped{where}: {refusal.message}", remedy)
 
 
-def end(
-    process: processes.Child | None, record: ServerRecord | None = None, log: str = ""
-) -> None:
+def end(process: processes.Child | None, record: ServerRecord | None = None, log: str = "") -> None:
     """End a process with all of the session that it leads: politely, then not.
 
     Once it was waited for, its number may be a stranger's: then its record, or its log, tells what

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from workshop import preloaded, python_process
@@ -34,6 +35,7 @@ from workshop.servers.vllm_main import installed
 
 POLL_S = 0.1
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
+FOLLOWED_S = 600.0  # the wait for a start of somebody else's
 WORDS = ".watcher.log"  # beside the engine's log: what the watcher itself says
 Report = Callable[[Progress], None]
 
@@ -138,6 +140,28 @@ def stop_signals() -> contextlib.AbstractContextManager:
     )
 
 
+class _Log:
+    """Reads an engine's log as it grows."""
+
+    def __init__(self, path: Path):
+        self.reader = Reader()
+        self._file = path.open(encoding="utf-8", errors="replace", newline="")
+
+    def __enter__(self) -> "_Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self) -> Progress:
+        """Take in what is new; return how far the start is."""
+        chunk = self._file.read(65536)
+        while chunk:
+            self.reader.feed(chunk)
+            chunk = self._file.read(65536)
+        return Progress(self.reader.fraction, self.reader.message)
+
+
 class _Watch:
     """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
 
@@ -145,16 +169,12 @@ class _Watch:
         self.launch = launch
         self.report = report
         self.process = process
-        self.reader = Reader()
-        self._log = launch.log.open(encoding="utf-8", errors="replace", newline="")
+        self._log = _Log(launch.log)
+        self.reader = self._log.reader
 
     def read(self) -> None:
         """Take in what is new in the log, and report how far the start is."""
-        chunk = self._log.read(65536)
-        while chunk:
-            self.reader.feed(chunk)
-            chunk = self._log.read(65536)
-        self.report(Progress(self.reader.fraction, self.reader.message))
+        self.report(self._log.read())
 
     def until_ready(self, record: ServerRecord) -> None:
         """Return when the server answers a completion with its model."""
@@ -205,10 +225,35 @@ class _Watch:
         )
 
 
+@dataclass
+class Start:
+    """A server that is being started in processes of its own."""
+
+    launch: Launch
+    record: ServerRecord
+    watcher: subprocess.Popen
+
+    def wait(self, report: Report = lambda progress: None) -> ServerRecord:
+        """Return the server's record when it answers; end the start if this is interrupted."""
+        try:
+            return _wait_for(self.launch, self.record, self.watcher, report)
+        except BaseException:
+            if self.watcher.poll() is None:
+                self.watcher.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.watcher.wait(STOP_GRACE_S + 10)
+            raise
+
+
 def start(
     launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False
 ) -> ServerRecord:
-    """Start a server in processes of its own; return its record when it answers.
+    """Start a server as `begin` does; return its record when it answers."""
+    return begin(launch, with_parent=with_parent).wait(report)
+
+
+def begin(launch: Launch, *, with_parent: bool = False) -> Start:
+    """Begin to start a server in processes of its own.
 
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main
     thread then: for Linux the thread that starts a process is its parent).
@@ -222,14 +267,46 @@ def start(
         raise
     claim.hand_over()
     launch.let_go()
-    try:
-        return _wait_for(launch, claim.record, watcher, report)
-    except BaseException:
-        if watcher.poll() is None:
-            watcher.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                watcher.wait(STOP_GRACE_S + 10)
-        raise
+    return Start(launch, claim.record, watcher)
+
+
+def follow(
+    name: str,
+    report: Report = lambda progress: None,
+    *,
+    look: Callable[[str], ServerRecord | None] = records.read,
+    within_s: float = FOLLOWED_S,
+) -> ServerRecord | None:
+    """Wait for a server that somebody else is starting; return its record once it has settled.
+
+    None: it was stopped.
+
+    Args:
+        look: returns the server's record as it is now.
+
+    Raises:
+        WorkshopError: it was not ready in time.
+    """
+    deadline = time.monotonic() + within_s
+    log = None
+    with contextlib.ExitStack() as stack:
+        while True:
+            record = look(name)
+            if record is None or record.state != "starting":
+                return record
+            if log is None and record.pid:
+                with contextlib.suppress(OSError):
+                    log = stack.enter_context(_Log(Path(record.log)))
+            progress = Progress(0.0, "importing vLLM")
+            if log is not None:
+                progress = log.read()
+            report(progress)
+            if time.monotonic() > deadline:
+                raise WorkshopError(
+                    f"The server {name!r} was not ready after {within_s:.0f} s.",
+                    f"Its own words are in {record.log}.",
+                )
+            time.sleep(POLL_S)
 
 
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:

@@ -84,7 +84,8 @@ class ServerPanel(View):
         look = {"button_style": "primary", "icon": "play", "tooltip": "Starts vLLM on this machine"}
         self.button = button("Start the server", self.start, "180px", **look)
         super().__init__(self.button, self.status, self.words)
-        self.refresh()
+        if not self.refresh() and records.starting():
+            self.start()  # shows how far it is
 
     def refresh(self) -> bool:
         """Look again whether a server runs, and show which.
@@ -110,19 +111,26 @@ class ServerPanel(View):
         self._worker.start()
 
     def _start(self) -> None:
+        """Start a server, or wait for the one that is starting already."""
         try:
-            launch = local.prepare(self._model)
-
-            def report(progress: supervise.Progress) -> None:
-                self.status.value = status(None, progress)
-                self.words.value = log_lines(last_lines(launch.log))
-
-            supervise.start(launch, report)
+            starting = records.starting()
+            if starting:
+                supervise.follow(starting.name, self._reporter(Path(starting.log)))
+            else:
+                launch = local.prepare(self._model)
+                supervise.start(launch, self._reporter(launch.log))
         except WorkshopError as error:
             self.error = error
         finally:
             self.button.disabled = False
             self.refresh()
+
+    def _reporter(self, log: Path) -> supervise.Report:
+        def report(progress: supervise.Progress) -> None:
+            self.status.value = status(None, progress)
+            self.words.value = log_lines(last_lines(log))
+
+        return report
 
     def connect(self) -> client.Client:
         """Return a client of the server; start one if there is none, and wait until it answers."""
