@@ -152,6 +152,7 @@ def fingerprint(wanted):
     projects = [
         os.path.join(ROOT, "pyproject.toml"),
         os.path.join(ROOT, "planner", "pyproject.toml"),
+        os.path.join(ROOT, "locks", "vllm_name", "pyproject.toml"),
     ]
     for path in projects + locks_of(wanted):
         with open(path, "rb") as file:

@@ -86,6 +86,8 @@ def install(python, locks, root):
                 count = len(re.findall(r"^[\w.-]+(?:\[.*\])?==", file.read(), re.MULTILINE))
             use(installer, python, "%d packages" % count, args)
     ours = ["--editable", os.path.join(root, "planner"), "--editable", root]
+    if os.path.basename(locks[0]) == "torch.txt":  # vLLM's build for the CPU comes along
+        ours.append(os.path.join(root, "locks", "vllm_name"))
     use(installer, python, "the workshop", ["--no-deps", "--no-build-isolation"] + ours)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import one_import
 import pytest
 from needs import SEED, lacking
 
@@ -33,7 +34,14 @@ def live_home(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(live_home):
+def vllm_is_imported(tmp_path_factory):
+    """Let servers and workers be forked from one process: that of `make test`, or one of this run."""
+    with one_import.shared(tmp_path_factory.mktemp("vllm") / "log"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(live_home, vllm_is_imported):
     """The record of one vLLM server with the teaching model, started once for the run and stopped at its end."""
     from workshop.servers import local, records
     from workshop.servers.local import supervise

@@ -13,6 +13,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import one_import
+
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
@@ -61,6 +63,13 @@ def run_side_by_side() -> dict[str, int]:
 def main() -> int:
     """Run all parts; return 0 if every test passed, the second time at the latest."""
     os.environ["PYTHONUNBUFFERED"] = "1"
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with one_import.shared(LOGS / "preloaded.log"):
+        return run_parts()
+
+
+def run_parts() -> int:
+    """Run all parts, and what failed once more; return the highest exit code."""
     codes = {"quick": run("quick", "-n", "2", "--dist", "loadfile")}
     codes |= run_side_by_side()
     for part, code in codes.items():

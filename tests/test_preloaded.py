@@ -48,6 +48,7 @@ def started(workshop_home, modules, monkeypatch, tmp_path):
         lambda module, *arguments: [sys.executable, "-P", "-c", SERVE, *arguments],
     )
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv(preloaded.PATH_VARIABLE, raising=False)
     environment = {**modules, "OMP_NUM_THREADS": "1", "WORKSHOP_API_KEY": "k"}
     with (tmp_path / "log").open("w") as log:
         process = preloaded.start(environment, log.fileno())

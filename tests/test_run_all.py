@@ -40,16 +40,16 @@ def test_every_test_belongs_to_one_part():
 
 def test_what_failed_runs_once_more_and_decides(run_of):
     runs = run_of({"quick": [0], "servers": [1, 0], "slurm": [0], "browser": [0]})
-    assert run_all.main() == 0
+    assert run_all.run_parts() == 0
     assert runs[-1] == ("servers", "--last-failed", "--last-failed-no-failures", "none")
 
 
 def test_what_fails_twice_fails(run_of):
     run_of({"quick": [1, 1], "servers": [0], "slurm": [1, 0], "browser": [0]})
-    assert run_all.main() == 1
+    assert run_all.run_parts() == 1
 
 
 def test_a_part_that_could_not_run_fails_at_once(run_of):
     runs = run_of({"quick": [2], "servers": [0], "slurm": [5], "browser": [0]})
-    assert run_all.main() == 5
+    assert run_all.run_parts() == 5
     assert len(runs) == 4

@@ -71,7 +71,8 @@ READ_LATER = (
     "VLLM_RPC_BASE_PATH",
 )
 # What else the preloaded process gets of its user's environment: no keys and no tokens.
-PASSED_ON = ("LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "WORKSHOP_HOME")
+PATH_VARIABLE = "WORKSHOP_PRELOADED"
+PASSED_ON = ("LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "WORKSHOP_HOME", PATH_VARIABLE)
 IMPORTED_BY_WORKERS = (
     "vllm.benchmarks.serve",
     "vllm.v1.core.sched.scheduler",
@@ -339,7 +340,13 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _record_path() -> Path:
-    """Return the file that says where the preloaded process of this Python listens."""
+    """Return the file that says where the preloaded process of this Python listens.
+
+    WORKSHOP_PRELOADED names another one, for all homes: the tests have a home each.
+    """
+    path = os.environ.get(PATH_VARIABLE)
+    if path:
+        return Path(path)
     name = sys.prefix.strip(os.sep).replace(os.sep, "-")[-100:]
     return home() / "run" / f"preloaded-{socket.gethostname()}-{name}.json"
 

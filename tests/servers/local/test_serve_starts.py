@@ -17,6 +17,7 @@ from needs import lacking
 from planted_files import Planted
 
 import workshop
+from workshop import preloaded
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.vllm_main import installed
@@ -26,10 +27,13 @@ CLI = [sys.executable, "-P", "-m", "workshop"]
 READY_S = 240
 
 
-@pytest.fixture(autouse=True)
-def own_home(workshop_home):
+@pytest.fixture(autouse=True, params=["usual start", "forked"])
+def own_home(request, workshop_home, vllm_is_imported, monkeypatch):
+    """A home of the test's own; each way in which vLLM starts on a CPU."""
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
+    if request.param == "usual start":
+        monkeypatch.delenv(preloaded.PATH_VARIABLE)
     yield
     for record in records.own():
         subprocess.run([*CLI, "stop", record.name], check=False, capture_output=True)
