@@ -1,9 +1,9 @@
-"""From nothing to the first completion: `workshop serve` beside bare vLLM, import times, resident memory.
+"""Measure starts: `workshop serve` beside a bare import of vLLM, a second server, answers, memory, and ends by force.
 
-    python benchmarks/start.py [--pairs 5]
+    python benchmarks/start.py [--pairs 5] [--prompts 200] [--kills 100]
 
-The pairs alternate on the same machine with the same model, flags and environment, so their ratio holds where
-absolute times vary. Prints a table and writes benchmarks/results/start.json.
+Pairs alternate on the same machine, so their ratios hold where absolute times vary. Prints a table and writes
+benchmarks/results/start.json.
 """
 
 from __future__ import annotations
@@ -12,118 +12,236 @@ import argparse
 import json
 import os
 import platform
+import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
+from workshop import preloaded, python_process
+from workshop.client.client import connect
+from workshop.servers import local, records
+from workshop.servers.local import supervise
+from workshop.vllm_package import WITHOUT_A_MODEL
+
 RESULTS = Path(__file__).parent / "results" / "start.json"
+SERVE = [sys.executable, "-P", "-m", "workshop", "serve", "--background"]
+STARTED_WITHIN_S = 20.0  # a kill comes at a random moment of this time
+GONE_WITHIN_S = 60.0
+SHARED_MEMORY = Path("/dev/shm")
 
 
-def serve_with_workshop() -> float:
-    """Return the seconds from `workshop serve --background` to a completion."""
-    import workshop
-    from workshop.servers.local import supervise
-
+def serve(name: str) -> float:
+    """Return the seconds from `workshop serve --background` to its return, which comes after a first answer."""
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-P", "-m", "workshop", "serve", "--background"],
-        check=True,
-        capture_output=True,
-    )
-    workshop.connect().complete("San Francisco is a", max_tokens=16, temperature=0)
-    took = time.perf_counter() - began
-    supervise.stop("teaching-model")
-    return took
+    subprocess.run([*SERVE, "--name", name], check=True, capture_output=True)
+    return time.perf_counter() - began
 
 
-def serve_bare() -> float:
-    """Return the seconds from bare vLLM, with the same flags and environment and no key, to the same completion."""
-    from workshop.servers import local
+def import_vllm() -> float:
+    """Return the seconds that Python takes for vLLM's API server, without any workaround and without a server."""
+    began = time.perf_counter()
+    command = [sys.executable, "-P", "-c", "import vllm.entrypoints.openai.api_server"]
+    environment = python_process.environment(WITHOUT_A_MODEL)
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    return time.perf_counter() - began
 
-    launch = local.prepare(name="bare")
-    argv = launch.argv[: launch.argv.index("--middleware")]
+
+def start_and_stop(changes: dict[str, str]) -> float:
+    """Return the seconds of a start in an environment with these variables; the server is stopped."""
+    os.environ.update(changes)
+    try:
+        seconds = serve("measured")
+        supervise.stop("measured")
+        return seconds
+    finally:
+        for name in changes:
+            del os.environ[name]
+
+
+@contextmanager
+def imported() -> Iterator[float]:
+    """Let one process import vLLM, as `workshop lab` does; yield the seconds that it took."""
+    environment = local.preloaded_environment()
+    assert environment is not None
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            argv, env=launch.env, stdout=log, stderr=log, start_new_session=True
-        )
-        body = json.dumps(
-            {
-                "model": launch.served,
-                "prompt": "San Francisco is a",
-                "max_tokens": 16,
-                "temperature": 0,
-            }
-        )
-        request = urllib.request.Request(
-            f"{launch.url}/completions",
-            data=body.encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        while True:
-            try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
-                    answer.read()
-                break
-            except OSError:
-                if process.poll() is not None:
-                    raise SystemExit("bare vLLM ended") from None
-                time.sleep(0.1)
-        took = time.perf_counter() - began
-        process.terminate()
-        process.wait(60)
-    return took
+        process = preloaded.start(environment, log.fileno())
+        assert process is not None
+        try:
+            while b"is imported" not in os.pread(log.fileno(), 1 << 20, 0):
+                assert process.poll() is None, "vLLM cannot be imported"
+                time.sleep(0.05)
+            yield time.perf_counter() - began
+        finally:
+            preloaded.stop(process)
 
 
-def seconds_of(*command: str, times: int = 9) -> float:
-    """Return the median wall-clock seconds of a command."""
+def memory_mib(*pids: int) -> float:
+    """Return the proportional set size of the sessions of these processes."""
+    sessions = set(pids)
+    total = 0.0
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in sessions:
+                total += process.memory_full_info().pss / 2**20
+        except (OSError, psutil.Error):
+            continue
+    return total
 
-    def once() -> float:
-        began = time.perf_counter()
-        subprocess.run([sys.executable, *command], check=True, capture_output=True)
-        return time.perf_counter() - began
 
-    return statistics.median(once() for _ in range(times))
+def answers_of(name: str, prompts: int) -> list[tuple[list[str], list[float]]]:
+    """Return the greedy tokens of many prompts, and their log probabilities."""
+    llm = connect(name)
+    corpus = json.loads((local.TEACHING_FOLDER / "tokenizer.json").read_text())["model"]["vocab"]
+    words = sorted(
+        word.strip("ĠĊ") for word in corpus if word.startswith("Ġ") and word[1:].isalpha()
+    )
+    drawn = random.Random(0).sample(words, 3 * prompts)
+    results = []
+    for number in range(prompts):
+        prompt = " ".join(drawn[3 * number : 3 * number + 3])
+        choice = llm.complete(prompt, max_tokens=32, temperature=0, logprobs=1).choices[0]
+        results.append((choice.logprobs.tokens, choice.logprobs.token_logprobs))
+    return results
 
 
-def import_megabytes() -> float:
-    """Return the most resident megabytes of a Python that imports workshop and nothing else."""
-    # VmHWM, not ru_maxrss: the latter counts what the parent had when it forked.
-    code = "import workshop; print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
-    kib = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    return 1.024e-3 * float(kib)
+def compare_answers(prompts: int) -> dict[str, object]:
+    """Compare vLLM's own start (several imports, a worker of its own) with ours, and with a forked server."""
+    own = [*SERVE, "--name", "own", "--distributed-executor-backend=mp"]
+    subprocess.run(own, check=True, capture_output=True)
+    expected = answers_of("own", prompts)
+    supervise.stop("own")
+    serve("ours")
+    with_one_import = answers_of("ours", prompts)
+    supervise.stop("ours")
+    with imported():
+        serve("forked")
+        forked = answers_of("forked", prompts)
+        supervise.stop("forked")
+    return {
+        "prompts": prompts,
+        "tokens": sum(len(tokens) for tokens, _ in expected),
+        "one import: tokens and log probabilities equal": with_one_import == expected,
+        "forked: tokens and log probabilities equal": forked == expected,
+    }
+
+
+def left_over(files: set[Path], processes: set[int]) -> list[str]:
+    """Return processes, files in /dev/shm and folders of sockets that came since, and that servers have left."""
+    left = [str(path) for path in shared_files() - files]
+    for process in psutil.process_iter(["cmdline"]):
+        title = " ".join(process.info["cmdline"] or [])
+        is_server = "vllm_main" in title or "VLLM::" in title or "supervise" in title
+        if is_server and process.pid not in processes:
+            left.append(title)
+    return left
+
+
+def shared_files() -> set[Path]:
+    """Return what lies in shared memory and in the folders of servers' sockets."""
+    return {*SHARED_MEMORY.iterdir(), *Path(tempfile.gettempdir()).glob("workshop-*")}
+
+
+def kill_at_random(kills: int) -> dict[str, object]:
+    """Start servers, kill a process of each with signal 9 at a random moment, stop them, and look what is left."""
+    moments = random.Random(0)
+    killed = 0
+    with imported():
+        files = shared_files()
+        processes = set(psutil.pids())
+        for number in range(kills):
+            name = f"k{number}"
+            start = subprocess.Popen(
+                [*SERVE, "--name", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            time.sleep(moments.uniform(0.1, 6.0))
+            victims = [start.pid]
+            record = records.stored(name)
+            if record is not None and record.pid is not None:
+                watcher = psutil.Process(record.pid)
+                victims += [record.pid, *(child.pid for child in watcher.children(recursive=True))]
+            for victim in moments.sample(victims, 1):
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                    killed += 1
+                except ProcessLookupError:
+                    continue
+            start.wait(STARTED_WITHIN_S + GONE_WITHIN_S)
+            if records.stored(name) is not None:
+                supervise.stop(name)
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while left_over(files, processes) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return {"starts": kills, "killed": killed, "left": left_over(files, processes)}
+
+
+def median(values: list[float]) -> float:
+    return round(statistics.median(values), 2)
+
+
+def measure_starts(pairs: int) -> dict[str, object]:
+    """Measure starts and bare imports by turns."""
+    bare, first, no_bytecode, second, imports = [], [], [], [], []
+    memory: list[tuple[float, float]] = []
+    for _ in range(pairs):
+        bare.append(import_vllm())
+        first.append(start_and_stop({}))
+        no_bytecode.append(start_and_stop({"PYTHONDONTWRITEBYTECODE": "1"}))
+        with imported() as seconds:
+            imports.append(seconds)
+            found = preloaded.find()
+            assert found is not None
+            serve("one")
+            one = records.require("one")
+            with_one = memory_mib(found.pid, one.pid or 0)
+            second.append(serve("two"))
+            two = records.require("two")
+            memory.append((with_one, memory_mib(found.pid, one.pid or 0, two.pid or 0)))
+            for name in ("one", "two"):
+                supervise.stop(name)
+    return {
+        "bare import of vLLM, s": median(bare),
+        "first token, s": median(first),
+        "first token, PYTHONDONTWRITEBYTECODE=1, s": median(no_bytecode),
+        "a second server, s": median(second),
+        "first token : bare import": round(median(first) / median(bare), 2),
+        "the same without bytecode": round(median(no_bytecode) / median(bare), 2),
+        "second server : bare import": round(median(second) / median(bare), 2),
+        "preloaded and one server, MiB": round(statistics.median(one for one, _ in memory)),
+        "preloaded and two servers, MiB": round(statistics.median(two for _, two in memory)),
+        "load": os.getloadavg()[0],
+    }
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    pairs = parser.parse_args().pairs
-    os.environ["WORKSHOP_HOME"] = tempfile.mkdtemp()
-    times = [(serve_with_workshop(), serve_bare()) for _ in range(pairs)]
-    empty = seconds_of("-c", "pass")
-    result = {
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=100)
+    options = parser.parse_args()
+    os.environ["WORKSHOP_HOME"] = tempfile.mkdtemp(prefix="home-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    result: dict[str, object] = {
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "pairs_s": [[round(seconds, 2) for seconds in pair] for pair in times],
-        "serve_s": round(statistics.median(pair[0] for pair in times), 1),
-        "bare_s": round(statistics.median(pair[1] for pair in times), 1),
-        "ratio_of_medians": round(
-            statistics.median(a for a, _ in times) / statistics.median(b for _, b in times), 3
-        ),
-        "import_s": round(seconds_of("-c", "import workshop"), 3),
-        "help_s": round(seconds_of("-m", "workshop", "--help"), 3),
-        "empty_python_s": round(empty, 3),
-        "import_mb": round(import_megabytes(), 1),
     }
+    if options.pairs:
+        result["starts"] = measure_starts(options.pairs)
+    if options.prompts:
+        result["answers"] = compare_answers(options.prompts)
+    if options.kills:
+        result["kills"] = kill_at_random(options.kills)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

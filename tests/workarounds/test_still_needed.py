@@ -48,9 +48,51 @@ def require_cpu_build() -> None:
 
 
 def test_cpu_package_name():
+    """Without the empty package `vllm` of the course's own environment."""
     require_cpu_build()
-    done = run("from vllm.entrypoints.cli.main import main; main()", "--version")
+    code = """
+import importlib.metadata as metadata
+version = metadata.version
+def without_vllm(name):
+    if name == "vllm":
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+metadata.version = without_vllm
+from vllm.entrypoints.cli.main import main
+main()
+"""
+    done = run(code, "--version")
     assert done.returncode and "PackageNotFoundError" in done.stderr
+
+
+def test_one_import():
+    """A rank alone gets a process of its own, and each process a fresh start; not with the workaround."""
+    require_cpu_build()
+    code = f"""{UNPATCHED_VLLM}
+import json, os
+from vllm.engine.arg_utils import EngineArgs
+from workshop.workarounds import one_import
+
+def way(bind="nobind", **settings):
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = bind
+    os.environ.pop("VLLM_WORKER_MULTIPROC_METHOD", None)
+    parallel = EngineArgs({str(TEACHING_FOLDER)!r}, **settings).create_engine_config().parallel_config
+    return [parallel.distributed_executor_backend, os.environ["VLLM_WORKER_MULTIPROC_METHOD"]]
+
+ways = [way()]
+one_import.apply()
+ways += [way(), way(tensor_parallel_size=2), way(bind="auto"), way(distributed_executor_backend="mp")]
+print(json.dumps(ways))
+"""
+    done = run(code)
+    vllms_own = ["mp", "spawn"]
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        vllms_own,
+        ["uni", "fork"],
+        vllms_own,
+        vllms_own,
+        vllms_own,
+    ], done.stderr[-2000:]
 
 
 def test_no_gpu_platform():

@@ -26,7 +26,7 @@ from workshop.servers import local, processes
 from workshop.servers.guard import auth
 from workshop.servers.local import scratch
 from workshop.vllm_package import installed
-from workshop.workarounds import cpu_package_name
+from workshop.workarounds import cpu_package_name, one_import
 
 # sequences given to the engine, per sequence that it computes at once: it must never lack one
 QUEUE = 1.5
@@ -221,6 +221,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     flags = vars(parser.parse_args([*default_flags, *engine_args, *tracing]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
+    if device == "cpu" and threading.active_count() == 1:  # a fork copies one thread alone
+        one_import.apply()
     # Linux takes a thread's end for its process's
     lasting = threading.current_thread() is threading.main_thread()
     if _vllm_engine_core is None:

