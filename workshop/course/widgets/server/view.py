@@ -67,8 +67,8 @@ class ServerPanel(View):
 
     The button starts vLLM, with a progress bar and the last lines of its log.
 
-    Without a GPU the small teaching model is served on the CPU (about half a minute until it
-    answers).
+    Without a GPU the small teaching model is served on the CPU. A server that is starting already
+    is waited for.
 
     >>> from workshop import ServerPanel
     >>> panel = ServerPanel()
