@@ -227,7 +227,8 @@ def asked_in_course() -> dict[str, str]:
 def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home, monkeypatch, path):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     course_map(path=path)
-    numbers = {chapter.name.split("_")[0] for chapter in course_map().on_path}
+    learners_map = course_map()
+    numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
     every = exercises.all_exercises()
     assert len(asked_in_course()) >= 8
     for key, number in asked_in_course().items():
@@ -235,8 +236,8 @@ def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home,
         assert isinstance(shown, exercises.Question) == (number in numbers), key
         counted = {
             check
-            for chapter in course_map().chapters
-            for check in course_map().checks(chapter)
+            for chapter in learners_map.chapters
+            for check in learners_map.checks(chapter)
             if chapter.name == every[key].notebook
         }
         assert (key in counted) == (number in numbers)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import overload
 
@@ -39,10 +40,16 @@ class Chapter:
 def chapters(folder: Path | None = None) -> list[Chapter]:
     """Return the notebooks of the course by number, then the capstone, which has no number."""
     folder = folder or course.course_folder()
-    return list(map(_chapter, sorted(folder.glob("*.ipynb"))))
+    in_order: list[Chapter] = []
+    for path in sorted(folder.glob("*.ipynb")):
+        status = path.stat()
+        in_order.append(_chapter(path, status.st_mtime_ns, status.st_size))
+    return in_order
 
 
-def _chapter(path: Path) -> Chapter:
+@lru_cache(maxsize=64)
+def _chapter(path: Path, mtime_ns: int, size: int) -> Chapter:
+    """Read a notebook, once for each state of its file."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"]]
     title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
