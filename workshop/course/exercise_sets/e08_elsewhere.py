@@ -1,3 +1,5 @@
+from functools import cache
+
 from inference_planner.machines import list_machines, offers
 
 from workshop.course import manifest
@@ -9,7 +11,7 @@ IDS = texts("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
 def faults(answer: list | tuple | set | frozenset) -> str | None:
-    broken = manifest.faults(manifest.spoiled())
+    broken = broken_policies()
     answer = [called(name, manifest.POLICIES) for name in answer]
     for name in answer:
         if name not in manifest.POLICIES:
@@ -23,13 +25,20 @@ def faults(answer: list | tuple | set | frozenset) -> str | None:
     return None
 
 
-def too_small() -> set[str]:
+@cache
+def broken_policies() -> tuple[str, ...]:
+    """Return the policies that the exercise's manifests break."""
+    return tuple(manifest.faults(manifest.spoiled()))
+
+
+@cache
+def too_small() -> frozenset[str]:
     """Return the machines of the catalog that do not hold the exercise's model."""
     names = set()
     for offer in offers(VM_MODEL, max_model_len=VM_LENGTH):
         if not offer.fits:
             names.add(offer.machine.name)
-    return names
+    return frozenset(names)
 
 
 def machines(answer: list | tuple | set | frozenset) -> str | None:
