@@ -102,10 +102,10 @@ def answers_of(name: str, prompts: int) -> list[tuple[list[str], list[float]]]:
     """Return the greedy tokens of many prompts, and their log probabilities."""
     llm = connect(name)
     corpus = json.loads((local.TEACHING_FOLDER / "tokenizer.json").read_text())["model"]["vocab"]
-    words = sorted(
+    vocabulary = sorted(
         word.strip("ĠĊ") for word in corpus if word.startswith("Ġ") and word[1:].isalpha()
     )
-    drawn = random.Random(0).sample(words, 3 * prompts)
+    drawn = random.Random(0).sample(vocabulary, 3 * prompts)
     results = []
     for number in range(prompts):
         prompt = " ".join(drawn[3 * number : 3 * number + 3])
@@ -198,14 +198,14 @@ def measure_starts(pairs: int) -> dict[str, object]:
         no_bytecode.append(start_and_stop({"PYTHONDONTWRITEBYTECODE": "1"}))
         with imported() as seconds:
             imports.append(seconds)
-            found = preloaded.find()
-            assert found is not None
+            process = preloaded.find()
+            assert process is not None
             serve("one")
-            one = records.require("one")
-            with_one = memory_mib(found.pid, one.pid or 0)
+            first_record = records.require("one")
+            with_one = memory_mib(process.pid, first_record.pid or 0)
             second.append(serve("two"))
             two = records.require("two")
-            memory.append((with_one, memory_mib(found.pid, one.pid or 0, two.pid or 0)))
+            memory.append((with_one, memory_mib(process.pid, first_record.pid or 0, two.pid or 0)))
             for name in ("one", "two"):
                 supervise.stop(name)
     return {
@@ -216,7 +216,7 @@ def measure_starts(pairs: int) -> dict[str, object]:
         "first token : bare import": round(median(first) / median(bare), 2),
         "the same without bytecode": round(median(no_bytecode) / median(bare), 2),
         "second server : bare import": round(median(second) / median(bare), 2),
-        "preloaded and one server, MiB": round(statistics.median(one for one, _ in memory)),
+        "preloaded and one server, MiB": round(statistics.median(alone for alone, _ in memory)),
         "preloaded and two servers, MiB": round(statistics.median(two for _, two in memory)),
         "load": os.getloadavg()[0],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -137,7 +138,8 @@ def test_what_was_forked_ends_with_its_parent_if_it_is_asked_to(
         ends = bool(preloaded.select.select([handle], [], [], 10 if with_parent else 0.5)[0])
         assert ends == with_parent
     finally:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
 
 
@@ -158,8 +160,8 @@ def test_what_was_forked_ends_with_its_parent_if_it_is_asked_to(
     ],
 )
 def test_only_what_would_import_the_same_is_forked(started, modules, changes, is_server, fits):
-    found = preloaded.find()
-    assert found.fits({**modules, **changes}, is_server=is_server) == fits
+    environment = {**modules, **changes}
+    assert preloaded.find().fits(environment, is_server=is_server) == fits
 
 
 def test_after_a_change_of_our_files_nothing_is_forked(started, modules, tmp_path, monkeypatch):

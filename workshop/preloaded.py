@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop import python_process
+from workshop.files import replacement
 from workshop.home import home
 from workshop.vllm_package import installed
 
@@ -364,7 +365,7 @@ def _code() -> str:
         for file in files:
             if file.endswith(".py"):
                 newest = max(newest, os.stat(os.path.join(folder, file)).st_mtime_ns)
-    return f"{sys.executable} {sys.version} {installed()} {newest}"
+    return f"{python_process.PYTHON} {sys.version} {installed()} {newest}"
 
 
 class _Server:
@@ -382,15 +383,9 @@ class _Server:
         variables = read_by_imports(os.environ)
         record = Preloaded(address, os.getpid(), _boot_id(), _code(), variables, defaults)
         self._path = _record_path()
-        self._write(json.dumps(asdict(record)))
-
-    def _write(self, text: str) -> None:
-        """Write the record whole, closed to others."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent)  # 0600
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.replace(name, self._path)
+        with replacement(self._path, private=True, sync=False) as file:
+            file.write(json.dumps(asdict(record)).encode())
 
     def run(self) -> dict | None:
         """Fork until standard input ends.
@@ -518,7 +513,7 @@ def serve(defaults: list[str], import_all: Callable[[], None]) -> None:
     tempfile.tempdir = None
     module, *arguments = request["argv"]
     sys.argv = [module, *arguments]
-    _set_title(" ".join([sys.executable, "-P", "-m", module, *arguments]))
+    _set_title(" ".join(python_process.command(module, *arguments)))
     if "vllm.logger" in sys.modules:
         sys.modules["vllm.logger"]._configure_vllm_root_logger()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
